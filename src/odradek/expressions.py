@@ -64,6 +64,7 @@ re2: Any = LazyModule("re2")
 
 Match = Callable[[str], object]
 """None unless the whole text matches."""
+Split = Callable[[bytes], list[bytes]]
 
 
 class ExpressionError(ValueError):
@@ -86,6 +87,34 @@ def compiled(expression: str) -> Match:
         ExpressionError: it is none.
         ExpressionsUnavailable: RE2 cannot be imported.
     """
+    match: Match = _program(expression).fullmatch
+    return match
+
+
+def splitter(expression: str) -> Split:
+    """Compiles a pattern of Java's for what stands between parts. Empty parts at the end do not count,
+    as where Java splits; without a match the text is the only part.
+
+    Raises:
+        ExpressionError: as `java_pattern`.
+    """
+    program = _program(_in_re2(expression))
+
+    def split(text: bytes) -> list[bytes]:
+        spans = [span for each in program.finditer(text) if (span := each.span()) != (0, 0)]
+        if not spans:
+            return [text]
+        begins = [0, *(end for _, end in spans)]
+        ends = [*(begin for begin, _ in spans), len(text)]
+        parts = [text[begin:end] for begin, end in zip(begins, ends, strict=True)]
+        while parts and not parts[-1]:
+            parts.pop()
+        return parts
+
+    return split
+
+
+def _program(expression: str) -> Any:
     try:
         options = re2.Options()
     except ImportError as error:
@@ -95,12 +124,11 @@ def compiled(expression: str) -> Match:
     options.max_mem = MAX_PROGRAM_BYTES
     options.log_errors = False
     try:
-        match: Match = re2.compile(expression, options).fullmatch
+        return re2.compile(expression, options)
     except re2.error as error:
         reason = error.args[0] if error.args else "it cannot be parsed"
         text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         raise ExpressionError(text) from error
-    return match
 
 
 def java_pattern(expression: str) -> Match:

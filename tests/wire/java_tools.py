@@ -33,6 +33,10 @@ CLASSES: Final = {
     "leader-election": f"{_PACKAGE}.LeaderElectionCommand",
     "reassign-partitions": f"{_PACKAGE}.reassign.ReassignPartitionsCommand",
     "transactions": f"{_PACKAGE}.TransactionsCommand",
+    "broker-api-versions": f"{_PACKAGE}.BrokerApiVersionsCommand",
+    "groups": f"{_PACKAGE}.GroupsCommand",
+    "features": f"{_PACKAGE}.FeatureCommand",
+    "metadata-quorum": f"{_PACKAGE}.MetadataQuorumCommand",
 }
 
 

@@ -123,6 +123,11 @@ COMMANDS: Final = (
         "odradek.cli.tools.records.consumer_perf_test",
         "how fast they come out",
     ),
+    Command(
+        "broker-api-versions",
+        "odradek.cli.tools.broker_api_versions",
+        "which APIs brokers speak in which versions",
+    ),
     Command("kafka-bin", "odradek.cli.tools.kafka_bin", "write kafka-topics.sh and its like"),
     Command("export", "odradek.cli.export", "write a topic to a Parquet, CSV, JSON or Arrow file"),
     Command("pipeline", "odradek.cli.pipeline", "run a Spark pipeline over a topic"),
@@ -143,6 +148,24 @@ COMMANDS: Final = (
     Command("help", "odradek.cli.help", "the help of a command, or what settings mean"),
 )
 
+# Those that exist, or mean something else, under the names of Kafka's scripts alone.
+SCRIPTS: Final = (
+    Command("features", "odradek.cli.tools.scripts.features", "the features of a cluster"),
+    Command("groups", "odradek.cli.tools.groups.all_groups", "list groups of every kind"),
+    Command(
+        "metadata-quorum", "odradek.cli.tools.scripts.metadata_quorum", "who keeps the metadata"
+    ),
+    Command("run-class", "odradek.cli.tools.scripts.run_class", "run a tool by its Java class"),
+    Command("server-start", "odradek.cli.tools.scripts.server_start", "run a broker"),
+    Command("server-stop", "odradek.cli.tools.scripts.server_stop", "stop brokers of this machine"),
+    Command("storage", "odradek.cli.tools.scripts.storage", "give log directories to a cluster"),
+)
+_SCRIPT_NAMES: Final = {command.name for command in SCRIPTS}
+OF_SCRIPTS: Final = (
+    *(command for command in COMMANDS if command.name not in _SCRIPT_NAMES),
+    *SCRIPTS,
+)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status. Wrong usage exits with 2 from here."""
@@ -152,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     open_closed_streams()
     try:
         try:
-            status = run_command(words[1:] if is_kafkas else words)
+            status = run_command(words[1:], OF_SCRIPTS) if is_kafkas else run_command(words)
         finally:
             gc.enable()
             print(end="", flush=True)
@@ -186,19 +209,19 @@ def discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def run_command(words: Sequence[str]) -> int:
-    """Parses `words` and runs the command that they name; returns its exit status."""
+def run_command(words: Sequence[str], commands: Sequence[Command] = COMMANDS) -> int:
+    """Parses `words` and runs the one of `commands` that they name; returns its exit status."""
     if not __debug__:
         # Assertions are part of how the broker protects its data; they stay on.
         print("odradek: python -O is not supported: it switches assertions off", file=sys.stderr)
         return 1
     # What is imported stays: the collector would look through all of it again and again.
     gc.disable()
-    parser = build_parser(words)
+    parser = build_parser(words, commands)
     if not words:
         parser.print_help()
         return 0
-    check_command(parser, words[0])
+    check_command(parser, words[0], commands)
     arguments, unknown = parser.parse_known_args(in_its_own_way(parser, words))
     if unknown:
         refuse_arguments(arguments.parser, unknown)
@@ -208,9 +231,9 @@ def run_command(words: Sequence[str]) -> int:
     return status
 
 
-def check_command(parser: argparse.ArgumentParser, word: str) -> None:
+def check_command(parser: argparse.ArgumentParser, word: str, commands: Sequence[Command]) -> None:
     """Ends with wrong usage when `word` is no command, and names the one that was meant."""
-    known = [command.name for command in COMMANDS]
+    known = [command.name for command in commands]
     if not word.startswith("-") and word not in known:
         meant = did_you_mean(word, known)
         parser.error(f"there is no command {word!r}{meant}; `odradek --help` lists all")
@@ -246,7 +269,9 @@ def refuse_arguments(parser: argparse.ArgumentParser, unknown: Sequence[str]) ->
     parser.error(f"unrecognized arguments: {typed}{meant}")
 
 
-def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
+def build_parser(
+    words: Sequence[str], commands: Sequence[Command] = COMMANDS
+) -> argparse.ArgumentParser:
     """The parser, in full for the command that `words` name."""
     parser = CommandParser(
         prog="odradek",
@@ -258,8 +283,8 @@ def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     named = next((word for word in words if not word.startswith("-")), None)
     # A parser for each of the others would cost a start 3 ms.
-    asked = [command for command in COMMANDS if words[:1] == [command.name]]
-    for command in asked or COMMANDS:
+    asked = [command for command in commands if words[:1] == [command.name]]
+    for command in asked or commands:
         subparser = subparsers.add_parser(
             command.name,
             help=command.help,

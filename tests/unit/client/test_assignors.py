@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from odradek.client.core.groups.assignors import ASSIGNORS, Assignments
+from odradek.client.core.groups.assignors import ASSIGNORS, Assignments, assignor_of
+from odradek.client.settings import CONSUMER_SETTINGS
 from odradek.model import TopicPartition
 from odradek.protocol.consumer_protocol import (
     Subscription,
@@ -19,6 +20,20 @@ def partitions(topic: str, *indexes: int) -> tuple[TopicPartition, ...]:
 
 def members(*ids: str, topics: tuple[str, ...] = ("t",)) -> dict[str, Subscription]:
     return {each: Subscription(topics) for each in ids}
+
+
+def test_kafkas_classes_name_the_same_assignors() -> None:
+    """A member with the properties of a Java consumer would share out otherwise, or not start."""
+    package = "org.apache.kafka.clients.consumer"
+    for name, java_name in {
+        "range": "RangeAssignor",
+        "roundrobin": "RoundRobinAssignor",
+        "sticky": "StickyAssignor",
+        "cooperative-sticky": "CooperativeStickyAssignor",
+    }.items():
+        setting = CONSUMER_SETTINGS["partition.assignment.strategy"]
+        (parsed,) = setting.parse(f" {package}.{java_name} ")
+        assert assignor_of(parsed) is assignor_of(name) is ASSIGNORS[name]
 
 
 def test_range_gives_runs() -> None:

@@ -20,7 +20,8 @@ from odradek.cli.everyday.json_paths import Path as JsonPath
 from odradek.cli.everyday.json_paths import parse_json, parse_path, values_at
 from odradek.cli.everyday.words import number_words
 from odradek.cli.standard_input import read_lines
-from odradek.cli.tools.connection import print_json, run_async, text_of
+from odradek.cli.tools.client_properties import partitioner_of
+from odradek.cli.tools.connection import given_properties, print_json, run_async, text_of
 from odradek.client import Producer
 from odradek.client.record_metadata import RecordMetadata
 from odradek.client.settings import PRODUCER_SETTINGS
@@ -92,7 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.compression is not None:
             config["compression.type"] = arguments.compression
         deliveries = _Deliveries(arguments.format == "json")
-        async with Producer(config=config) as producer:
+        partitioner = partitioner_of(given_properties(arguments))
+        async with Producer(config=config, partitioner=partitioner) as producer:
             async for record in _records(arguments, shape):
                 delivery = await producer.send(arguments.topic, **record._asdict())
                 deliveries.add(delivery)

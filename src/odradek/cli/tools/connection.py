@@ -1,7 +1,6 @@
 """The flags by which every tool finds its brokers, and how a tool runs.
 
 `--bootstrap-server`, `--command-config FILE`, `--command-property K=V` (which wins over the file).
-Settings of the file that our client does not have are passed over, as Kafka's clients do it.
 """
 
 import argparse
@@ -12,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek import __version__
+from odradek.cli.tools.client_properties import check_properties
 from odradek.cli.tools.option_words import read_words, refuse_values
 from odradek.client.addresses import parse_bootstrap_servers
 from odradek.client.settings import ADMIN_SETTINGS
@@ -286,13 +286,9 @@ def client_config(
         ValueError: a flag has a value that cannot be used.
     """
     refuse_values(arguments)
-    given = {} if arguments.command_config is None else read_properties(arguments.command_config)
-    for each in arguments.command_property:
-        for pair in each.split(","):
-            name, _, value = pair.partition("=")
-            given[name.strip()] = value
-    found = resolved(given)
-    config: dict[str, object] = {name: value for name, value in found.items() if name in rows}
+    given = given_properties(arguments)
+    check_properties(given, rows)
+    config: dict[str, object] = {name: value for name, value in given.items() if name in rows}
     if vars(arguments).get("bootstrap_controller"):
         config["bootstrap.controllers"] = arguments.bootstrap_controller
         _check_addresses("bootstrap.controllers", arguments.bootstrap_controller)
@@ -300,6 +296,21 @@ def client_config(
         config["bootstrap.servers"] = arguments.bootstrap_server
         _check_addresses("bootstrap.servers", arguments.bootstrap_server)
     return config
+
+
+def given_properties(arguments: argparse.Namespace) -> dict[str, str]:
+    """The properties that the flags name, those of no client of ours among them.
+
+    Raises:
+        NoFile: there is no such file.
+        OSError: the file cannot be read.
+        ConfigError: it is malformed, or a provider of settings does not know one.
+    """
+    given = {} if arguments.command_config is None else read_properties(arguments.command_config)
+    for pair in arguments.command_property:
+        name, _, value = pair.partition("=")
+        given[name.strip()] = value
+    return resolved(given)
 
 
 def read_properties(path: str) -> dict[str, str]:

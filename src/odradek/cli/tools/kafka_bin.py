@@ -1,38 +1,54 @@
 """`odradek kafka-bin DIR`: writes `kafka-topics.sh` and its like, each two lines over this command.
 
-Scripts that call Kafka's tools then need another PATH and nothing else, and no JVM. Under these
-names wrong usage ends with 1, as Kafka's does.
+Scripts that call Kafka's tools then need another PATH and nothing else, and no JVM. Each is there
+under its name with `.sh` and without, as packages of Kafka have them. Under these names wrong usage
+ends with 1, as Kafka's does. Tools that there is nothing for say so in one sentence, with status 1.
 """
 
 import argparse
 import os
 import shlex
 import sys
+from collections.abc import Iterator
 from typing import Final
 
-from odradek.cli.main import AS_KAFKA
+from odradek.cli.main import AS_KAFKA, SCRIPTS
 
 TOOLS: Final = (
-    "topics",
-    "configs",
-    "console-producer",
-    "console-consumer",
-    "console-share-consumer",
-    "consumer-groups",
-    "share-groups",
-    "get-offsets",
-    "delete-records",
-    "transactions",
-    "acls",
-    "delegation-tokens",
-    "log-dirs",
-    "leader-election",
-    "reassign-partitions",
-    "cluster",
-    "producer-perf-test",
-    "consumer-perf-test",
-    "dump-log",
+    *("topics", "configs", "console-producer", "console-consumer", "console-share-consumer"),
+    *("consumer-groups", "share-groups", "get-offsets", "delete-records", "transactions"),
+    *("acls", "delegation-tokens", "log-dirs", "leader-election", "reassign-partitions"),
+    *("cluster", "producer-perf-test", "consumer-perf-test", "dump-log", "broker-api-versions"),
+    *(command.name for command in SCRIPTS),
 )
+_CONNECT: Final = "Kafka Connect is not here; Apache Kafka's own runs on an odradek broker"
+_NOT_HERE: Final = "odradek has no such tool; Apache Kafka's own runs on an odradek broker"
+_ZOOKEEPER: Final = "ZooKeeper is not here; its own package has this"
+# Whole names, and what is said of them.
+REFUSED: Final = {
+    "connect-distributed": _CONNECT,
+    "connect-mirror-maker": _CONNECT,
+    "connect-plugin-path": _CONNECT,
+    "connect-standalone": _CONNECT,
+    "kafka-client-metrics": "say kafka-configs --client-metrics NAME",
+    "kafka-e2e-latency": _NOT_HERE,
+    "kafka-jmx": "there is no Java machine here; `odradek metrics` shows a broker's metrics",
+    "kafka-metadata-shell": "there is no Raft quorum here",
+    "kafka-mirror-maker": _CONNECT,
+    "kafka-preferred-replica-election": "say kafka-leader-election --election-type preferred",
+    "kafka-replica-verification": "say kafka-topics --describe --under-replicated-partitions",
+    "kafka-share-consumer-perf-test": _NOT_HERE,
+    "kafka-streams-application-reset": _NOT_HERE,
+    "kafka-streams-groups": "there are no streams groups here",
+    "kafka-verifiable-consumer": _NOT_HERE,
+    "kafka-verifiable-producer": _NOT_HERE,
+    "kafka-verifiable-share-consumer": _NOT_HERE,
+    "trogdor": _NOT_HERE,
+    "zookeeper-security-migration": _ZOOKEEPER,
+    "zookeeper-server-start": _ZOOKEEPER,
+    "zookeeper-server-stop": _ZOOKEEPER,
+    "zookeeper-shell": _ZOOKEEPER,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,19 +57,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes the scripts, and says how many."""
+    """Writes the scripts, and says how many; each has two names."""
     try:
         os.makedirs(arguments.directory, exist_ok=True)
-        for tool in TOOLS:
-            path = os.path.join(arguments.directory, f"kafka-{tool}.sh")
-            with open(path, "w", encoding="utf-8") as script:
-                script.write(
-                    f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -m odradek {AS_KAFKA} {tool} "
-                    '"$@"\n'
-                )
-            os.chmod(path, 0o755)
+        for name, text in _scripts():
+            for ending in (".sh", ""):
+                path = os.path.join(arguments.directory, f"{name}{ending}")
+                with open(path, "w", encoding="utf-8") as script:
+                    script.write(f"#!/bin/sh\n{text}\n")
+                os.chmod(path, 0o755)
     except OSError as error:
         print(f"odradek: {error}", file=sys.stderr)
         return 1
-    print(f"{len(TOOLS)} scripts are in {arguments.directory}")
+    print(f"{len(TOOLS) + len(REFUSED)} scripts are in {arguments.directory}")
     return 0
+
+
+def _scripts() -> Iterator[tuple[str, str]]:
+    """Each script's name and what it does."""
+    for tool in TOOLS:
+        command = f"{shlex.quote(sys.executable)} -m odradek {AS_KAFKA} {tool}"
+        yield f"kafka-{tool}", f'exec {command} "$@"'
+    for name, reason in REFUSED.items():
+        yield name, f"echo {shlex.quote(f'{name}: {reason}')} >&2\nexit 1"

@@ -1,8 +1,10 @@
-"""Every field of the records of `__consumer_offsets` and `__transaction_state`, for tools.
+"""Every field of the records of `__consumer_offsets`, `__transaction_state` and
+`__share_group_state`, for tools.
 
 Keyed by the number that a key begins with: the schema of the key and that of the value. The
 coordinators themselves read and write these records in `group_records`, `offset_records`,
-`consumer_group_records` and `transaction_records`. The two members' fields of a classic
+`consumer_group_records`, `share_group_records`, `transaction_records` and `share_state_records`.
+The two members' fields of a classic
 consumer group are records again, those of the client's own protocol.
 """
 
@@ -26,6 +28,8 @@ _OFFSET_KEY: Final = (
     Field("partition", "int32"),
 )
 _PARTITIONS: Final = (Field("topicId", "uuid"), Field("partitions", "[]int32"))
+_TOPIC: Final = (Field("topicId", "uuid"), Field("topicName", "string"))
+_TOPIC_PARTITIONS: Final = (*_TOPIC, Field("partitions", "[]int32"))
 _ASSIGNED: Final = (*_PARTITIONS, Field("assignmentEpochs", "[]int32", tag=0))
 _NAMED_PARTITIONS: Final = (Field("topic", "string"), Field("partitions", "[]int32"))
 
@@ -159,6 +163,58 @@ GROUP_RECORDS: Final[dict[int, RecordSchemas]] = {
             Field("partitionsPendingRevocation", "[]struct", fields=_ASSIGNED),
         ),
     ),
+    10: RecordSchemas(
+        _key("ShareGroupMemberMetadataKey", _GROUP_ID, _MEMBER_ID),
+        _value(
+            "ShareGroupMemberMetadataValue",
+            Field("rackId", "string"),
+            Field("clientId", "string"),
+            Field("clientHost", "string"),
+            Field("subscribedTopicNames", "[]string"),
+        ),
+    ),
+    11: RecordSchemas(
+        _key("ShareGroupMetadataKey", _GROUP_ID),
+        _value(
+            "ShareGroupMetadataValue",
+            Field("epoch", "int32"),
+            Field("metadataHash", "int64"),
+        ),
+    ),
+    12: RecordSchemas(
+        _key("ShareGroupTargetAssignmentMetadataKey", _GROUP_ID),
+        _value(
+            "ShareGroupTargetAssignmentMetadataValue",
+            Field("assignmentEpoch", "int32"),
+            Field("assignmentTimestamp", "int64", tag=0),
+        ),
+    ),
+    13: RecordSchemas(
+        _key("ShareGroupTargetAssignmentMemberKey", _GROUP_ID, _MEMBER_ID),
+        _value(
+            "ShareGroupTargetAssignmentMemberValue",
+            Field("topicPartitions", "[]struct", fields=_PARTITIONS),
+        ),
+    ),
+    14: RecordSchemas(
+        _key("ShareGroupCurrentMemberAssignmentKey", _GROUP_ID, _MEMBER_ID),
+        _value(
+            "ShareGroupCurrentMemberAssignmentValue",
+            Field("memberEpoch", "int32"),
+            Field("previousMemberEpoch", "int32"),
+            Field("state", "int8"),
+            Field("assignedPartitions", "[]struct", fields=_PARTITIONS),
+        ),
+    ),
+    15: RecordSchemas(
+        _key("ShareGroupStatePartitionMetadataKey", _GROUP_ID),
+        _value(
+            "ShareGroupStatePartitionMetadataValue",
+            Field("initializingTopics", "[]struct", fields=_TOPIC_PARTITIONS),
+            Field("initializedTopics", "[]struct", fields=_TOPIC_PARTITIONS),
+            Field("deletingTopics", "[]struct", fields=_TOPIC),
+        ),
+    ),
     16: RecordSchemas(
         _key("ConsumerGroupRegularExpressionKey", _GROUP_ID, Field("regularExpression", "string")),
         _value(
@@ -194,6 +250,46 @@ TRANSACTION_RECORDS: Final[dict[int, RecordSchemas]] = {
             ),
             last_version=1,
             flexible_since=1,
+        ),
+    ),
+}
+
+_SHARE_PARTITION: Final = (_GROUP_ID, Field("topicId", "uuid"), Field("partition", "int32"))
+_DELIVERY_COMPLETE_COUNT: Final = Field("deliveryCompleteCount", "int32", tag=0)
+_STATE_BATCHES: Final = Field(
+    "stateBatches",
+    "[]struct",
+    fields=(
+        Field("firstOffset", "int64"),
+        Field("lastOffset", "int64"),
+        Field("deliveryState", "int8"),
+        Field("deliveryCount", "int16"),
+    ),
+)
+SHARE_STATE_RECORDS: Final[dict[int, RecordSchemas]] = {
+    0: RecordSchemas(
+        _key("ShareSnapshotKey", *_SHARE_PARTITION),
+        _value(
+            "ShareSnapshotValue",
+            Field("snapshotEpoch", "int32"),
+            Field("stateEpoch", "int32"),
+            Field("leaderEpoch", "int32"),
+            Field("startOffset", "int64"),
+            _DELIVERY_COMPLETE_COUNT,
+            Field("createTimestamp", "int64"),
+            Field("writeTimestamp", "int64"),
+            _STATE_BATCHES,
+        ),
+    ),
+    1: RecordSchemas(
+        _key("ShareUpdateKey", *_SHARE_PARTITION),
+        _value(
+            "ShareUpdateValue",
+            Field("snapshotEpoch", "int32"),
+            Field("leaderEpoch", "int32"),
+            Field("startOffset", "int64"),
+            _DELIVERY_COMPLETE_COUNT,
+            _STATE_BATCHES,
         ),
     ),
 }

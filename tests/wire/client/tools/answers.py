@@ -17,7 +17,9 @@ TIMES = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d{3}")
 # The columns of a reading test behind the number of records.
 SPEEDS = re.compile(r"(, \d+), N, \d+, \d+, N, N$", re.MULTILINE)
 # The help that wrong usage is answered with stands behind the sentence in most of Kafka's tools.
-THEIR_HELP = re.compile(r"^(Option {9,}|Usage: |usage: .*? \[-h\]).*", re.MULTILINE | re.DOTALL)
+THEIR_HELP = re.compile(
+    r"^(Option {9,}|Option \(\* = required\)|Usage: |usage: .*? \[-h\]).*", re.MULTILINE | re.DOTALL
+)
 # In ours and in some of Kafka's before it; those wrap the sentence and fill it up with blanks.
 HELP_BEFORE = re.compile(r"^usage: .*?: +error: (.*)", re.MULTILINE | re.DOTALL)
 # A stack trace is for the makers of Java tools; its first line says once more what was said.

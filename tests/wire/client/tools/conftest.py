@@ -8,7 +8,7 @@ import pytest
 from tests.wire.client.tools.answers import Ours
 from tests.wire.java_tools import Done
 
-from odradek.cli.main import main
+from odradek.cli.main import AS_KAFKA, SCRIPTS, main
 
 TIME_LIMIT_S = 120
 WRONG_USAGE = 2
@@ -32,7 +32,7 @@ def ours(capsys: pytest.CaptureFixture[str]) -> Ours:
             return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
         capsys.readouterr()
         try:
-            status = main([tool, *words])
+            status = main([*(AS_KAFKA for each in SCRIPTS if each.name == tool), tool, *words])
         except SystemExit:
             status = WRONG_USAGE
         return Done(status, *capsys.readouterr())

@@ -345,7 +345,25 @@ LOGGED = [
     f"{_NUMBER} --key-deserializer {_JAVA}.ShortDeserializer",
     f"{_NUMBER} --key-deserializer {_JAVA}.UUIDDeserializer --skip-message-on-error",
 ]
+_CLASSES = "org.apache.kafka.clients"
+_ROUND = "console-producer --topic {topic}-round --command-property"
 CONSOLES = [
+    f"{_ROUND} partitioner.class={_CLASSES}.producer.RoundRobinPartitioner <<< a\nb\nc\nd\ne\nf\n",
+    f"{_ROUND} partitioner.class=no.such.Partitioner <<< a\n",
+    f"{_ROUND} partitioner.class= <<< a\n",
+    f"{_ROUND} send.buffer.bytes=-5 <<< a\n",
+    f"{_ROUND} metadata.max.idle.ms=5 <<< a\n",
+    f"{_ROUND} partitioner.ignore.keys=maybe <<< a\n",
+    # In whatever order the partitions come.
+    *(
+        f"console-consumer --topic {{topic}}-round --from-beginning --max-messages {count} "
+        f"--command-property partition.assignment.strategy={strategy}"
+        for count, strategy in (
+            (6, f"{_CLASSES}.consumer.RangeAssignor,{_CLASSES}.consumer.RoundRobinAssignor"),
+            (6, f"{_CLASSES}.consumer.CooperativeStickyAssignor"),
+        )
+    ),
+    "get-offsets --topic {topic}-round",
     _READ,
     f"{_READ} --formatter-property print.key=true --formatter-property key.separator=:",
     f"{_READ} --property print.key=true --property line.separator=;",
@@ -355,6 +373,9 @@ CONSOLES = [
     f"{_READ} --formatter-property print.headers=true --formatter-property headers.separator=| "
     "--formatter-property null.literal=NULL --formatter-property print.value=false",
     f"{_READ} --formatter-property print.key=true --formatter-property key.separator=\\t",
+    f"{_READ} --formatter-property print.value=false",
+    f"{_READ} --formatter-property print.value=false --formatter-property line.separator=;",
+    f"{_READ} --formatter-property print.value=false --formatter-property print.key=true",
     f"{_READ} --formatter-config {{folder}}/{{topic}}.format",
     f"{_READ} --formatter org.apache.kafka.tools.consumer.NoOpMessageFormatter",
     f"{_READ} --formatter no.such.Formatter",
@@ -409,6 +430,24 @@ CONSOLES = [
     f"{_WRITE} --reader-property parse.headers=true --reader-property headers.delimiter=| "
     "--reader-property headers.separator=; --reader-property headers.key.separator== "
     "--reader-property parse.key=true --reader-property key.separator=# <<< h=1;g=2|k#l\n",
+    f"{_WRITE} --reader-property parse.headers=true <<< h:1,g:2,,\tj\n",
+    f"{_WRITE} --reader-property parse.headers=true <<< ,\tj\n",
+    f"{_WRITE} --reader-property parse.headers=true <<< ,h:1\tj\n",
+    f"{_WRITE} --reader-property parse.headers=true --reader-property headers.separator=[;|]+ "
+    "<<< h:1;|g:2|\tj\n",
+    f"{_WRITE} --reader-property headers.separator=( <<< j\n",
+    *(
+        f"{_WRITE} --reader-property {one} --reader-property {other} <<< j\n"
+        for one, other in (
+            ("headers.delimiter=,", "parse.headers=true"),
+            ("headers.delimiter=:", "parse.headers=false"),
+            ("headers.separator=;", "headers.key.separator=;"),
+            ("null.marker=;", "key.separator=;"),
+            ("null.marker=,", "parse.key=true"),
+            ("null.marker=;", "headers.delimiter=;"),
+            ("null.marker=:", "parse.key=true"),
+        )
+    ),
     f"{_WRITE} --reader-property null.marker=NULL --reader-property parse.key=true "
     "<<< NULL\tNULL\n",
     f"{_WRITE} --reader-config {{folder}}/{{topic}}.reader <<< k;m\n",

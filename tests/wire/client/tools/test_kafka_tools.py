@@ -10,6 +10,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import subprocess
 import threading
 import time
@@ -59,6 +60,18 @@ PASSING = {
     "Duration(min)",
 }
 TIME_LIMIT_S = 120
+# Where the records are that a formatter shows.
+INTERNAL_FORMATTERS = {
+    "OffsetsMessageFormatter": "__consumer_offsets",
+    "GroupMetadataMessageFormatter": "__consumer_offsets",
+    "ShareGroupMessageFormatter": "__consumer_offsets",
+    "TransactionLogMessageFormatter": "__transaction_state",
+    "group.share.ShareGroupStateMessageFormatter": "__share_group_state",
+}
+# With the blanks that fill its column up.
+NUMBER = re.compile(r"\d+ *")
+# Where one JSON object ends and the next one begins.
+BETWEEN = re.compile(r"(?<=\})(?=\{\"key\":)")
 CLOSE_S = 60
 # Young enough that retention leaves the records alone.
 NOW_MS = int(datetime.now(UTC).timestamp() * 1000)
@@ -94,7 +107,8 @@ async def prepare_consoles(servers: str, topic: str, _group: str) -> None:
     """Topics with all that a record may have, with numbers, and to write to."""
     async with Producer(servers) as producer, Admin(servers) as admin:
         names = [topic, f"{topic}-number", f"{topic}-written", f"{topic}-perf"]
-        await admin.create_topics([NewTopic(name, 1, REPLICAS) for name in names])
+        round_about = NewTopic(f"{topic}-round", 3, REPLICAS)
+        await admin.create_topics([round_about, *(NewTopic(each, 1, REPLICAS) for each in names)])
         numbers = b"\0\0\0\x05", b"\0\0\0\0\0\0\0\x07"
         records: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
             (b"k0", b"v0", [("h", b"x"), ("n", None)]),
@@ -389,6 +403,55 @@ def test_transactions_prints_what_kafkas_tool_prints(
             if found[0] != found[1]:
                 failed.append(f"{line}\n--- theirs {found[0]}\n--- ours {found[1]}")
     assert not failed, "\n\n".join(failed)
+
+
+@pytest.mark.slow
+def test_internal_records_are_shown_as_by_kafkas_formatters(
+    modern_servers: str, java_tools: JavaTools, ours: Ours, names: Callable[[str], str]
+) -> None:
+    """Who looks for a group or a transaction in the broker's own topics finds it otherwise."""
+    name = names("t")
+    where = ["--bootstrap-server", modern_servers, "--topic"]
+    asyncio.run(prepare_shared(modern_servers, name, name))
+    payload = ["--num-records", "2", "--throughput", "-1", "--record-size", "1"]
+    ours("producer-perf-test", [*where, name, *payload, "--transactional-id", name], "")
+    read = ["--group", f"{name}-classic", "--from-beginning", "--max-messages", "10"]
+    ours("console-consumer", [*where, name, *read], "")
+    for formatter, topic in INTERNAL_FORMATTERS.items():
+        words = [*where, topic, "--from-beginning", "--timeout-ms", "4000", "--formatter"]
+        words.append(f"org.apache.kafka.tools.consumer.{formatter}")
+        theirs, found = (
+            sorted(each for each in BETWEEN.split(run("console-consumer", words, "").output))
+            for run in (java_tools, ours)
+        )
+        # Others', those of these two readers among them, come and go.
+        assert [each for each in theirs if name in each], formatter
+        assert [each for each in theirs if name in each] == [each for each in found if name in each]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "line",
+    [
+        "broker-api-versions",
+        "features describe",
+        "metadata-quorum describe --status",
+        "metadata-quorum describe --replication",
+    ],
+)
+def test_a_cluster_is_told_as_by_kafkas_tools(
+    modern_servers: str, java_tools: JavaTools, ours: Ours, line: str
+) -> None:
+    """A look whether a broker is up, or has what somebody needs, would be answered otherwise."""
+    tool, *words = line.split()
+    words = ["--bootstrap-server", modern_servers, *words]
+    theirs, found = (run(tool, words, "") for run in (java_tools, ours))
+    assert theirs.status == found.status == 0
+    if tool == "metadata-quorum":  # whose offsets and times move on
+        theirs, found = (
+            done._replace(output=NUMBER.sub("N", done.output)) for done in (theirs, found)
+        )
+    assert theirs == found
 
 
 def test_scripts_under_kafkas_names_call_ours(

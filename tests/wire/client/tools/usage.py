@@ -307,6 +307,40 @@ TOOLS: dict[str, tuple[str, str]] = {
         cluster-id --bootstrap-server localhost
         """,
     ),
+    "broker-api-versions": (
+        "@",
+        """
+        --command-config /nothing
+        + --xyzzy
+        + extra
+        + --bootstrap-server
+        + --command-config
+        + --command-config /nothing
+        --bootstrap-server localhost
+        """,
+    ),
+    "groups": (
+        "@ --list",
+        """
+        @
+        --list
+        + --xyzzy
+        + extra
+        + --group-type
+        + --group-type bogus
+        + --group-type Classic
+        + --group-type classic --protocol consumer
+        + --protocol
+        + --consumer
+        + --consumer --share
+        + --share --consumer
+        + --streams --share
+        + --consumer --group-type classic
+        + --share --protocol x
+        + --command-config /nothing
+        --bootstrap-server localhost --list
+        """,
+    ),
     "topics": (
         "@ --describe --topic {topic}",
         """

@@ -4,9 +4,10 @@ import argparse
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from odradek.cli.standard_input import read_lines
+from odradek.cli.tools.client_properties import partitioner_of
 from odradek.cli.tools.connection import (
     WARNING,
     add_connection,
@@ -14,12 +15,14 @@ from odradek.cli.tools.connection import (
     check_host_and_port,
     check_socket_buffer,
     client_config,
+    given_properties,
     read_properties,
     require,
     run_async,
     take_old_flags,
     text_of,
 )
+from odradek.cli.tools.records.line_reader import LineReader
 from odradek.cli.tools.wording.java_values import java_int, java_long
 from odradek.client import Producer
 from odradek.client.record_metadata import RecordMetadata
@@ -107,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
 
     async def work() -> int:
-        reader = _LineReader(_reader_properties(arguments))
+        reader = LineReader(_reader_properties(arguments))
         deliveries: set[asyncio.Future[RecordMetadata]] = set()
         failed = False
 
@@ -118,7 +121,9 @@ def run(arguments: argparse.Namespace) -> int:
                 failed = True
                 print(f"odradek: not delivered: {error}", file=sys.stderr)
 
-        async with Producer(config=_config(arguments)) as producer:
+        config = _config(arguments)
+        partitioner = partitioner_of(given_properties(arguments))
+        async with Producer(config=config, partitioner=partitioner) as producer:
             async for number, line in _lines():
                 each = reader.read(number, line)
                 delivery = await producer.send(
@@ -167,77 +172,3 @@ async def _lines() -> AsyncIterator[tuple[int, bytes]]:
     async for line in read_lines(sys.stdin.fileno(), before=prompt):
         number += 1
         yield number, line.removesuffix(b"\r")
-
-
-class _Line(NamedTuple):
-    """A line, parsed."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[str, bytes | None]]
-
-
-class _LineReader:
-    """Takes lines apart as Kafka's `LineMessageReader` does."""
-
-    def __init__(self, properties: dict[str, str]) -> None:
-        def flag(name: str) -> bool:
-            return properties.get(name, "").strip().lower() == "true"
-
-        self._parses_key = flag("parse.key")
-        self._parses_headers = flag("parse.headers")
-        self._ignores_errors = flag("ignore.error")
-        self._key_separator = properties.get("key.separator", "\t").encode()
-        self._headers_delimiter = properties.get("headers.delimiter", "\t").encode()
-        self._headers_separator = properties.get("headers.separator", ",").encode()
-        self._headers_key_separator = properties.get("headers.key.separator", ":").encode()
-        marker = properties.get("null.marker")
-        self._null = None if marker is None else marker.encode()
-
-    def read(self, number: int, line: bytes) -> _Line:
-        """Takes a line apart.
-
-        Raises:
-            ValueError: a separator is missing.
-        """
-        headers: list[tuple[str, bytes | None]] = []
-        key: bytes | None = None
-        if self._parses_headers:
-            part, line = self._split(line, self._headers_delimiter, "headers delimiter", number)
-            if part is not None and part != self._null:
-                headers = [
-                    self._header(each, number) for each in part.split(self._headers_separator)
-                ]
-        if self._parses_key:
-            key, line = self._split(line, self._key_separator, "key separator", number)
-        return _Line(self._or_null(key), self._or_null(line), headers)
-
-    def _split(
-        self, line: bytes, separator: bytes, what: str, number: int
-    ) -> tuple[bytes | None, bytes]:
-        left, found, right = line.partition(separator) if separator else (b"", True, line)
-        if found:
-            return left, right
-        if self._ignores_errors:
-            return None, line
-        raise ValueError(f"No {what} found on line number {number}: '{_shown(line)}'")
-
-    def _header(self, part: bytes, number: int) -> tuple[str, bytes | None]:
-        name, found, value = part.partition(self._headers_key_separator)
-        if not found and not self._ignores_errors:
-            raise ValueError(
-                f"No header key separator found in pair '{_shown(part)}' on line number {number}"
-            )
-        if name == self._null:
-            raise ValueError(
-                f"Header keys should not be equal to the null marker '{_shown(name)}' as they "
-                "can't be null"
-            )
-        return _shown(name), self._or_null(value) if found else None
-
-    def _or_null(self, data: bytes | None) -> bytes | None:
-        return None if data is not None and data == self._null else data
-
-
-def _shown(data: bytes) -> str:
-    return data.decode("utf-8", "replace")

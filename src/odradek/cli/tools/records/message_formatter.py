@@ -4,25 +4,27 @@ Keys and values are written as they are, bytes included.
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Callable
 from typing import Final
 
 from odradek.cli.tools.connection import add_old_flag, read_properties
+from odradek.cli.tools.records.internal_records import FORMATTERS, writer_of
 from odradek.cli.tools.wording.java_values import text_reader
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
 
 _TIMESTAMP_TYPES: Final = {0: "CreateTime", 1: "LogAppendTime"}
-_FORMATTERS: Final = (
-    "DefaultMessageFormatter",
-    "LoggingMessageFormatter",
-    "NoOpMessageFormatter",
-)
+_DEFAULT: Final = "DefaultMessageFormatter"
+_NOTHING: Final = "NoOpMessageFormatter"
+_FORMATTERS: Final = (_DEFAULT, "LoggingMessageFormatter", _NOTHING, *FORMATTERS)
+# Kafka had some as classes within others: `TransactionLog$TransactionLogMessageFormatter`.
+_OUTER_NAMES: Final = re.compile(r".*[.$]")
 
 
 def add_formatter(parser: argparse.ArgumentParser) -> None:
     """Adds the flags."""
-    parser.add_argument("--formatter", default=_FORMATTERS[0], metavar="CLASS")
+    parser.add_argument("--formatter", default=_DEFAULT, metavar="CLASS")
     parser.add_argument("--formatter-property", action="append", default=[], metavar="K=V")
     add_old_flag(parser, "--property", "--formatter-property", action="append")
     parser.add_argument("--formatter-config", metavar="FILE")
@@ -32,7 +34,7 @@ def add_formatter(parser: argparse.ArgumentParser) -> None:
 
 def check_formatter(arguments: argparse.Namespace) -> None:
     """Ends the command where a class is named that is not here."""
-    if arguments.formatter.rpartition(".")[2] not in _FORMATTERS:
+    if _simple_name(arguments.formatter) not in _FORMATTERS:
         arguments.parser.error(
             f"--formatter: there are no Java classes here, only {', '.join(_FORMATTERS)}"
         )
@@ -46,9 +48,16 @@ def formatter_of(arguments: argparse.Namespace) -> Callable[[ConsumerRecord], No
     for each in arguments.formatter_property:
         name, _, value = each.partition("=")
         properties[name.strip()] = value
-    if arguments.formatter.rpartition(".")[2] == "NoOpMessageFormatter":
+    name = _simple_name(arguments.formatter)
+    if name == _NOTHING:
         return lambda _: None
+    if name in FORMATTERS:
+        return writer_of(name)
     return _Formatter(properties, arguments.key_deserializer, arguments.value_deserializer).write
+
+
+def _simple_name(class_name: str) -> str:
+    return _OUTER_NAMES.sub("", class_name)
 
 
 class _Formatter:
@@ -105,7 +114,8 @@ class _Formatter:
             parts.append(self._null if record.key is None else self._key(record.key))
         if self._prints["value"]:
             parts.append(self._null if record.value is None else self._value(record.value))
-        sys.stdout.buffer.write(self._key_separator.join(parts) + self._line_separator)
+        if parts:  # a record of which nothing is shown has no line either
+            sys.stdout.buffer.write(self._key_separator.join(parts) + self._line_separator)
 
     def _headers(self, record: ConsumerRecord) -> bytes:
         if not record.headers:

@@ -10,10 +10,12 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 from uuid import uuid4
 
+from odradek.cli.tools.client_properties import partitioner_of
 from odradek.cli.tools.connection import (
     HAS_BEEN_DEPRECATED,
     add_old_flag,
     client_config,
+    given_properties,
     is_given,
     refuse_zookeeper,
     run_async,
@@ -99,7 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
         elif arguments.transaction_duration_ms:
             config.setdefault("transactional.id", f"performance-producer-{uuid4()}")
         config.setdefault("client.id", "perf-producer-client")
-        async with Producer(config=config) as producer:
+        partitioner = partitioner_of(given_properties(arguments))
+        async with Producer(config=config, partitioner=partitioner) as producer:
             sent = await _send(producer, arguments, "transactional.id" in config)
         if arguments.print_metrics:
             totals = {"record-error-total": 0, "record-send-total": sent}

@@ -17,7 +17,7 @@ from odradek.client.aio.group.membership import Membership, is_lost
 from odradek.client.apis import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from odradek.client.core.cluster import Message
 from odradek.client.core.connections import GROUP_CHANNEL
-from odradek.client.core.groups.assignors import ASSIGNORS, Assignor
+from odradek.client.core.groups.assignors import Assignor, assignor_of
 from odradek.client.core.groups.consumer_protocol import read_assignment, read_subscription
 from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.client.core.groups.member_state import MemberEvent, MemberState, moved
@@ -45,7 +45,7 @@ class ClassicMembership(Membership):
         names = settings.items("partition.assignment.strategy")
         if assignors and "partition.assignment.strategy" not in settings.given:
             names = ()
-        known = [*assignors, *(ASSIGNORS[name] for name in names)]
+        known = [*assignors, *(assignor_of(name) for name in names)]
         self._assignors = {each.name: each for each in known}
         # All members must be cooperative for the group to be: as in Kafka's own consumer.
         self._is_cooperative = all(each.is_cooperative for each in known)

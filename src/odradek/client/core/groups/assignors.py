@@ -149,6 +149,16 @@ class CooperativeSticky(Sticky):
 ASSIGNORS: Final[Mapping[str, Assignor]] = {
     each.name: each for each in (Range(), RoundRobin(), Sticky(), CooperativeSticky())
 }
+_JAVA_PACKAGE: Final = "org.apache.kafka.clients.consumer."
+
+
+def assignor_of(name: str) -> Assignor:
+    """The assignor of a name in `partition.assignment.strategy`: its own, or that of Kafka's
+    class."""
+    if name.startswith(_JAVA_PACKAGE):
+        by_class = {f"{type(each).__name__}Assignor": each for each in ASSIGNORS.values()}
+        return by_class[name.removeprefix(_JAVA_PACKAGE)]
+    return ASSIGNORS[name]
 
 
 class _Claim(NamedTuple):

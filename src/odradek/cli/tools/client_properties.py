@@ -1,0 +1,111 @@
+"""The properties of Kafka's clients that ours do not have: files and scripts name them.
+
+What changes nothing that a user of a tool sees is taken, once its value is checked as Kafka's
+clients check it. What asks for something that is not here is refused with its reason. What Kafka's
+clients do not know either is passed over, as they do.
+"""
+
+from collections.abc import Mapping
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from odradek.client.settings import CONSUMER_SETTINGS, PRODUCER_SETTINGS, SHARE_CONSUMER_SETTINGS
+from odradek.config.definition import ConfigError, Setting, table
+from odradek.config.tables.rows import rows
+
+if TYPE_CHECKING:
+    from odradek.client.core.producing.intake import Partitioner
+
+PARTITIONER: Final = "partitioner.class"
+_ROUND_ROBIN: Final = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
+_NO_CLASSES: Final = "there are no Java classes here"
+_OAUTH: Final = "org.apache.kafka.common.security.oauthbearer."
+
+# Why a property is refused, and the values that ask for nothing that is missing.
+_Refused = Mapping[str, tuple[str, tuple[str, ...]]]
+_OF_ALL: Final[_Refused] = {
+    "config.providers": ("values are taken as they stand, and not looked up elsewhere", ("",)),
+    "metric.reporters": (_NO_CLASSES, ("", "org.apache.kafka.common.metrics.JmxReporter")),
+    "sasl.client.callback.handler.class": (_NO_CLASSES, ()),
+    "sasl.login.class": (_NO_CLASSES, ()),
+    "sasl.oauthbearer.jwt.validator.class": (
+        _NO_CLASSES,
+        (f"{_OAUTH}DefaultJwtValidator", f"{_OAUTH}ClientJwtValidator"),
+    ),
+    "security.providers": (_NO_CLASSES, ("",)),
+    "ssl.engine.factory.class": (
+        _NO_CLASSES,
+        ("org.apache.kafka.common.security.ssl.DefaultSslEngineFactory",),
+    ),
+}
+_OF_CONSUMERS: Final[_Refused] = {
+    **_OF_ALL,
+    "interceptor.classes": (f"{_NO_CLASSES} to give records to", ("",)),
+}
+_OF_SHARE_CONSUMERS: Final[_Refused] = {
+    **_OF_ALL,
+    **dict.fromkeys(
+        (
+            *("auto.offset.reset", "enable.auto.commit", "group.instance.id", "group.protocol"),
+            *("group.remote.assignor", "heartbeat.interval.ms", "interceptor.classes"),
+            *("isolation.level", "partition.assignment.strategy", "session.timeout.ms"),
+        ),
+        ("it cannot be set when using a share group", ()),
+    ),
+}
+_OF_PRODUCERS: Final[_Refused] = {
+    **_OF_CONSUMERS,
+    "partitioner.ignore.keys": ("records with a key go where the key says", ("false",)),
+    "transaction.two.phase.commit.enable": ("a tool commits by itself", ("false",)),
+}
+# What begins so is refused of every client.
+_ASSERTIONS: Final = "sasl.oauthbearer.assertion."
+
+# As what their values are read; most of these change nothing.
+_CHECKED: Final = table(rows("java_client"))
+_CHECKED_BY_PRODUCERS: Final = table([*rows("java_client"), *rows("java_producer")])
+
+
+def check_properties(given: Mapping[str, str], settings: Mapping[str, Setting]) -> None:
+    """Looks at what a client with these `settings` does not have.
+
+    Raises:
+        ConfigError: a property asks for what is not here, or has a value that it cannot have.
+    """
+    refused, checked = _OF_ALL, _CHECKED
+    if settings is PRODUCER_SETTINGS:
+        refused, checked = _OF_PRODUCERS, _CHECKED_BY_PRODUCERS
+        partitioner_of(given)
+    elif settings is CONSUMER_SETTINGS:
+        refused = _OF_CONSUMERS
+    elif settings is SHARE_CONSUMER_SETTINGS:
+        refused = _OF_SHARE_CONSUMERS
+    for name in given.keys() - settings.keys():
+        if name in checked:
+            checked[name].parse(given[name])
+        _refuse(name, given[name], refused)
+
+
+def _refuse(name: str, value: str, refused: _Refused) -> None:
+    if name.startswith(_ASSERTIONS):
+        reason = "tokens are had by an id and its secret, or from a file"
+        raise ConfigError(name, "[hidden]", reason)
+    reason, harmless = refused.get(name, ("", (value.strip(),)))
+    if value.strip() not in harmless:
+        raise ConfigError(name, value, reason)
+
+
+def partitioner_of(given: Mapping[str, str]) -> "Partitioner | None":
+    """The partitioner that `partitioner.class` names; None leaves the choice to the producer.
+
+    Raises:
+        ConfigError: there is no such class.
+    """
+    name = given.get(PARTITIONER)
+    if name is None:
+        return None
+    if name.strip() != _ROUND_ROBIN:
+        raise ConfigError(PARTITIONER, name, f"Class {name} could not be found.")
+    turns = count()
+    # One after another, whatever the key; a tool writes to one topic.
+    return lambda _key, _all, available: available[next(turns) % len(available)]

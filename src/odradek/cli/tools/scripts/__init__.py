@@ -1,0 +1,1 @@
+"""Commands that only scripts of Kafka's are called by."""

@@ -1,0 +1,141 @@
+"""`kafka-storage.sh`: gives new log directories to a cluster, and tells to which one they belong.
+
+A broker of ours needs no formatting: it makes up a cluster id at its first start. Where a script
+formats, the cluster gets the id that the script has chosen.
+"""
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+from typing import Final
+from uuid import uuid4
+
+from odradek.cli import start
+from odradek.config import BrokerConfig, ConfigError
+from odradek.metadata.sqlite import schema
+from odradek.metadata.sqlite.database import Database
+from odradek.metadata.store import MetadataStoreError
+from odradek.protocol.uuids import uuid_text
+from odradek.server.errors import StartError
+from odradek.storage import checkpoints, names
+from odradek.storage.files import OsFileSystem
+
+# What a broker of ours has no choice of, with what to say of it.
+_REFUSED: Final = {
+    "--initial-controllers": "there is no quorum of controllers",
+    "--release-version": "the features of a new cluster are those of this version",
+    "--feature": "the features of a new cluster are those of this version",
+    "--add-scram": "say it to `odradek start --add-scram`",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    actions.add_parser("random-uuid", help="print an id for a cluster")
+    info = actions.add_parser("info", help="tell what the log directories are")
+    to_format = actions.add_parser("format", help="give the log directories to a cluster")
+    for each in (info, to_format):
+        each.add_argument("-c", "--config", required=True, metavar="FILE")
+    to_format.add_argument("-t", "--cluster-id", required=True, metavar="ID")
+    to_format.add_argument("-g", "--ignore-formatted", action="store_true")
+    # Of a quorum of controllers: there is none to begin, with these flags or without.
+    for flags in (("-s", "--standalone"), ("-N", "--no-initial-controllers")):
+        to_format.add_argument(*flags, action="store_true", help=argparse.SUPPRESS)
+    short = {"--initial-controllers": "-I", "--release-version": "-r", "--feature": "-f"}
+    for flag in _REFUSED:
+        to_format.add_argument(short.get(flag, "-S"), flag, help=argparse.SUPPRESS)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Does what is asked for; 1 with the reason where that cannot be."""
+    if arguments.action == "random-uuid":
+        print(uuid_text(uuid4()))
+        return 0
+    try:
+        config = _config(arguments.config)
+        if arguments.action == "info":
+            return _tell(config.log_dirs)
+        _refuse(arguments)
+        return _format(config, arguments.cluster_id, ignores=arguments.ignore_formatted)
+    except (ConfigError, MetadataStoreError, OSError, StartError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _config(path: str) -> BrokerConfig:
+    """The settings with which `odradek start --config` would begin."""
+    parser = argparse.ArgumentParser()
+    start.add_arguments(parser)
+    return start.configure(start.collect_settings(parser.parse_args(["--config", path])))
+
+
+def _refuse(arguments: argparse.Namespace) -> None:
+    for flag, reason in _REFUSED.items():
+        if getattr(arguments, flag[2:].replace("-", "_")) is not None:
+            raise ValueError(f"{flag}: {reason}")
+
+
+def _tell(directories: tuple[str, ...]) -> int:
+    missing = [each for each in directories if not os.path.isdir(each)]
+    if len(missing) < len(directories):
+        there = [each for each in directories if each not in missing]
+        print("Found log directories:", *(f"  {each}" for each in there), "", sep="\n")
+    known = [found for each in directories if (found := _properties(each))]
+    if known:
+        listed = ", ".join(f"{name}={value}" for name, value in sorted(known[0].items()))
+        print(f"Found metadata: {{{listed}}}\n")
+    problems = [f"{each} does not exist" for each in missing]
+    problems += [
+        f"{each} is not formatted."
+        for each in directories
+        if each not in missing and not _properties(each)
+    ]
+    if problems:
+        print("Found problems:", *(f"  {each}" for each in problems), "", sep="\n")
+    return 1 if problems else 0
+
+
+def _format(config: BrokerConfig, cluster_id: str, *, ignores: bool) -> int:
+    if config["zookeeper.connect"]:
+        raise ValueError("a cluster on ZooKeeper has its id there")
+    new = []
+    for directory in config.log_dirs:
+        held = _properties(directory).get("cluster.id")
+        if held is None:
+            new.append(directory)
+        elif not ignores:
+            raise ValueError(
+                f"Log directory {directory} is already formatted. Use --ignore-formatted to "
+                "ignore this directory and format the others."
+            )
+        elif held != cluster_id:
+            raise ValueError(
+                f"Invalid cluster.id in: {directory}/{names.META_PROPERTIES}. Expected "
+                f"{cluster_id}, but read {held}"
+            )
+    if not new:
+        print("All of the log directories are already formatted.")
+    for directory in new:
+        _give(directory, cluster_id, config.broker_id, is_first=directory == config.log_dirs[0])
+    return 0
+
+
+def _give(directory: str, cluster_id: str, broker_id: int, *, is_first: bool) -> None:
+    print(f"Formatting {'metadata' if is_first else 'data'} directory {directory}.")
+    os.makedirs(directory, exist_ok=True)
+    if is_first:
+        with contextlib.closing(Database(directory)) as database:
+            database.write([schema.put_property(schema.CLUSTER_ID, cluster_id)])
+    data = checkpoints.encode_meta_properties(cluster_id, broker_id, uuid4())
+    OsFileSystem().replace(f"{directory}/{names.META_PROPERTIES}", data, sync=True)
+
+
+def _properties(directory: str) -> Mapping[str, str]:
+    try:
+        with open(f"{directory}/{names.META_PROPERTIES}", "rb") as file:
+            return checkpoints.parse_meta_properties(file.read())
+    except FileNotFoundError:
+        return {}

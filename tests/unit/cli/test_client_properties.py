@@ -1,0 +1,134 @@
+"""Properties of Kafka's clients that ours do not have. If these fail, a tool does something else
+than its command line says, without a word, or refuses a file that Kafka's tool takes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+import odradek
+from odradek.cli.main import main
+from odradek.cli.tools.client_properties import check_properties, partitioner_of
+from odradek.client.core.admin_types import GroupDescription
+from odradek.client.settings import (
+    ADMIN_SETTINGS,
+    CONSUMER_SETTINGS,
+    PRODUCER_SETTINGS,
+    SHARE_CONSUMER_SETTINGS,
+)
+from odradek.client.sync import Admin, Consumer
+from odradek.config.definition import ConfigError, Setting
+
+ROUND_ROBIN = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
+JMX = "org.apache.kafka.common.metrics.JmxReporter"
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "value"),
+    [
+        (PRODUCER_SETTINGS, "partitioner.class", "com.example.Mine"),
+        (PRODUCER_SETTINGS, "partitioner.class", ""),
+        (PRODUCER_SETTINGS, "partitioner.ignore.keys", "true"),
+        (PRODUCER_SETTINGS, "transaction.two.phase.commit.enable", "true"),
+        (PRODUCER_SETTINGS, "metadata.max.idle.ms", "10"),
+        (PRODUCER_SETTINGS, "interceptor.classes", "com.example.Mine"),
+        (CONSUMER_SETTINGS, "interceptor.classes", "com.example.Mine"),
+        (SHARE_CONSUMER_SETTINGS, "interceptor.classes", ""),
+        (SHARE_CONSUMER_SETTINGS, "isolation.level", "read_committed"),
+        (ADMIN_SETTINGS, "metric.reporters", "com.example.Mine"),
+        (ADMIN_SETTINGS, "config.providers", "env"),
+        (ADMIN_SETTINGS, "sasl.login.class", "com.example.Mine"),
+        (ADMIN_SETTINGS, "sasl.oauthbearer.assertion.file", "token.jwt"),
+        (ADMIN_SETTINGS, "send.buffer.bytes", "-5"),
+        (ADMIN_SETTINGS, "metadata.recovery.strategy", "somehow"),
+    ],
+)
+def test_what_is_not_here_is_refused(
+    settings: Mapping[str, Setting], name: str, value: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"for configuration {name}: .+"):
+        check_properties({name: value}, settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "value"),
+    [
+        (PRODUCER_SETTINGS, "partitioner.class", ROUND_ROBIN),
+        (PRODUCER_SETTINGS, "partitioner.ignore.keys", "false"),
+        (PRODUCER_SETTINGS, "key.serializer", "com.example.Overridden"),
+        (PRODUCER_SETTINGS, "group.id", "of-a-consumer"),
+        (PRODUCER_SETTINGS, "nonsense", "1"),
+        (CONSUMER_SETTINGS, "partitioner.class", "of.a.Producer"),
+        (CONSUMER_SETTINGS, "interceptor.classes", ""),
+        (ADMIN_SETTINGS, "interceptor.classes", "of.a.Producer"),
+        (ADMIN_SETTINGS, "metric.reporters", JMX),
+        (ADMIN_SETTINGS, "metadata.recovery.strategy", "none"),
+        (ADMIN_SETTINGS, "send.buffer.bytes", "-1"),
+    ],
+)
+def test_what_changes_nothing_is_taken(
+    settings: Mapping[str, Setting], name: str, value: str
+) -> None:
+    check_properties({name: value}, settings)
+
+
+def test_records_go_around_whatever_their_keys() -> None:
+    choose = partitioner_of({"partitioner.class": ROUND_ROBIN})
+    assert choose is not None
+    assert [choose(b"k", [0, 1, 2], [0, 2]) for _ in range(4)] == [0, 2, 0, 2]
+
+
+@pytest.mark.parametrize("tool", ["console-producer", "produce", "producer-perf-test"])
+def test_a_tool_that_sends_uses_the_partitioner(tool: str, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("a\nb\nc\nd\ne\nf\n", encoding="utf-8")
+    with odradek.Broker() as broker, lines.open() as text, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdin", text)
+        broker.create_topic("round", partitions=3)
+        words = {
+            "produce": ["round"],
+            "console-producer": ["--topic", "round"],
+            "producer-perf-test": [
+                *("--topic", "round", "--num-records", "6", "--throughput", "-1"),
+                *("--record-size", "1"),
+            ],
+        }[tool]
+        where = ["--bootstrap-server", broker.bootstrap_servers]
+        partitioner = ["--command-property", f"partitioner.class={ROUND_ROBIN}"]
+        assert main([tool, *words, *where, *partitioner]) == 0
+        counts = [record.partition for record in broker.records("round")]
+        assert sorted(counts) == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_value_may_have_commas(capsys: pytest.CaptureFixture[str]) -> None:
+    """The rest of a list would be taken for another property."""
+    words = ["--bootstrap-server", "localhost:9", "--command-property", "client.id=a,retries=x"]
+    main(["topics", *words, "--command-property", "default.api.timeout.ms=1,2", "--list"])
+    said = capsys.readouterr().out
+    assert "Invalid value 1,2 for configuration default.api.timeout.ms" in said
+
+
+@pytest.mark.parametrize(
+    ("classes", "chosen"),
+    [
+        ("RoundRobinAssignor, RangeAssignor", "roundrobin"),
+        ("RangeAssignor,RoundRobinAssignor", "range"),
+        ("CooperativeStickyAssignor", "cooperative-sticky"),
+    ],
+)
+def test_assignors_go_by_kafkas_class_names_the_best_first(classes: str, chosen: str) -> None:
+    """The only spelling that files of Kafka's consumers have would be refused, or in another
+    order."""
+    package = "org.apache.kafka.clients.consumer."
+    strategy = ",".join(package + name.strip() for name in classes.split(","))
+    settings = {"group.id": "g", "partition.assignment.strategy": strategy}
+    with odradek.Broker() as broker:
+        broker.create_topic("shared")
+        with Consumer({"bootstrap.servers": broker.bootstrap_servers, **settings}) as consumer:
+            consumer.subscribe(["shared"])
+            while not consumer.assignment():
+                consumer.getmany(timeout_ms=100)
+            with Admin(broker.bootstrap_servers) as admin:
+                found = admin.describe_groups(["g"])["g"]
+                assert isinstance(found, GroupDescription)
+                assert found.assignor == chosen

@@ -1,0 +1,267 @@
+"""The scripts of `odradek kafka-bin`. If these fail, a script that calls Kafka's tools ends in
+`not found`, or in something else than the tool that it calls."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import odradek
+from odradek.cli.main import AS_KAFKA, OF_SCRIPTS, main
+from odradek.cli.tools.kafka_bin import REFUSED, TOOLS
+from odradek.cli.tools.scripts import run_class, server_start, server_stop
+
+TIME_LIMIT_S = 120
+# The folder `bin` of Apache Kafka 4.3, and what scripts for its earlier versions call.
+IN_KAFKA = """
+connect-distributed connect-mirror-maker connect-plugin-path connect-standalone kafka-acls
+kafka-broker-api-versions kafka-client-metrics kafka-cluster kafka-configs kafka-console-consumer
+kafka-console-producer kafka-console-share-consumer kafka-consumer-groups kafka-consumer-perf-test
+kafka-delegation-tokens kafka-delete-records kafka-dump-log kafka-e2e-latency kafka-features
+kafka-get-offsets kafka-groups kafka-jmx kafka-leader-election kafka-log-dirs kafka-metadata-quorum
+kafka-metadata-shell kafka-producer-perf-test kafka-reassign-partitions kafka-replica-verification
+kafka-run-class kafka-server-start kafka-server-stop kafka-share-consumer-perf-test
+kafka-share-groups kafka-storage kafka-streams-application-reset kafka-streams-groups kafka-topics
+kafka-transactions kafka-verifiable-consumer kafka-verifiable-producer
+kafka-verifiable-share-consumer trogdor
+kafka-mirror-maker kafka-preferred-replica-election zookeeper-security-migration
+zookeeper-server-start zookeeper-server-stop zookeeper-shell
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """The scripts, written a second time over the first."""
+    for _ in range(2):
+        assert main(["kafka-bin", str(tmp_path)]) == 0
+    capsys.readouterr()
+    return tmp_path
+
+
+def test_every_tool_is_there_under_both_names(folder: Path) -> None:
+    names = IN_KAFKA.split()
+    assert {path.name for path in folder.iterdir()} == {*names, *(f"{name}.sh" for name in names)}
+    assert all(os.access(path, os.X_OK) for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_tool_that_is_not_here_says_so(folder: Path, name: str) -> None:
+    done = subprocess.run(
+        [folder / f"{name}.sh", "--some", "words"],
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"{name}: {REFUSED[name]}\n"
+
+
+def test_every_other_one_is_a_command() -> None:
+    known = {command.name for command in OF_SCRIPTS}
+    assert set(TOOLS) <= known
+    assert set(run_class.TOOLS.values()) <= known
+
+
+@pytest.mark.parametrize(
+    "class_name",
+    ["kafka.tools.GetOffsetShell", "org.apache.kafka.tools.GetOffsetShell"],
+)
+def test_a_class_is_the_tool_that_it_is_or_was(
+    class_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with odradek.Broker() as broker:
+        broker.create_topic("t")
+        where = ["--bootstrap-server", broker.bootstrap_servers, "--topic", "t"]
+        assert main([AS_KAFKA, "run-class", "-name", "x", class_name, *where]) == 0
+    assert capsys.readouterr().out == "t:0:0\n"
+
+
+@pytest.mark.parametrize("words", [[], ["kafka.tools.MirrorMaker"], ["com.example.GetOffsetShell"]])
+def test_a_class_that_is_not_here_is_named(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([AS_KAFKA, "run-class", *words]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert (words or ["USAGE"])[0] in said
+
+
+def test_brokers_tell_their_apis(capsys: pytest.CaptureFixture[str]) -> None:
+    """The usual look whether a broker is up."""
+    with odradek.Broker() as broker:
+        where = ["--bootstrap-server", broker.bootstrap_servers]
+        assert main(["broker-api-versions", *where]) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == f"{where[1]} (id: 1 rack: null isFenced: false) -> ("
+    assert lines[0] == "\tProduce(0): 0 to 13 [usable: 13],"
+    assert "\tAddRaftVoter(80): UNSUPPORTED," in lines
+    assert lines[-2:] == ["\tDeleteShareGroupOffsets(92): 0 [usable: 0]", ")"]
+
+
+def test_the_features_of_a_cluster_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with odradek.Broker() as broker:
+        where = ["--bootstrap-server", broker.bootstrap_servers]
+        assert main([AS_KAFKA, "features", *where, "describe"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    told = {words[1]: (words[3], words[5], words[7]) for words in lines}
+    assert told["metadata.version"] == ("3.3-IV3", "4.3-IV0", "4.3-IV0")
+    assert told["group.version"] == ("0", "1", "1")
+    assert main([AS_KAFKA, "features", *where, "upgrade", "--feature", "group.version=1"]) == 1
+
+
+def test_the_controller_is_told_as_a_quorum(capsys: pytest.CaptureFixture[str]) -> None:
+    with odradek.Broker() as broker:
+        where = ["--bootstrap-server", broker.bootstrap_servers]
+        quorum = [AS_KAFKA, "metadata-quorum", *where, "describe"]
+        assert main([*quorum, "--status"]) == 0
+        status = capsys.readouterr().out
+        assert f"ClusterId:              {broker.cluster_id}\nLeaderId:               1\n" in status
+        assert f'[{{"id": 1, "endpoints": ["PLAINTEXT://{where[1]}"]}}]' in status
+        assert main([*quorum, "--replication", "--human-readable"]) == 0
+        header, row = capsys.readouterr().out.splitlines()
+        assert header.split("\t")[0] == "NodeId"
+        assert [cell.strip() for cell in row.split("\t")][-2:] == ["Leader", ""]
+        assert main(quorum) == 1
+        assert main([*quorum[:-1], "remove-controller"]) == 1
+
+
+@pytest.fixture
+def properties(tmp_path: Path) -> Path:
+    """The settings of a broker with two log directories that are not there yet."""
+    path = tmp_path / "server.properties"
+    logs = f"{tmp_path}/one,{tmp_path}/two"
+    path.write_text(f"node.id=3\nlisteners=PLAINTEXT://:0\nlog.dirs={logs}\n", encoding="utf-8")
+    return path
+
+
+CLUSTER = "HNIpJSlpSDOIOA_3gyRmcA"
+
+
+def test_a_formatted_broker_belongs_to_the_cluster(
+    properties: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who formats with an id, and asks for it later, is told another one."""
+    storage = [AS_KAFKA, "storage"]
+    config = ["--config", str(properties)]
+    assert main([*storage, "info", *config]) == 1
+    assert main([*storage, "format", "-t", CLUSTER, *config, "--standalone"]) == 0
+    assert main([*storage, "info", *config]) == 0
+    assert f"cluster.id={CLUSTER}" in capsys.readouterr().out
+    assert main([*storage, "format", "-t", CLUSTER, *config]) == 1
+    assert main([*storage, "format", "-t", CLUSTER, *config, "-g"]) == 0
+    assert main([*storage, "format", "-t", "another", *config, "-g"]) == 1
+    assert "Expected another, but read" in capsys.readouterr().err
+    with odradek.Broker(data_dir=properties.parent / "one", broker_id=3) as broker:
+        assert broker.cluster_id == CLUSTER
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--initial-controllers", "1@localhost:9093:x"],
+        ["--release-version", "4.0"],
+        ["--feature", "kraft.version=0"],
+        ["--add-scram", "SCRAM-SHA-256=[name=a,password=b]"],
+    ],
+)
+def test_what_formatting_cannot_do_is_refused(
+    properties: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    config = ["--config", str(properties), "--cluster-id", CLUSTER]
+    assert main([AS_KAFKA, "storage", "format", *config, *words]) == 1
+    assert capsys.readouterr().err.startswith(f"{words[0]}: ")
+    assert not (properties.parent / "one").exists()
+
+
+def test_an_id_is_made_up(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([AS_KAFKA, "storage", "random-uuid"]) == 0
+    assert len(capsys.readouterr().out.strip()) == 22
+
+
+def test_a_broker_needs_its_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([AS_KAFKA, "server-start"]) == 1
+    assert capsys.readouterr().err.startswith("USAGE: kafka-server-start.sh ")
+
+
+@pytest.fixture
+def in_background(monkeypatch: pytest.MonkeyPatch) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """The brokers that are begun in the background, which end with the test."""
+    begun: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def start(*arguments: object, **options: object) -> "subprocess.Popen[bytes]":
+        begun.append(popen(*arguments, **options))
+        return begun[-1]
+
+    monkeypatch.setattr(server_start.subprocess, "Popen", start)
+    yield begun
+    for each in begun:
+        each.kill()
+        each.wait()
+
+
+@pytest.mark.slow
+def test_a_broker_is_begun_and_stopped_as_by_kafkas_scripts(
+    properties: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    in_background: list["subprocess.Popen[bytes]"],
+) -> None:
+    """A script that starts a broker, works on it and stops it ends at its first step."""
+    pipe = properties.parent / "out" / server_start.OUTPUT
+    pipe.parent.mkdir()
+    os.mkfifo(pipe)
+    output = os.open(pipe, os.O_RDWR)  # so that opening it waits for nobody
+    monkeypatch.setenv("LOG_DIR", str(pipe.parent))
+    override = ["--override", "num.partitions=7"]
+    assert main([AS_KAFKA, "server-start", "-daemon", str(properties), *override]) == 0
+    with open(output, encoding="utf-8") as lines:
+        assert any(line.startswith("odradek ready ") for line in lines)
+        (broker,) = in_background
+        ours = [each for each in server_stop.running_brokers() if each == broker.pid]
+        assert ours == [broker.pid]
+        # Others of this machine stay.
+        monkeypatch.setattr(server_stop, "running_brokers", lambda: ours)
+        assert main([AS_KAFKA, "server-stop"]) == 0
+        assert broker.wait(TIME_LIMIT_S) == 0
+    monkeypatch.setattr(server_stop, "running_brokers", list)
+    assert main([AS_KAFKA, "server-stop"]) == 1
+
+
+def test_a_broker_is_known_by_what_it_was_begun_with() -> None:
+    """Something else would be stopped: an editor of a file of this name, a search for it."""
+    begun = f"{sys.executable} -X dev -m odradek {AS_KAFKA} server-start my.properties"
+    assert server_stop.is_broker(begun.split())
+    for other in (
+        f"grep odradek {AS_KAFKA} server-start",
+        "python -m odradek start",
+        "vi server-start",
+    ):
+        assert not server_stop.is_broker(other.split())
+
+
+def test_groups_of_every_kind_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """`kafka-groups` would print what `odradek groups` has for people."""
+    with odradek.Broker() as broker:
+        broker.produce("t", b"v")
+        where = ["--bootstrap-server", broker.bootstrap_servers]
+        read = ["--topic", "t", "--from-beginning", "--max-messages", "1", "--group", "readers"]
+        assert main(["console-consumer", *where, *read]) == 0
+        share = "a-share-group-with-a-long-name"
+        read = ["--topic", "t", "--timeout-ms", "100", "--group", share]
+        assert main(["console-share-consumer", *where, *read]) == 0
+        listed = []
+        for words in ([], ["--consumer"], ["--share"], ["--streams"], ["--group-type", "Classic"]):
+            capsys.readouterr()
+            assert main([AS_KAFKA, "groups", *where, "--list", *words]) == 0
+            header, *rows = capsys.readouterr().out.splitlines()
+            assert header.split() == ["GROUP", "TYPE", "PROTOCOL"]
+            listed.append(sorted(rows))
+    readers = ["readers", "Classic", "consumer"]
+    shared = f"{share} Share share".split()
+    assert listed[0][0] == " ".join(cell.ljust(len(share)) for cell in shared) + " "
+    found = [[row.split() for row in rows] for rows in listed]
+    assert found == [[shared, readers], [readers], [shared], [], [readers]]
