@@ -92,8 +92,8 @@ def compiled(expression: str) -> Match:
 
 
 def splitter(expression: str) -> Split:
-    """Compiles a pattern of Java's for what stands between parts. Empty parts at the end do not count,
-    as where Java splits; without a match the text is the only part.
+    """Compiles a pattern of Java's for what stands between parts. Empty parts at the end do not
+    count, as where Java splits; without a match the text is the only part.
 
     Raises:
         ExpressionError: as `java_pattern`.
