@@ -23,6 +23,7 @@ from pyspark_odradek.pipelines.bookkeeping import described
 from pyspark_odradek.pipelines.bookkeeping.lake.table import open_table, refuse_unusable
 from pyspark_odradek.pipelines.bookkeeping.manifest import TIME_COLUMNS, ArchivedFile, Manifest
 from pyspark_odradek.pipelines.ends.batches import open_output
+from pyspark_odradek.pipelines.ends.hours import utc_date, utc_hour
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
 from pyspark_odradek.pipelines.running.jobs import StreamJob
 from pyspark_odradek.pipelines.running.settings import PipelineSettings
@@ -67,8 +68,7 @@ def arranged(records: DataFrame, columns: Sequence[str], limit: int) -> DataFram
 
     `limit` is how many records a file takes at most.
     """
-    time = f.to_utc_timestamp("timestamp", f.current_timezone())
-    named = {"date": f.date_format(time, "yyyy-MM-dd"), "hour": f.date_format(time, "HH")}
+    named = {"date": utc_date("timestamp"), "hour": utc_hour("timestamp")}
     if not columns:
         return records
     with_names = records.withColumns({name: named[name] for name in columns})

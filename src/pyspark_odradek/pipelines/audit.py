@@ -155,7 +155,7 @@ def differences(archived: DataFrame, topic: DataFrame) -> DataFrame:
 
 
 def compare_each(rows: Iterable[Any]) -> Iterator[str]:
-    """What the rows of `differences` have against an archive."""
+    """The findings in rows of `differences`, in order."""
     for row in sorted(rows, key=lambda row: (row.topic, row.partition, row.hour)):
         where = f"{row.topic}-{row.partition} {row.hour}"
         if row.missing:

@@ -123,8 +123,8 @@ def restored_settings(kept: Mapping[str, str], largest_record: int) -> dict[str,
 
 
 def limit_for(largest_record: int) -> int:
-    """What a topic has to take that gets a record of this size, whatever codec it has: what cannot
-    be compressed is larger afterwards."""
+    """The limit of a topic that gets a record of this size, whatever codec it has: a record that
+    cannot be compressed is larger afterwards."""
     return largest_record + largest_record // _SHARE_OF_CODECS + _OVERHEAD
 
 

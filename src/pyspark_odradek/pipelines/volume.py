@@ -1,15 +1,16 @@
 """`volume`: how much a topic gets, hour by hour and partition by partition.
 
-Counts records, bytes, records without a key or a value, by the timestamps of the records, not
-by when they arrived. The state is one row per partition and hour, so it stays small over
-years. Every trigger gives the whole table: to the screen, or to a directory as Parquet, where
-it takes the place of the one before.
+Counts records, bytes, records without a key or a value, by the timestamps of the records, in
+hours of UTC, not by when they arrived. The state is one row per partition and hour, so it stays
+small over years. Every trigger gives the whole table: to the screen, or to a directory as Parquet,
+where it takes the place of the one before.
 """
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pyspark_odradek.pipelines.ends.batches import open_output
+from pyspark_odradek.pipelines.ends.hours import begin_of_hour
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
 from pyspark_odradek.pipelines.running.jobs import StreamJob
 from pyspark_odradek.pipelines.running.settings import PipelineSettings
@@ -35,7 +36,7 @@ def volume(records: DataFrame) -> DataFrame:
     """The table, for a stream or a batch of records."""
     key_bytes = f.coalesce(f.octet_length("key"), f.lit(0))
     value_bytes = f.coalesce(f.octet_length("value"), f.lit(0))
-    return records.groupBy(f.date_trunc("hour", "timestamp").alias("hour"), "partition").agg(
+    return records.groupBy(begin_of_hour("timestamp").alias("hour"), "partition").agg(
         f.count("*").alias("records"),
         f.sum(key_bytes + value_bytes).alias("bytes"),
         f.count_if(f.col("key").isNull()).alias("without_key"),

@@ -1,7 +1,8 @@
-"""The date and the hour of a time, in UTC, as text.
+"""The date and the hour of a time, in UTC.
 
 Spark's own functions for them go by the session's time zone. They are of no use in one whose clocks
-change: a time of UTC that clocks there leave out is moved by the hour that they skip.
+change, since a time of UTC that clocks there leave out is moved by the hour that they skip, or
+that is no whole hours from UTC.
 """
 
 from typing import Final
@@ -21,5 +22,13 @@ def utc_date(time: str) -> Column:
 
 def utc_hour(time: str) -> Column:
     """The hour of a column of times, `00` to `23`."""
-    hours = f.floor(f.unix_seconds(f.col(time)) / _HOUR_S)
-    return f.lpad(f.pmod(hours, f.lit(24)).cast("string"), 2, "0")
+    return f.lpad(f.pmod(_hours(time), f.lit(24)).cast("string"), 2, "0")
+
+
+def begin_of_hour(time: str) -> Column:
+    """The time at which the hour of a column of times begins."""
+    return f.timestamp_seconds(_hours(time) * _HOUR_S)
+
+
+def _hours(time: str) -> Column:
+    return f.floor(f.unix_seconds(f.col(time)) / _HOUR_S)

@@ -1,0 +1,107 @@
+"""If these fail, what a pipeline writes depends on the time zone of the session that runs it."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+import odradek
+from pyspark_odradek.pipelines import (
+    PipelineSettings,
+    archive,
+    audit,
+    compact,
+    decode,
+    dedup,
+    join,
+    latest,
+    query,
+    read_table,
+    restore,
+    volume,
+)
+from pyspark_odradek.pipelines.bookkeeping.manifest import Manifest
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+
+ZONES = ["America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Kathmandu"]
+# When clocks change in one of them, both ways.
+DAYS = ["2026-03-08", "2026-11-01", "2026-03-29", "2026-10-25", "2026-04-05", "2026-10-04"]
+TIMES = [
+    datetime.fromisoformat(day).replace(tzinfo=UTC) + timedelta(minutes=half * 30)
+    for day in DAYS
+    for half in range(-2, 10)
+]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[odradek.Broker]:
+    with odradek.Broker() as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        for topic in ("orders", "payments"):
+            broker.create_topic(topic, partitions=1, config={"retention.ms": "-1"})
+            for number, time in enumerate(sorted(TIMES)):
+                at = int(time.timestamp() * 1000)
+                producer.produce(topic, b'{"n": %d}' % number, b"%d" % number, timestamp=at)
+        assert producer.flush(60) == 0
+        yield broker
+
+
+@pytest.fixture(params=ZONES)
+def zone(spark, request: pytest.FixtureRequest) -> Iterator[str]:
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", request.param)
+    yield request.param
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_an_archive_has_the_hours_of_utc(spark, broker, zone: str, tmp_path: Path) -> None:
+    """What came at 02:30 on the day when clocks change was put into the directory of 03."""
+    target = str(tmp_path / "archive")
+    settings = PipelineSettings(broker.bootstrap_servers, "orders", to=target, source=target)
+    archive.build(spark, settings).run()
+    expected = Counter((time.strftime("%Y-%m-%d"), time.strftime("%H")) for time in TIMES)
+    assert hours_of(spark, target) == expected
+    compact.build(spark, replace(settings, file_bytes=1 << 30)).run()
+    assert hours_of(spark, target) == expected
+    assert audit.build(spark, settings).run().findings == []
+    again = replace(settings, topic=f"again-{zone.rpartition('/')[2]}")
+    restore.build(spark, again).run()
+    assert audit.build(spark, again).run().findings == []
+
+
+def hours_of(spark, archive: str) -> Counter[tuple[str, str]]:
+    found: Counter[tuple[str, str]] = Counter()
+    with Manifest(spark, archive).reading() as archived:
+        for file in archived.files:
+            where = file.times["date"], file.times["hour"]
+            found[where] += sum(piece.records for piece in file.ranges)
+    return found
+
+
+def test_tables_have_the_times_of_the_records(spark, broker, zone: str, tmp_path: Path) -> None:
+    settings = PipelineSettings(
+        broker.bootstrap_servers, "orders", other="payments", schema="n INT",
+        sql="SELECT timestamp FROM orders", within="10 minutes",
+    )  # fmt: skip
+    for name, pipeline in (
+        ("latest", latest), ("query", query), ("dedup", dedup), ("join", join), ("decode", decode)
+    ):  # fmt: skip
+        target = str(tmp_path / name)
+        pipeline.build(spark, replace(settings, to=target)).run()
+        place = f"{target}/source=topic" if pipeline is decode else target
+        assert seconds_in(spark, place, "timestamp") == Counter(time.timestamp() for time in TIMES)
+    target = str(tmp_path / "volume")
+    volume.build(spark, replace(settings, to=target)).run()
+    hours = {time.replace(minute=0).timestamp() for time in TIMES}
+    assert seconds_in(spark, target, "hour") == Counter(hours)
+
+
+def seconds_in(spark, table: str, column: str) -> Counter[float]:
+    found: Any = read_table(spark, table)
+    return Counter(float(row[0]) for row in found.selectExpr(f"unix_seconds({column})").collect())
