@@ -35,6 +35,8 @@ CLASSES: Final = {
     "transactions": f"{_PACKAGE}.TransactionsCommand",
     "broker-api-versions": f"{_PACKAGE}.BrokerApiVersionsCommand",
     "groups": f"{_PACKAGE}.GroupsCommand",
+    "features": f"{_PACKAGE}.FeatureCommand",
+    "metadata-quorum": f"{_PACKAGE}.MetadataQuorumCommand",
 }
 
 

@@ -150,7 +150,11 @@ COMMANDS: Final = (
 
 # Those that exist, or mean something else, under the names of Kafka's scripts alone.
 SCRIPTS: Final = (
+    Command("features", "odradek.cli.tools.scripts.features", "the features of a cluster"),
     Command("groups", "odradek.cli.tools.groups.all_groups", "list groups of every kind"),
+    Command(
+        "metadata-quorum", "odradek.cli.tools.scripts.metadata_quorum", "who keeps the metadata"
+    ),
     Command("run-class", "odradek.cli.tools.scripts.run_class", "run a tool by its Java class"),
     Command("server-start", "odradek.cli.tools.scripts.server_start", "run a broker"),
     Command("server-stop", "odradek.cli.tools.scripts.server_stop", "stop brokers of this machine"),

@@ -102,6 +102,33 @@ def test_brokers_tell_their_apis(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[-2:] == ["\tDeleteShareGroupOffsets(92): 0 [usable: 0]", ")"]
 
 
+def test_the_features_of_a_cluster_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with odradek.Broker() as broker:
+        where = ["--bootstrap-server", broker.bootstrap_servers]
+        assert main([AS_KAFKA, "features", *where, "describe"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    told = {words[1]: (words[3], words[5], words[7]) for words in lines}
+    assert told["metadata.version"] == ("3.3-IV3", "4.3-IV0", "4.3-IV0")
+    assert told["group.version"] == ("0", "1", "1")
+    assert main([AS_KAFKA, "features", *where, "upgrade", "--feature", "group.version=1"]) == 1
+
+
+def test_the_controller_is_told_as_a_quorum(capsys: pytest.CaptureFixture[str]) -> None:
+    with odradek.Broker() as broker:
+        where = ["--bootstrap-server", broker.bootstrap_servers]
+        quorum = [AS_KAFKA, "metadata-quorum", *where, "describe"]
+        assert main([*quorum, "--status"]) == 0
+        status = capsys.readouterr().out
+        assert f"ClusterId:              {broker.cluster_id}\nLeaderId:               1\n" in status
+        assert f'[{{"id": 1, "endpoints": ["PLAINTEXT://{where[1]}"]}}]' in status
+        assert main([*quorum, "--replication", "--human-readable"]) == 0
+        header, row = capsys.readouterr().out.splitlines()
+        assert header.split("\t")[0] == "NodeId"
+        assert [cell.strip() for cell in row.split("\t")][-2:] == ["Leader", ""]
+        assert main(quorum) == 1
+        assert main([*quorum[:-1], "remove-controller"]) == 1
+
+
 @pytest.fixture
 def properties(tmp_path: Path) -> Path:
     """The settings of a broker with two log directories that are not there yet."""

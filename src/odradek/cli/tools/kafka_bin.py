@@ -22,7 +22,6 @@ TOOLS: Final = (
     *(command.name for command in SCRIPTS),
 )
 _CONNECT: Final = "Kafka Connect is not here; Apache Kafka's own runs on an odradek broker"
-_NO_QUORUM: Final = "there is no Raft quorum here"
 _NOT_HERE: Final = "odradek has no such tool; Apache Kafka's own runs on an odradek broker"
 _ZOOKEEPER: Final = "ZooKeeper is not here; its own package has this"
 # Whole names, and what is said of them.
@@ -33,10 +32,8 @@ REFUSED: Final = {
     "connect-standalone": _CONNECT,
     "kafka-client-metrics": "say kafka-configs --client-metrics NAME",
     "kafka-e2e-latency": _NOT_HERE,
-    "kafka-features": _NOT_HERE,
     "kafka-jmx": "there is no Java machine here; `odradek metrics` shows a broker's metrics",
-    "kafka-metadata-quorum": _NO_QUORUM,
-    "kafka-metadata-shell": _NO_QUORUM,
+    "kafka-metadata-shell": "there is no Raft quorum here",
     "kafka-mirror-maker": _CONNECT,
     "kafka-preferred-replica-election": "say kafka-leader-election --election-type preferred",
     "kafka-replica-verification": "say kafka-topics --describe --under-replicated-partitions",

@@ -128,6 +128,39 @@ class ClusterDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class FeatureDescription:
+    """The versions of a feature that a broker supports, and that of the whole cluster; 0 says that
+    the feature is not in use."""
+
+    min_version: int
+    max_version: int
+    finalized: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumReplica:
+    """A controller in the quorum, or who follows it; a timestamp of -1 is not known."""
+
+    node_id: int
+    directory_id: UUID | None
+    log_end_offset: int
+    last_fetch_timestamp: int
+    last_caught_up_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumDescription:
+    """Those who keep the cluster's metadata; `listeners` of a node are as `NAME://host:port`."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...]
+    listeners: Mapping[int, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class GroupListing:
     """A group as ListGroups shows it."""
 

@@ -32,6 +32,8 @@ class Admin(Shell[aio.Admin]):
 
     describe_cluster = waits_for(aio.Admin.describe_cluster)
     broker_versions = waits_for(aio.Admin.broker_versions)
+    describe_features = waits_for(aio.Admin.describe_features)
+    describe_quorum = waits_for(aio.Admin.describe_quorum)
     unregister_broker = waits_for(aio.Admin.unregister_broker)
     describe_configs = waits_for(aio.Admin.describe_configs)
     alter_configs = waits_for(aio.Admin.alter_configs)

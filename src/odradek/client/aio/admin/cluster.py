@@ -1,12 +1,30 @@
 """The cluster itself: its brokers and their versions."""
 
+from collections.abc import Iterable
+from typing import Any
+
+from odradek import __version__
 from odradek.client.aio.admin.base import AdminBase, outcome
-from odradek.client.apis import DESCRIBE_CLUSTER, UNREGISTER_BROKER, VersionRanges
-from odradek.client.core.admin_types import ClusterDescription
+from odradek.client.apis import (
+    API_VERSIONS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_QUORUM,
+    UNREGISTER_BROKER,
+    VersionRanges,
+)
+from odradek.client.core.admin_types import (
+    ClusterDescription,
+    FeatureDescription,
+    QuorumDescription,
+    QuorumReplica,
+)
+from odradek.client.core.api_versions import SOFTWARE_NAME
 from odradek.client.core.metadata import Node
 from odradek.client.errors import KafkaError, UnsupportedVersion, raise_for
+from odradek.model import CLUSTER_METADATA_TOPIC
 
 _NO_OPERATIONS = -(1 << 31)
+_NO_EPOCH = -1
 
 
 class ClusterCalls(AdminBase):
@@ -60,6 +78,62 @@ class ClusterCalls(AdminBase):
 
         return await self._cluster.retrying(attempt)
 
+    async def describe_features(self) -> tuple[int, dict[str, FeatureDescription]]:
+        """The epoch of the cluster's features, and those that the broker asked supports.
+
+        Raises:
+            KafkaError: nobody answers.
+        """
+        values = {
+            "client_software_name": SOFTWARE_NAME,
+            "client_software_version": __version__,
+        }
+
+        async def attempt() -> tuple[int, dict[str, FeatureDescription]]:
+            answer = await self._cluster.call(None, API_VERSIONS, values)
+            raise_for(int(answer.error_code))
+            finalized = getattr(answer, "finalized_features", ())
+            levels = {each.name: each.max_version_level for each in finalized}
+            features = {
+                each.name: FeatureDescription(
+                    each.min_version, each.max_version, levels.get(each.name, 0)
+                )
+                for each in getattr(answer, "supported_features", ())
+            }
+            return getattr(answer, "finalized_features_epoch", _NO_EPOCH), features
+
+        return await self._cluster.retrying(attempt)
+
+    async def describe_quorum(self) -> QuorumDescription:
+        """Describes those who keep the metadata, and how far each has got.
+
+        Raises:
+            KafkaError: nobody answers.
+        """
+        partition = {"partition_index": 0}
+        values = {"topics": [{"topic_name": CLUSTER_METADATA_TOPIC, "partitions": [partition]}]}
+
+        async def attempt() -> QuorumDescription:
+            answer = await self._cluster.call(None, DESCRIBE_QUORUM, values)
+            raise_for(int(answer.error_code), getattr(answer, "error_message", None))
+            found = answer.topics[0].partitions[0]
+            raise_for(int(found.error_code), getattr(found, "error_message", None))
+            return QuorumDescription(
+                found.leader_id,
+                found.leader_epoch,
+                found.high_watermark,
+                _replicas(found.current_voters),
+                _replicas(found.observers),
+                {
+                    node.node_id: tuple(
+                        f"{each.name}://{each.host}:{each.port}" for each in node.listeners
+                    )
+                    for node in getattr(answer, "nodes", ())
+                },
+            )
+
+        return await self._cluster.retrying(attempt)
+
     async def unregister_broker(self, broker_id: int) -> None:
         """Forgets a broker that will not come back.
 
@@ -80,3 +154,16 @@ class ClusterCalls(AdminBase):
         answer = await self._cluster.ask_metadata([])
         nodes = tuple(answer.nodes.values())
         return ClusterDescription(answer.cluster_id or "", answer.controller_id, nodes)
+
+
+def _replicas(found: Iterable[Any]) -> tuple[QuorumReplica, ...]:
+    return tuple(
+        QuorumReplica(
+            each.replica_id,
+            getattr(each, "replica_directory_id", None),
+            each.log_end_offset,
+            getattr(each, "last_fetch_timestamp", -1),
+            getattr(each, "last_caught_up_timestamp", -1),
+        )
+        for each in found
+    )
