@@ -292,7 +292,8 @@ def build_parser(
             formatter_class=Help,
             allow_abbrev=False,
         )
-        subparser.set_defaults(module=command.module, parser=subparser)
+        is_script = commands is OF_SCRIPTS
+        subparser.set_defaults(module=command.module, parser=subparser, is_script=is_script)
         if command.name == named:
             module = import_module(command.module)
             module.add_arguments(subparser)

@@ -12,6 +12,7 @@ import pytest
 from tests.unit.cli import segments
 
 from odradek.cli.main import main
+from odradek.coordinator.records import share_group_records
 from odradek.coordinator.records.offset_records import (
     OffsetAndMetadata,
     OffsetCommitKey,
@@ -180,6 +181,21 @@ def test_committed_offsets_are_decoded(dump, tmp_path: Path) -> None:
         "Unknown record type 77 at offset 2, skipping.",
     ]
     assert shown[3].startswith("Error at offset 3, skipping.")
+
+
+def test_records_of_share_groups_are_decoded(dump, tmp_path: Path) -> None:
+    """Goal: they are no unknown records; a look into a share group's past would be empty."""
+    builder = RecordBatchBuilder(0)
+    key = share_group_records.ShareGroupMetadataKey("g")
+    value = share_group_records.ShareGroupMetadataValue(7, 9)
+    data = share_group_records.encode_key(key), share_group_records.encode_value(value)
+    builder.append(TIME, *data, [])
+    log = segments.write_segment(tmp_path, [builder.build()])
+    (shown,) = [line.split(" key: ")[1] for line in dump(str(log), "--offsets-decoder")[1][3:]]
+    assert shown == (
+        '{"type":"11","data":{"groupId":"g"}} payload: '
+        '{"version":"0","data":{"epoch":7,"metadataHash":9}}'
+    )
 
 
 def test_numbers_can_be_decoded(dump, tmp_path: Path) -> None:

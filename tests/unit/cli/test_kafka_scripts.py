@@ -90,6 +90,12 @@ def test_a_class_that_is_not_here_is_named(
     assert (words or ["USAGE"])[0] in said
 
 
+def test_a_script_without_an_action_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    """`kafka-topics` would print the table that `odradek topics` has for people, with status 0."""
+    assert main([AS_KAFKA, "topics", "--bootstrap-server", "127.0.0.1:1"]) == 1
+    assert "Command must include exactly one action: --list" in capsys.readouterr().err
+
+
 def test_brokers_tell_their_apis(capsys: pytest.CaptureFixture[str]) -> None:
     """The usual look whether a broker is up."""
     with odradek.Broker() as broker:

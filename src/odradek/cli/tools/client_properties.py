@@ -24,7 +24,6 @@ _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer."
 # Why a property is refused, and the values that ask for nothing that is missing.
 _Refused = Mapping[str, tuple[str, tuple[str, ...]]]
 _OF_ALL: Final[_Refused] = {
-    "config.providers": ("values are taken as they stand, and not looked up elsewhere", ("",)),
     "metric.reporters": (_NO_CLASSES, ("", "org.apache.kafka.common.metrics.JmxReporter")),
     "sasl.client.callback.handler.class": (_NO_CLASSES, ()),
     "sasl.login.class": (_NO_CLASSES, ()),

@@ -129,7 +129,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Does what is asked."""
-    if not arguments.actions:
+    if not (arguments.actions or arguments.is_script):
         from odradek.cli.everyday import topics
 
         return topics.run(arguments)

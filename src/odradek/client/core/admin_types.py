@@ -150,7 +150,7 @@ class QuorumReplica:
 
 @dataclass(frozen=True, slots=True)
 class QuorumDescription:
-    """Who keeps the cluster's metadata; `listeners` of a node are as `NAME://host:port`."""
+    """The controllers that keep the metadata; `listeners` of a node are as `NAME://host:port`."""
 
     leader_id: int
     leader_epoch: int

@@ -105,7 +105,7 @@ class ClusterCalls(AdminBase):
         return await self._cluster.retrying(attempt)
 
     async def describe_quorum(self) -> QuorumDescription:
-        """Who keeps the metadata, and how far each has got.
+        """Describes those who keep the metadata, and how far each has got.
 
         Raises:
             KafkaError: nobody answers.
