@@ -12,6 +12,7 @@ from typing import Final
 
 from odradek.config.definition import ConfigError
 from odradek.config.properties import parse_properties
+from odradek.expressions import ExpressionError, Match, java_pattern
 
 _Lookup = Callable[[str, str], str | None]
 """The value of a path and a key; None where there is none."""
@@ -49,8 +50,7 @@ def _lookup(name: str, settings: Mapping[str, str], environment: Mapping[str, st
     chosen = settings[setting].strip()
     allowed = settings.get(f"{_SETTING}.{name}.param.allowed.paths")
     if chosen == f"{_PACKAGE}EnvVarConfigProvider":
-        pattern = settings.get(f"{_SETTING}.{name}.param.allowlist.pattern", ".*")
-        return _of_environment(environment, re.compile(pattern))
+        return _of_environment(environment, _allowed_names(name, settings))
     if chosen == f"{_PACKAGE}FileConfigProvider":
         return _where_allowed(allowed, _from_file)
     if chosen == f"{_PACKAGE}DirectoryConfigProvider":
@@ -59,12 +59,21 @@ def _lookup(name: str, settings: Mapping[str, str], environment: Mapping[str, st
     raise ConfigError(setting, chosen, reason)
 
 
-def _of_environment(environment: Mapping[str, str], pattern: re.Pattern[str]) -> _Lookup:
+def _allowed_names(name: str, settings: Mapping[str, str]) -> Match:
+    setting = f"{_SETTING}.{name}.param.allowlist.pattern"
+    pattern = settings.get(setting, ".*")
+    try:
+        return java_pattern(pattern)
+    except ExpressionError as error:
+        raise ConfigError(setting, pattern, str(error)) from error
+
+
+def _of_environment(environment: Mapping[str, str], is_allowed: Match) -> _Lookup:
     def look_up(path: str, key: str) -> str | None:
         if path:
             reason = f"Path is not supported for EnvVarConfigProvider, invalid value '{path}'"
             raise ConfigError(_SETTING, path, reason, reason)
-        return environment.get(key) if pattern.fullmatch(key) else None
+        return environment.get(key) if is_allowed(key) else None
 
     return look_up
 

@@ -36,7 +36,6 @@ JMX = "org.apache.kafka.common.metrics.JmxReporter"
         (SHARE_CONSUMER_SETTINGS, "interceptor.classes", ""),
         (SHARE_CONSUMER_SETTINGS, "isolation.level", "read_committed"),
         (ADMIN_SETTINGS, "metric.reporters", "com.example.Mine"),
-        (ADMIN_SETTINGS, "config.providers", "env"),
         (ADMIN_SETTINGS, "sasl.login.class", "com.example.Mine"),
         (ADMIN_SETTINGS, "sasl.oauthbearer.assertion.file", "token.jwt"),
         (ADMIN_SETTINGS, "send.buffer.bytes", "-5"),

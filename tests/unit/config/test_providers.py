@@ -94,6 +94,12 @@ def test_without_a_provider_a_reference_is_text() -> None:
             "Invalid value foo.Bar for configuration config.providers.env.class: Could not load "
             "config provider class or one of its dependencies",
         ),
+        (
+            "plain",
+            {"config.providers.env.param.allowlist.pattern": "("},
+            "Invalid value ( for configuration config.providers.env.param.allowlist.pattern: "
+            "missing ): (",
+        ),
     ],
 )
 def test_what_cannot_be_had_is_refused(
