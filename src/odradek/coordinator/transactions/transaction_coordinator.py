@@ -275,7 +275,7 @@ class TransactionCoordinator(TransactionWrites):
 
 
 def _log_refusal(transactional_id: str, code: ErrorCode) -> None:
-    """What nobody has asked for was not done."""
+    """Notes that a step nobody had asked for was not taken."""
     if code is not ErrorCode.NONE:
         logger.info("transactional id %s: %s", transactional_id, code.name)
 
