@@ -496,7 +496,7 @@ class Consumer(AsyncClosing):
         self._after_seeking()
 
     def _after_seeking(self) -> None:
-        """What was wrong where the reader stood is not to be told; anything else comes again."""
+        """Forgets what was wrong where the reader stood; anything else that is comes again."""
         self._fetcher.error = None
         self._fetcher.pump()
 

@@ -107,7 +107,7 @@ class Handout:
         return found
 
     def give_back(self, partitions: Collection[TopicPartition]) -> None:
-        """Has what is held of these, or of all, fetched again: columns are made of whole chunks."""
+        """Drops what is held of these, or of all: columns are made of chunks, fetched again."""
         for partition in self.ready(partitions):
             state = self._state(partition)
             if state.held:

@@ -1,5 +1,5 @@
-"""What a read of a consumer does before it gives anything out: it lets the group have its way,
-commits what is due, tells what commits came to and what is wrong, and has more fetched.
+"""Does what comes before a consumer gives anything out: the group has its way, what is due is
+committed, what commits came to and what is wrong is told, more is fetched.
 
 Every read asks `must_look` whether that comes first, however much there is at hand.
 """
