@@ -1,4 +1,4 @@
-"""What a column of Spark can hold: a value becomes what the column has of it, or is refused.
+"""The limits of Spark's columns: a value becomes what its column has of it, or is refused.
 
 Spark itself makes something up, 0 or null, or ends the query when the row is on its way to the
 JVM, again at each start. So each format asks here for every single value.
