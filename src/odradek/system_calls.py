@@ -88,7 +88,7 @@ def lock_file(descriptor: int) -> None:
 
 
 def not_for_children(descriptors: Callable[[], Iterable[int]]) -> None:
-    """Has forked children let go of descriptors of their parent's: those asked for at the fork.
+    """Makes forked children let go of descriptors of their parent's, asked for at each fork.
 
     A child gets all of them: an address would stay taken, a connection open, a lock held, until the
     child ends, whatever the parent closes.

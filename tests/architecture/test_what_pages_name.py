@@ -66,6 +66,7 @@ NO_PATHS = {
     "DIR/windows": "of a pipeline's output",
     "partitions/P/state": "of ZooKeeper",
     "Europe/Lisbon": "a time zone",
+    "apache/kafka": "Apache Kafka's image",
     "conftest.py": "the reader's",
     "your_tests.py": "the reader's",
 }
@@ -208,7 +209,8 @@ FOREIGN_NAMES = {
     "Kafka's Java": (
         *("AclAuthorizer", "DefaultJwtRetriever", "DefaultJwtValidator", "Exit", "MemoryPool"),
         *("KafkaShareConsumer", "RecordTooLargeException", "RequestChannel", "KAFKA_HEAP_OPTS"),
-        "BytesRejectedPerSec",
+        *("KAFKA_NODE_ID", "KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS"),
+        *("KAFKA_SSL_KEYSTORE_FILENAME", "BytesRejectedPerSec"),
         *("TopicBasedRemoteLogMetadataManager", "ClusterAction", "CreateTokens", "DescribeTokens"),
     ),
     "another client's": (

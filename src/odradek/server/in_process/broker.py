@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 _DECIDED: Final = {
     "log.dirs": "data_dir says where the records are kept",
     "log.dir": "data_dir says where the records are kept",
-    "broker.id": "broker_id is its number",
     "listeners": "listeners or port say where to listen",
 }
 _ANYWHERE: Final = f"{PLAIN}127.0.0.1:0"
@@ -108,6 +107,8 @@ class Broker(OwnThread, FaultCalls):
     ) -> None:
         refuse_arguments(Broker, mistyped, BROKER_SETTINGS)
         refuse_settings(config, _DECIDED)
+        if str(config.get("broker.id", broker_id)) != str(broker_id):
+            refuse_settings(config, {"broker.id": "broker_id is its number"})
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._protection = protection_of(security, users, self._clock)
         self._data_dir = path_of(data_dir)
@@ -282,8 +283,8 @@ class Broker(OwnThread, FaultCalls):
             snapshot = Snapshot.read(os.fspath(snapshot))
         moment = snapshot.moment
         refuse_settings(config, _DECIDED)
+        broker_id = int(moment.settings["broker.id"])
         settings = {**moment.settings, **setting_texts(config)}
-        broker_id = int(settings.pop("broker.id"))
         protocols = [each.partition("://")[0] for each in settings.pop("listeners").split(",")]
         if clock is None and moment.clock is not None:
             clock = ManualClock(*moment.clock)
