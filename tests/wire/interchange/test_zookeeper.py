@@ -29,7 +29,7 @@ PARTITIONS = {"kept": 1, "spread": 3}
 CONFIGS = {
     "kept": {"cleanup.policy": "compact", "retention.ms": "86400000"},
     # Of many segments, by settings that Kafka 4 takes as well.
-    "spread": {"segment.index.bytes": "36", "index.interval.bytes": "512"},
+    "spread": {"segment.index.bytes": "100", "index.interval.bytes": "1024"},
 }
 
 
