@@ -176,13 +176,6 @@ def compatibility() -> str:
         + "\n".join(["| why | requests |", "|---|---|", *unserved]),
         "## Settings without effect\n\n"
         + "\n".join(["| why | settings |", "|---|---|", *idle_rows]),
-        "## Settings for tests and old formats\n\nThey are set like others, and "
-        "DescribeConfigs tells of them only where a topic has them. Kafka 4 has the first for its "
-        "own tests, and the second no more.\n\n"
-        + "\n".join(
-            ["| setting | what it does |", "|---|---|"]
-            + [f"| `{row.name}` | {row.text} |" for row in TOPIC_SETTINGS.values() if row.is_hidden]
-        ),
     )
 
 

@@ -33,7 +33,7 @@ BACKOFF_MS = 1000
 DELETE_RETENTION_MS = 3000
 RETAINED_BYTES = 900
 SETTINGS = {
-    "internal.segment.bytes": "500",
+    "segment.bytes": "500",
     "index.interval.bytes": "90",
     "file.delete.delay.ms": "0",
     "cleanup.policy": "compact,delete",

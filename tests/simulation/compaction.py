@@ -32,7 +32,7 @@ from odradek.timer import MockTimer
 
 SETTINGS = {
     "cleanup_policy": "compact",
-    "internal_segment_bytes": "400",
+    "segment_bytes": "400",
     "index_interval_bytes": "100",
     "min_cleanable_dirty_ratio": "0.01",
     "file_delete_delay_ms": "10",
@@ -169,7 +169,7 @@ class Simulation:
         self.settings["cleanup_policy"] = self.random.choice(POLICIES)
         self.settings["min_compaction_lag_ms"] = str(self.random.choice(LAGS_MS))
         self.settings["delete_retention_ms"] = str(self.random.choice(HORIZONS_MS))
-        self.settings["internal_segment_bytes"] = str(self.random.choice(SEGMENT_BYTES))
+        self.settings["segment_bytes"] = str(self.random.choice(SEGMENT_BYTES))
         self._configure()
 
     def cut(self):

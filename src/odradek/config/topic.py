@@ -1,8 +1,8 @@
 """The settings of topics, and `LogConfig`: their values as plain attributes for the log.
 
 A topic's value comes from the topic itself, else from the broker's setting that stands for
-it (its synonyms, the first that is set), else from the table. As in Kafka 4 a segment has 1 MiB at
-least, and tests that roll small ones say so by `internal.segment.bytes`.
+it (its synonyms, the first that is set), else from the table. Kafka 4 refuses segments below
+1 MiB; here small ones are legal, since tests roll segments with them.
 """
 
 from collections.abc import Mapping
@@ -75,10 +75,7 @@ class LogConfig:
         v: dict[str, Any] = {name: row.default for name, row in TOPIC_SETTINGS.items()}
         if values is not None:
             v.update(values)
-        small_segment_bytes: int | None = v["internal.segment.bytes"]
-        self.segment_bytes: int = (
-            v["segment.bytes"] if small_segment_bytes is None else small_segment_bytes
-        )
+        self.segment_bytes: int = v["segment.bytes"]
         self.segment_ms: int = v["segment.ms"]
         self.segment_jitter_ms: int = v["segment.jitter.ms"]
         self.segment_index_bytes: int = v["segment.index.bytes"]

@@ -53,7 +53,7 @@ JAVA_TESTS = [
 SUITE_TIMEOUT_S = deadline_s(600)
 # Of a topic, or of all brokers where there is none.
 CHANGES = [
-    ("settings", "internal.segment.bytes", "16384"),
+    ("settings", "segment.bytes", "16384"),
     ("settings", "max.compaction.lag.ms", "1000"),
     # More than the topic's longest: a pair that no topic could have been given at once.
     ("", "log.cleaner.min.compaction.lag.ms", "5000"),

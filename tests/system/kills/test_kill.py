@@ -32,13 +32,13 @@ PATIENCE_S = deadline_s(120)
 WHOLE, TABLE, TAIL = "whole", "table", "tail"
 PARTITIONS = [(WHOLE, 0), (WHOLE, 1), (TABLE, 0), (TAIL, 0)]
 CONFIGS = {
-    WHOLE: {"internal.segment.bytes": "65536"},
+    WHOLE: {"segment.bytes": "65536"},
     TABLE: {
-        "internal.segment.bytes": "8192",
+        "segment.bytes": "8192",
         "cleanup.policy": "compact",
         "min.cleanable.dirty.ratio": "0.01",
     },
-    TAIL: {"internal.segment.bytes": "8192", "retention.bytes": "16384"},
+    TAIL: {"segment.bytes": "8192", "retention.bytes": "16384"},
 }
 BUSY_HOUSEKEEPING = [
     *("--set", "log.cleaner.backoff.ms=20"),

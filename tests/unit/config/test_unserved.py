@@ -66,11 +66,7 @@ def test_a_topic_setting_that_no_log_reads_is_marked() -> None:
 
 def _traces(name: str) -> list[str]:
     """What code that reads a setting has in it: an attribute of `LogConfig`, or the name."""
-    derived = {
-        "cleanup.policy": ["compact", "delete"],
-        "internal.segment.bytes": ["segment_bytes"],
-        "preallocate": ["initial_file_bytes"],
-    }
+    derived = {"cleanup.policy": ["compact", "delete"], "preallocate": ["initial_file_bytes"]}
     attributes = [name.replace(".", "_"), *derived.get(name, [])]
     return [f'"{name}"', *(f".{attribute}" for attribute in attributes)]
 

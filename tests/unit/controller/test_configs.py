@@ -97,12 +97,12 @@ def test_describing_what_is_not_there(kit: Any) -> None:
 def test_alter_configs_replaces_everything(kit: Any) -> None:
     """What is left out goes back to its default: the old API's trap, kept as it is."""
     kit.must_create("a", retention_ms="5")
-    change = [(TOPIC, [("segment.bytes", "1048576")])]
+    change = [(TOPIC, [("segment.bytes", "1024")])]
     kit.ask(kit.controller.alter_configs, change, validate_only=True)
     assert kit.cache.image.topic_config("a") == {"retention.ms": "5"}
     (result,) = kit.ask(kit.controller.alter_configs, change)
     assert result.error_code is ErrorCode.NONE
-    assert kit.cache.image.topic_config("a") == {"segment.bytes": "1048576"}
+    assert kit.cache.image.topic_config("a") == {"segment.bytes": "1024"}
 
 
 def test_lists_are_edited_from_what_is_in_force(kit: Any) -> None:

@@ -16,11 +16,7 @@ from odradek.storage import names
 from odradek.testing.faulty_files import FaultyFileSystem
 
 A = TopicPartition("orders", 0)
-SMALL = {
-    "internal_segment_bytes": "400",
-    "index_interval_bytes": "100",
-    "file_delete_delay_ms": "10",
-}
+SMALL = {"segment_bytes": "400", "index_interval_bytes": "100", "file_delete_delay_ms": "10"}
 STEP_BYTES = 300
 
 

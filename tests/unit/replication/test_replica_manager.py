@@ -530,9 +530,9 @@ def test_a_replica_that_moves_away_takes_its_log_along(cluster):
 
 
 def test_settings_reach_the_log(cluster):
-    cluster.create("orders", internal_segment_bytes="2048")
+    cluster.create("orders", segment_bytes="2048")
     assert log_of(cluster).config.segment_bytes == 2048
-    cluster.configure("orders", internal_segment_bytes="4096")
+    cluster.configure("orders", segment_bytes="4096")
     assert log_of(cluster).config.segment_bytes == 4096
 
 
@@ -673,7 +673,7 @@ def test_a_new_leader_does_not_guess_what_is_committed(cluster):
 
 
 def test_segment_starts_for_the_oldest_clients(cluster):
-    cluster.create("orders", internal_segment_bytes="1024")
+    cluster.create("orders", segment_bytes="1024")
     for _ in range(4):
         cluster.produce(A, b"x" * 600)
     partition = cluster.replicas.partition(A)

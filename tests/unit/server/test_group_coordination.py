@@ -55,7 +55,7 @@ def test_offsets_expire_when_the_clock_says_so() -> None:
 
 def test_the_internal_topic_is_made_as_it_was_set() -> None:
     """Fails when the topic that everybody's offsets are in is not compacted, or of another size."""
-    config = {"offsets.topic.num.partitions": 7, "offsets.topic.segment.bytes": 2_000_000}
+    config = {"offsets.topic.num.partitions": 7, "offsets.topic.segment.bytes": 1_000_000}
     with odradek.Broker(config=config) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         assert INTERNAL not in admin.list_topics(timeout=TIMEOUT_S).topics
@@ -67,7 +67,7 @@ def test_the_internal_topic_is_made_as_it_was_set() -> None:
         described = admin.describe_configs([resource])[resource].result(TIMEOUT_S)
         assert described["cleanup.policy"].value == "compact"
         assert described["compression.type"].value == "producer"
-        assert described["segment.bytes"].value == "2000000"
+        assert described["segment.bytes"].value == "1000000"
 
 
 @pytest.mark.parametrize("codec", range(5))

@@ -11,7 +11,7 @@ from odradek.records.reader import iter_records, read_batch
 
 COMPACT = {
     "cleanup_policy": "compact",
-    "internal_segment_bytes": "400",
+    "segment_bytes": "400",
     "index_interval_bytes": "100",
     "min_cleanable_dirty_ratio": "0.01",
     "file_delete_delay_ms": "10",

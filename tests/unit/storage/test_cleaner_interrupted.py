@@ -15,7 +15,7 @@ from tests.unit.storage.compacted import (
 )
 from tests.unit.storage.conftest import ORDERS
 
-SETTINGS = {**COMPACT, "internal_segment_bytes": "300", "delete_retention_ms": "1000"}
+SETTINGS = {**COMPACT, "segment_bytes": "300", "delete_retention_ms": "1000"}
 LAG_MS = 3_600_000
 
 
@@ -130,7 +130,7 @@ def test_segments_that_are_gone_are_no_failure_of_the_disk(world, start):
         for n in range(24):
             append(world, log, (b"k%d" % (n % 3), b"%d" % n))
         log.appender.roll()
-        log.update_config(world.config(**{**SETTINGS, "internal_segment_bytes": "100000"}))
+        log.update_config(world.config(**{**SETTINGS, "segment_bytes": "100000"}))
         background.is_stepping = True
         manager.cleaner.look()
         is_under_way = all(background.step() for _ in range(number))
@@ -152,7 +152,7 @@ def test_what_a_producer_commits_outlives_what_it_aborted(world):
         world.directories = [f"{world.directories[0].split('@')[0]}@{number}"]
         background = SteppingBackground()
         manager = world.start(background=background)
-        log = world.log(manager, **{**SETTINGS, "internal_segment_bytes": "1000"})
+        log = world.log(manager, **{**SETTINGS, "segment_bytes": "1000"})
         producer = {"producer_id": 1, "producer_epoch": 0, "is_transactional": True}
         append(world, log, (b"a", b"aborted"), base_sequence=0, **producer)
         marker(world, log, 1, commit=False)

@@ -108,7 +108,7 @@ LIMITS = [ActiveSegment, OpenTransaction, CompactionLag, HeldByLease, NotOnDisk]
 
 def cleaned_around(world, limit, *, commit, segment_bytes="400"):
     """A log with a transaction that was cleaned up to its batch, then beyond its marker."""
-    log = world.log(**{**COMPACT, "internal_segment_bytes": segment_bytes}, **limit.settings)
+    log = world.log(**{**COMPACT, "segment_bytes": segment_bytes}, **limit.settings)
     append(world, log, (b"A", b"v1"))
     in_transaction(world, log, 1, (b"A", b"v2"))
     limit.begin(world, log)
@@ -209,7 +209,7 @@ def test_fsck_knows_what_compaction_may_have_taken(world):
 
 def test_fsck_knows_what_retention_may_have_taken(world):
     """As with compaction."""
-    log = world.log(internal_segment_bytes="200")
+    log = world.log(segment_bytes="200")
     in_transaction(world, log, 2, (b"A", b"1"))
     log.appender.roll()
     in_transaction(world, log, 1, (b"B", b"1"))

@@ -15,7 +15,7 @@ from odradek.records.builder import RecordBatchBuilder
 from odradek.storage import LogManager, OsFileSystem, names
 from odradek.storage.files import File, OsFile
 
-SMALL = {"internal_segment_bytes": "300", "index_interval_bytes": "100"}
+SMALL = {"segment_bytes": "300", "index_interval_bytes": "100"}
 COMPACT = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01", **SMALL}
 OFF = str(2**31 - 1)
 
@@ -331,7 +331,7 @@ def test_the_cleaner_reads_no_more_at_once_than_its_buffers_hold(
     files = NotingFileSystem()
     properties = {"log.cleaner.io.buffer.size": buffer_bytes, "log.cleaner.threads": threads}
     manager = world.start(files, properties)
-    log = world.log(manager, **{**COMPACT, "internal_segment_bytes": "100000"})
+    log = world.log(manager, **{**COMPACT, "segment_bytes": "100000"})
     fill(world, log, 3000)
     log.appender.roll()
     files.asked.clear()

@@ -23,7 +23,7 @@ from odradek.storage.leases import (
 from odradek.storage.names import LONGEST_LEASE_MS
 
 FILES = OsFileSystem(8, durable=False)
-SMALL = {"internal_segment_bytes": "300", "index_interval_bytes": "100"}
+SMALL = {"segment_bytes": "300", "index_interval_bytes": "100"}
 DELETED = {"cleanup_policy": "delete", "retention_bytes": "0", "retention_ms": "1000", **SMALL}
 COMPACTED = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01", **SMALL}
 MINUTE_MS = 60_000

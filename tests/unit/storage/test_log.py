@@ -65,7 +65,7 @@ def test_log_append_time_is_the_brokers(world, batches, read_all):
 
 def test_rolls_by_size_and_reads_across(world, batches, values):
     """Records would be lost at the border between two segments."""
-    log = world.log(internal_segment_bytes="300", index_interval_bytes="100")
+    log = world.log(segment_bytes="300", index_interval_bytes="100")
     for number in range(20):
         log.appender.append_as_leader([batches(b"%03d" % number)], 0)
     assert len(log.segments) > 3
@@ -75,7 +75,7 @@ def test_rolls_by_size_and_reads_across(world, batches, values):
 
 def test_one_call_may_roll_in_the_middle(world, batches, values):
     """Batches of one call would land in a segment that has no room."""
-    log = world.log(internal_segment_bytes="300")
+    log = world.log(segment_bytes="300")
     log.appender.append_as_leader([batches(b"%03d" % number) for number in range(20)], 0)
     assert all(s.size_bytes <= 300 for s in log.segments.all())
     assert values(log) == [b"%03d" % n for n in range(20)]
@@ -105,7 +105,7 @@ def test_rolls_when_an_index_is_full(world, batches, values):
 
 def test_a_batch_larger_than_a_segment_is_refused(world, batches):
     """It would make a segment larger than was asked for."""
-    log = world.log(internal_segment_bytes="100")
+    log = world.log(segment_bytes="100")
     assert codes(log.appender.append_as_leader([batches(b"x" * 100)], 0)) == [
         ErrorCode.RECORD_LIST_TOO_LARGE
     ]
@@ -133,7 +133,7 @@ def test_read_stops_below_the_upper_offset(world, batches):
 
 def test_upper_offset_holds_on_an_older_segment(world, batches):
     """A consumer would see uncommitted records of a segment that has rolled."""
-    log = world.log(internal_segment_bytes="300")
+    log = world.log(segment_bytes="300")
     log.appender.append_as_leader([batches(b"%03d" % n) for n in range(8)], 0)
     for upper in range(1, 8):
         data = log.read(0, 10_000, upper, True).records[0]
@@ -167,7 +167,7 @@ def test_out_of_range(world, batches):
 
 def test_places_of_offsets(world, batches):
     """A waiting fetch would count the wrong bytes."""
-    log = world.log(internal_segment_bytes="300")
+    log = world.log(segment_bytes="300")
     for n in range(8):
         log.appender.append_as_leader([batches(b"%03d" % n)], 0)
     place = log.convert_offset(1)
@@ -267,7 +267,7 @@ def test_transactions_and_the_last_stable_offset(world, batches):
 
 def test_search_by_time(world, batches):
     """ListOffsets would answer an offset whose predecessors are newer too."""
-    log = world.log(internal_segment_bytes="400", index_interval_bytes="0")
+    log = world.log(segment_bytes="400", index_interval_bytes="0")
     start_ms = world.clock.wall_ms()
     for n in range(20):
         log.appender.append_as_leader(
@@ -285,7 +285,7 @@ def test_search_by_time(world, batches):
 
 def test_search_by_time_when_time_goes_back(world, batches):
     """A record older than its predecessors would hide those that follow."""
-    log = world.log(internal_segment_bytes="400", index_interval_bytes="0")
+    log = world.log(segment_bytes="400", index_interval_bytes="0")
     start_ms = world.clock.wall_ms()
     for n, late in enumerate([50, 10, 90, 20, 60, 90, 5]):
         log.appender.append_as_leader([batches(b"%d" % n, timestamp_ms=start_ms + late)], 0)
@@ -296,7 +296,7 @@ def test_search_by_time_when_time_goes_back(world, batches):
 
 def test_truncate(world, batches, values):
     """A follower would keep what its leader does not have."""
-    log = world.log(internal_segment_bytes="300", index_interval_bytes="0")
+    log = world.log(segment_bytes="300", index_interval_bytes="0")
     for n in range(12):
         one = batches(b"%03d" % n, producer_id=9, base_sequence=n)
         log.appender.append_as_leader([one], n // 4)
@@ -414,7 +414,7 @@ def test_a_full_disk_refuses_one_append(world, batches, values):
 def test_a_batch_is_not_written_without_the_one_that_it_follows(world, batches, values):
     """The log would have the second without the first, whose retry is then out of order."""
     files = FaultyFileSystem()
-    log = world.log(world.start(files), internal_segment_bytes="1000")
+    log = world.log(world.start(files), segment_bytes="1000")
 
     def send(sequence, size_bytes):
         return batches(b"%d" % sequence * size_bytes, producer_id=9, base_sequence=sequence)
@@ -438,7 +438,7 @@ def test_a_batch_is_not_written_without_the_one_that_it_follows(world, batches, 
 def test_nothing_is_acknowledged_after_the_disk_has_failed(world, batches):
     """A batch would be acknowledged on a directory that was just given up."""
     files = FaultyFileSystem()
-    log = world.log(world.start(files), internal_segment_bytes="1000")
+    log = world.log(world.start(files), segment_bytes="1000")
     log.appender.append_as_leader([batches(b"x" * 300)], 0)
     files.fail_at = files.operations + 1
     results = log.appender.append_as_leader([batches(b"y" * 300), batches(b"z" * 400)], 0)
@@ -530,7 +530,7 @@ def test_a_failing_read_takes_the_directory_offline(world, batches):
 @pytest.mark.leaves_damage
 def test_a_damaged_index_is_mended_when_it_is_used(world, batches, values):
     """A flipped bit in an index would hide records."""
-    log = world.log(internal_segment_bytes="2000", index_interval_bytes="100")
+    log = world.log(segment_bytes="2000", index_interval_bytes="100")
     for n in range(60):
         log.appender.append_as_leader([batches(b"%03d" % n)], 0)
     oldest = log.segments.first
@@ -546,7 +546,7 @@ def test_a_damaged_index_is_mended_when_it_is_used(world, batches, values):
 def test_a_damaged_time_index_is_mended_when_it_is_used(world, batches):
     """A wrong time would hide records from a search, or retention drop them."""
     manager = world.start()
-    log = world.log(manager, internal_segment_bytes="2000", index_interval_bytes="100")
+    log = world.log(manager, segment_bytes="2000", index_interval_bytes="100")
     start_ms = world.clock.wall_ms()
     for n in range(60):
         log.appender.append_as_leader([batches(b"%03d" % n, timestamp_ms=start_ms + n)], 0)

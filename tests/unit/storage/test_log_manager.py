@@ -14,7 +14,7 @@ from odradek.model import TopicPartition
 from odradek.storage import LogManager, names
 from odradek.testing.faulty_files import FaultyFileSystem
 
-SMALL = {"internal_segment_bytes": "300", "index_interval_bytes": "100"}
+SMALL = {"segment_bytes": "300", "index_interval_bytes": "100"}
 OTHER_ID = UUID("bf2ad2cb-8a7e-4a55-a4d1-3c2f0d1de6a8")
 
 
@@ -483,9 +483,7 @@ def test_records_without_timestamps_age_from_the_last_append(world, batches):
 def test_records_without_timestamps_age_with_their_file(world, batches):
     """Segments of old clients would be kept for ever, or lost at the first start."""
     manager = world.start()
-    log = world.log(
-        manager, internal_segment_bytes="300", retention_ms="1000", file_delete_delay_ms="0"
-    )
+    log = world.log(manager, segment_bytes="300", retention_ms="1000", file_delete_delay_ms="0")
     for n in range(6):
         log.appender.append_as_leader([batches(b"%d" % n, timestamp_ms=-1)], 0)
     log.update_high_watermark(6)
@@ -496,8 +494,6 @@ def test_records_without_timestamps_age_with_their_file(world, batches):
     os.utime(old, ns=((now_ms - 1001) * 1_000_000,) * 2)
     os.utime(young, ns=((now_ms - 999) * 1_000_000,) * 2)
     manager = world.start()
-    log = world.log(
-        manager, internal_segment_bytes="300", retention_ms="1000", file_delete_delay_ms="0"
-    )
+    log = world.log(manager, segment_bytes="300", retention_ms="1000", file_delete_delay_ms="0")
     manager.housekeeping.delete_old_segments()
     assert log.log_start_offset == end_of_first

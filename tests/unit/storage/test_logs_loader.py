@@ -16,9 +16,7 @@ from odradek.server.background import ThreadWorkers
 from odradek.storage import File, LogManager, OsFileSystem
 
 COUNT = 6
-SMALL = LogConfig(
-    parse_topic_settings({"internal.segment.bytes": "300", "index.interval.bytes": "100"})
-)
+SMALL = LogConfig(parse_topic_settings({"segment.bytes": "300", "index.interval.bytes": "100"}))
 FOUR_THREADS = {"num.recovery.threads.per.data.dir": "4"}
 
 

@@ -8,11 +8,7 @@ from odradek.kafka_files.check import DirectoryCheck
 from odradek.testing.faulty_files import Crashed, FaultyFileSystem
 
 SIZE = 1000
-RESERVED = {
-    "preallocate": "true",
-    "internal_segment_bytes": str(SIZE),
-    "index_interval_bytes": "100",
-}
+RESERVED = {"preallocate": "true", "segment_bytes": str(SIZE), "index_interval_bytes": "100"}
 
 
 def lengths(log) -> list[int]:

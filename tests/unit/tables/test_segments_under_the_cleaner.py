@@ -20,7 +20,7 @@ from odradek.testing.faulty_files import FaultyFileSystem
 
 COMPACT = {
     "cleanup_policy": "compact",
-    "internal_segment_bytes": "400",
+    "segment_bytes": "400",
     "index_interval_bytes": "100",
     "min_cleanable_dirty_ratio": "0.01",
     "file_delete_delay_ms": "10",
@@ -134,7 +134,7 @@ def test_whatever_the_cleaner_is_at_the_whole_log_is_there(world) -> None:
 
 def test_a_reader_in_the_middle_gets_all_that_stays(world) -> None:
     """A segment is merged with the one before it when a reader is between the two."""
-    topic = Topic(world, FaultyFileSystem(), internal_segment_bytes="1000")
+    topic = Topic(world, FaultyFileSystem(), segment_bytes="1000")
     topic.fill(60, keys=50)
     readers = [topic.reader() for _ in range(60)]
     read: list[list[int]] = [[] for _ in readers]
@@ -155,7 +155,7 @@ def test_many_readers_beside_the_cleaner_lose_nothing(world, seed: int) -> None:
     """Readers that go on a step at a time, anywhere between the cleaner's own steps."""
     rng = random.Random(seed)
     files = WatchedFileSystem()
-    topic = Topic(world, files, internal_segment_bytes=str(rng.choice([250, 400, 1000])))
+    topic = Topic(world, files, segment_bytes=str(rng.choice([250, 400, 1000])))
     topic.fill(rng.randrange(20, 80), keys=rng.randrange(1, 40))
     under_way: list[tuple[Iterator[list[int]], list[int], int]] = []
 
@@ -207,7 +207,7 @@ def test_a_gap_that_compaction_did_not_make_is_an_error(world) -> None:
 
 def test_an_index_of_another_segment_is_not_believed(world) -> None:
     """Records before the position that it names would be left out."""
-    topic = Topic(world, FaultyFileSystem(), internal_segment_bytes="2000")
+    topic = Topic(world, FaultyFileSystem(), segment_bytes="2000")
     topic.fill(20)
     index = Path(topic.log.local.path, f"{0:020d}.index")
     size_bytes = topic.log.segments.active.size_bytes

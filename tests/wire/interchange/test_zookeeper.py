@@ -28,8 +28,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS = {"kept": 1, "spread": 3}
 CONFIGS = {
     "kept": {"cleanup.policy": "compact", "retention.ms": "86400000"},
-    # Of many segments, by settings that Kafka 4 takes as well.
-    "spread": {"segment.index.bytes": "100", "index.interval.bytes": "1024"},
+    "spread": {"segment.bytes": "4096"},
 }
 
 

@@ -147,7 +147,7 @@ def test_options_mean_what_they_mean_to_the_connector(
 
 def test_a_stopped_brokers_directory_is_a_table(spark, tmp_path: Path) -> None:
     with odradek.Broker(data_dir=str(tmp_path)) as broker:
-        config = {"internal.segment.bytes": "20000", "retention.ms": "-1"}
+        config = {"segment.bytes": "20000", "retention.ms": "-1"}
         broker.create_topic("kept", partitions=3, config=config)
         produce(broker.bootstrap_servers, "kept", "none", RECORDS)
     frame = table(spark, "odradek", path=str(tmp_path), subscribe="kept", columns="offset,key")
@@ -249,12 +249,8 @@ def test_a_compacted_topic_is_the_same_by_all_routes(spark, connector, tmp_path:
     """A range that ends in a gap failed, and what was merged meanwhile was left out."""
     config = {"log.cleaner.backoff.ms": "100"}
     with odradek.Broker(data_dir=str(tmp_path), config=config) as broker:
-        topic = {
-            "cleanup.policy": "compact",
-            "internal.segment.bytes": "20000",
-            "retention.ms": "-1",
-            "min.cleanable.dirty.ratio": "0.01",
-        }
+        topic = {"cleanup.policy": "compact", "segment.bytes": "20000", "retention.ms": "-1",
+                 "min.cleanable.dirty.ratio": "0.01"}  # fmt: skip
         broker.create_topic("compacted", partitions=1, config=topic)
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 1})
         for number in range(6_000):

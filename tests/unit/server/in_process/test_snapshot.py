@@ -17,9 +17,7 @@ def values(broker: odradek.Broker, topic: str = "orders") -> list[bytes]:
 def test_a_fork_goes_on_alone() -> None:
     """A fork would miss what the broker had, or write into the broker's files, or another's."""
     with odradek.Broker(config={"num.partitions": 2}) as broker:
-        broker.create_topic(
-            "orders", config={"internal.segment.bytes": 1024, "cleanup.policy": "compact"}
-        )
+        broker.create_topic("orders", config={"segment.bytes": 1024, "cleanup.policy": "compact"})
         for number in range(40):
             broker.produce("orders", "x" * 100, key=str(number))
         broker.reset("billing", "latest", topics=["orders"])
@@ -52,7 +50,7 @@ def test_a_fork_goes_on_alone() -> None:
 def test_closed_segments_take_no_room_and_active_ones_are_copied() -> None:
     """A fork of a large topic would take as long as copying it, or share what both write."""
     with odradek.Broker() as broker:
-        broker.create_topic("orders", config={"internal.segment.bytes": 1024})
+        broker.create_topic("orders", config={"segment.bytes": 1024})
         for _ in range(20):
             broker.produce("orders", "x" * 400)
         snapshot = broker.snapshot()

@@ -26,7 +26,7 @@ ORDERS = TopicPartition("orders", 0)
 TABLE = TopicPartition("table", 0)
 GONE = TopicPartition("gone", 0)
 SETTINGS = {
-    "internal.segment.bytes": "400",
+    "segment.bytes": "400",
     "index.interval.bytes": "100",
     "file.delete.delay.ms": "10",
     "min.cleanable.dirty.ratio": "0.01",

@@ -37,7 +37,7 @@ from odradek.storage.checkpoints import (
 )
 from odradek.storage.log.recovery import check_batch
 
-SMALL = {"internal_segment_bytes": "400", "index_interval_bytes": "50", "file_delete_delay_ms": "0"}
+SMALL = {"segment_bytes": "400", "index_interval_bytes": "50", "file_delete_delay_ms": "0"}
 ABORTED = [(3, 4)]
 # The user whom Linux gives no rights.
 NOBODY = 65534

@@ -9,7 +9,7 @@ from odradek.model import AppendOrigin
 from odradek.records.builder import build_end_marker
 from odradek.testing.faulty_files import Crashed, FaultyFileSystem
 
-SMALL = {"internal_segment_bytes": "300", "index_interval_bytes": "100"}
+SMALL = {"segment_bytes": "300", "index_interval_bytes": "100"}
 
 
 def fill(log, batches, count: int) -> list[bytes]:
