@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import Any
 
-from odradek import __version__
 from odradek.client.aio.admin.base import AdminBase, outcome
 from odradek.client.apis import (
     API_VERSIONS,
@@ -22,6 +21,7 @@ from odradek.client.core.api_versions import SOFTWARE_NAME
 from odradek.client.core.metadata import Node
 from odradek.client.errors import KafkaError, UnsupportedVersion, raise_for
 from odradek.model import CLUSTER_METADATA_TOPIC
+from odradek.version import VERSION
 
 _NO_OPERATIONS = -(1 << 31)
 _NO_EPOCH = -1
@@ -86,7 +86,7 @@ class ClusterCalls(AdminBase):
         """
         values = {
             "client_software_name": SOFTWARE_NAME,
-            "client_software_version": __version__,
+            "client_software_version": VERSION,
         }
 
         async def attempt() -> tuple[int, dict[str, FeatureDescription]]:
