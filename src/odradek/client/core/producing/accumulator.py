@@ -366,9 +366,11 @@ class Accumulator:
 
     def lost_place(self, batch: ProducerBatch) -> None:
         """The log does not have what was before a batch, of which nothing is to be sent any more:
-        it is numbered anew, and so is what was sent behind it when that has been answered."""
+        it is numbered anew, and so is what was sent behind it when that has been answered. Nor does
+        it have the batch, whatever an earlier answer left open: it would have known it again."""
         queue = self._queues[batch.partition]
         self._mark_gap(queue)
+        batch.is_perhaps_in_log = False
         for each in queue.failed:
             each.base_sequence = NO_SEQUENCE
 
