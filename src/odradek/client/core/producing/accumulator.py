@@ -410,10 +410,15 @@ class Accumulator:
 
     # --- looking ----------------------------------------------------------------------------
 
-    def is_under_way_to_another(self, partition: TopicPartition, node_id: int) -> bool:
-        """Whether something of a partition is on its way to another broker: what is sent to this
-        one meanwhile could overtake it."""
-        return any(batch.node_id != node_id for batch in self._queues[partition].in_flight)
+    def is_under_way_to_another(
+        self, partition: TopicPartition, node_id: int, topic_id: UUID | None = None
+    ) -> bool:
+        """Whether something of a partition is on its way to another broker, or to another topic of
+        that name: what is sent to this one meanwhile could overtake it."""
+        return any(
+            batch.node_id != node_id or batch.topic_id != topic_id
+            for batch in self._queues[partition].in_flight
+        )
 
     def queue_length(self, partition: TopicPartition) -> int:
         """How many batches of a partition wait to be sent."""
