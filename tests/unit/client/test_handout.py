@@ -68,3 +68,19 @@ def test_what_is_dropped_is_not_given_out() -> None:
     assert taken(handout) == (0, 0)
     positions.assign([TopicPartition("t", 1)])
     assert [taken(handout) for _ in range(3)] == [(1, 0), (1, 1), None]
+
+
+def test_less_than_no_records_are_none() -> None:
+    handout, _ = handout_of(1)
+    assert handout.take((), -1) == {}
+    assert [taken(handout) for _ in range(2)] == [(0, 0), (0, 1)]
+
+
+def test_what_an_interceptor_emptied_keeps_nothing_from_being_put_back() -> None:
+    """A read that was interrupted would lose the records of the other partitions."""
+    handout, positions = handout_of(2)
+    emptied, other = positions.in_turn()
+    for state in [state for _, state in positions.items()]:
+        state.seek(2)
+    handout.put_back({other: [record(1, 1)], emptied: []})
+    assert taken(handout) == (1, 1)

@@ -126,7 +126,7 @@ class Handout:
                 assert taken.offset is not None, "consumers ask for offsets"
                 first_offset = int.from_bytes(taken.offset[:_OFFSET_BYTES], "little")
                 state.go_back(first_offset, state.leader_epoch)
-            elif state.position > taken[-1].offset:
+            elif taken and state.position > taken[-1].offset:
                 state.held.extendleft(reversed(taken))
 
     def _take_held(self, partitions: Collection[TopicPartition], limit: int) -> Records:
@@ -165,7 +165,7 @@ class Handout:
 
         def take(state: PartitionPosition) -> list[ConsumerRecord]:
             nonlocal left
-            taken = state.take(left, self._key, self._value) if left else []
+            taken = state.take(left, self._key, self._value) if left > 0 else []
             left -= len(taken)
             return taken
 
