@@ -77,13 +77,13 @@ class Commits:
 
     @property
     def needs_reader(self) -> bool:
-        """Whether a read has something to do for commits, whatever it has at hand: one is due,
-        needs the loop to go on, or has come to something that is to be told."""
-        return bool(self._under_way or self._callbacks) or self._is_due
+        """Whether a read has something to do for commits, whatever it has at hand: one is due, or
+        has come to something that is to be told."""
+        return bool(self._callbacks) or self._is_due
 
     @property
     def are_under_way(self) -> bool:
-        """Whether commits that nobody waits for wait for their answers."""
+        """Whether commits that nobody waits for wait for their answers: they need the loop."""
         return bool(self._under_way)
 
     @property
