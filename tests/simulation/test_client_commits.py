@@ -14,6 +14,8 @@ from tests.simulation.test_client_cluster import ALL, Stage, answering, play
 from tests.simulation.virtual import VirtualLoop
 
 from odradek.client import Consumer
+from odradek.client.apis import OFFSET_COMMIT
+from odradek.client.core.consuming.positions import PartitionPosition, Positions
 from odradek.client.errors import KafkaError, OffsetOutOfRange
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
@@ -217,5 +219,51 @@ def test_what_is_assigned_again_at_once_is_read_from_its_commit(metadata_age_ms:
                 assert (await consumer.getone()).offset == number
                 await asyncio.sleep(1)
                 consumer.assign(())
+
+    play(scenario)
+
+
+def test_where_to_begin_in_a_partition_does_not_wait_for_the_commit_of_another() -> None:
+    """Of a topic that was deleted, say: that one is repeated until its time is over."""
+    unknown = {"partition_index": 0, "error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+    async def scenario(stage: Stage) -> None:
+        refused = {"topics": [{"topic_id": stage.brokers.topic_id, "partitions": [unknown]}]}
+        told: list[KafkaError | None] = []
+        async with stage.consumer(enable_auto_commit=False) as consumer:
+            consumer.assign([ONE])
+            await consumer.getone()
+            with stage.bent(answering(OFFSET_COMMIT.key, refused)):
+                consumer.commit_async(callback=lambda _, error: told.append(error))
+                assert await consumer.committed([ALL[1]]) == {ALL[1]: None}
+            await consumer.commit()
+            assert told == [None], "it was being repeated yet"
+
+    play(scenario)
+
+
+def test_a_commit_that_waits_costs_no_look_at_all_partitions_for_each_record() -> None:
+    """Whoever reads a thousand, and commits, would read slowly until the commit is answered."""
+
+    async def scenario(stage: Stage) -> None:
+        stage.brokers.ends[0] = COUNT
+        async with stage.consumer(enable_auto_commit=False) as consumer:
+            consumer.assign([ONE])
+            await consumer.getone()
+            looks = 0
+
+            def counted() -> list[tuple[TopicPartition, PartitionPosition]]:
+                nonlocal looks
+                looks += 1
+                return Positions.items(consumer._positions)
+
+            with stage.bent(lambda _, header, *__: header.api_key == OFFSET_COMMIT.key):
+                consumer.commit_async()
+                with pytest.MonkeyPatch.context() as patched:
+                    patched.setattr(consumer._positions, "items", counted)
+                    assert [(await consumer.getone()).offset for _ in range(100)] == [
+                        *range(1, 101)
+                    ]
+            assert looks < 10
 
     play(scenario)

@@ -189,3 +189,21 @@ def test_a_transaction_that_cannot_be_committed_leaves_the_next_ones_alone(reaso
         assert committed == [b"0", b"1"]
 
     play(scenario)
+
+
+def test_what_a_log_has_lost_with_all_before_it_is_numbered_anew() -> None:
+    """An answer had left open whether it is there; the next leader's says that it is not."""
+
+    async def scenario(stage: Stage) -> None:
+        async with stage.producer() as producer:
+            for value in (b"kept", b"lost"):
+                await producer.send_and_wait("t", value, partition=0)
+            stage.fates = {b"A": [ErrorCode.NOT_LEADER_OR_FOLLOWER]}
+            sent = await producer.send("t", b"A", partition=0)
+            while stage.fates[b"A"]:
+                await asyncio.sleep(0.001)
+            stage.logs["t", 0].cut_to(1)
+            assert await ends(sent) == [1]
+        assert stage.values() == [b"kept", b"A"]
+
+    play(scenario)

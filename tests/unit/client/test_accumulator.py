@@ -106,6 +106,17 @@ def test_what_is_on_its_way_to_an_old_leader_is_not_overtaken() -> None:
     assert not accumulator.is_under_way_to_another(ONE, 2)
 
 
+def test_what_is_on_its_way_to_a_topic_that_was_deleted_is_not_overtaken() -> None:
+    """The new topic of the name takes any number: it would take the next batch before this one,
+    which is refused for the old one, and then for its place."""
+    accumulator = Accumulator(linger_ms=0, batch_bytes=1)
+    put(accumulator, 1, 2)
+    old, new = UUID(int=1), UUID(int=2)
+    accumulator.drain(ONE, node_id=1, topic_id=old)
+    assert accumulator.is_under_way_to_another(ONE, 1, new)
+    assert not accumulator.is_under_way_to_another(ONE, 1, old)
+
+
 def test_what_failed_goes_again_in_its_order_when_all_are_back() -> None:
     accumulator = Accumulator(linger_ms=0, batch_bytes=1)
     put(accumulator, *range(4))

@@ -51,7 +51,7 @@ class Commits:
         has_group = bool(settings.text("group.id"))
         self._is_automatic = has_group and settings.flag("enable.auto.commit")
         self._interval_ms = max(1, settings.number("auto.commit.interval.ms"))
-        self._begun_ms = clock.monotonic_ms()
+        self._due_ms = clock.monotonic_ms() + self._interval_ms
         self._under_way: set[asyncio.Task[None]] = set()
         self._callbacks: deque[Callable[[], None]] = deque()
 
@@ -77,13 +77,13 @@ class Commits:
 
     @property
     def needs_reader(self) -> bool:
-        """Whether a read has something to do for commits, whatever it has at hand: one is due,
-        needs the loop to go on, or has come to something that is to be told."""
-        return bool(self._under_way or self._callbacks) or self.due_in_s == 0
+        """Whether a read has something to do for commits, whatever it has at hand: one is due, or
+        has come to something that is to be told."""
+        return bool(self._callbacks) or self._is_due
 
     @property
     def are_under_way(self) -> bool:
-        """Whether commits that nobody waits for wait for their answers."""
+        """Whether commits that nobody waits for wait for their answers: they need the loop."""
         return bool(self._under_way)
 
     @property
@@ -91,14 +91,17 @@ class Commits:
         """The time until auto-commit's next one; None without auto-commit."""
         if not self._is_automatic:
             return None
-        due_ms = self._begun_ms + self._interval_ms
-        return max(0, due_ms - self._clock.monotonic_ms()) / 1000
+        return max(0, self._due_ms - self._clock.monotonic_ms()) / 1000
+
+    @property
+    def _is_due(self) -> bool:
+        return self._is_automatic and self._clock.monotonic_ms() >= self._due_ms
 
     def commit_if_due(self) -> None:
         """Auto-commit's own, every `auto.commit.interval.ms`."""
-        if self.due_in_s != 0:
+        if not self._is_due:
             return
-        self._begun_ms = self._clock.monotonic_ms()
+        self._due_ms = self._clock.monotonic_ms() + self._interval_ms
         if not self._under_way:
             self.commit_async(None, None)
 

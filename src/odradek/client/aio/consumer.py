@@ -272,6 +272,8 @@ class Consumer(AsyncClosing):
         Raises:
             KafkaError: as `getmany`.
         """
+        if self._commits.are_under_way:
+            await asyncio.sleep(0)  # without a look at all partitions, for each of hundreds
         record = None if self._reading.must_look else self._handout.take_one(self._max_records)
         while record is None:
             # What the group wants comes first, though there may be hundreds of records yet.

@@ -5,6 +5,7 @@ they are given out.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
@@ -52,8 +53,8 @@ class Handout:
         self._key = key
         self._value = value
         self._interceptors = interceptors
-        # Whose held records `take_one` takes, as long as there are some.
-        self._in_hand = PartitionPosition()
+        # Whose held records `take_one` takes, one after the other.
+        self._in_line: deque[PartitionPosition] = deque()
         self._consumed_records = fetcher.metrics.meter("records-consumed", FETCH_METRICS)
 
     def ready(self, partitions: Collection[TopicPartition] = ()) -> list[TopicPartition]:
@@ -125,7 +126,7 @@ class Handout:
                 assert taken.offset is not None, "consumers ask for offsets"
                 first_offset = int.from_bytes(taken.offset[:_OFFSET_BYTES], "little")
                 state.go_back(first_offset, state.leader_epoch)
-            elif state.position > taken[-1].offset:
+            elif taken and state.position > taken[-1].offset:
                 state.held.extendleft(reversed(taken))
 
     def _take_held(self, partitions: Collection[TopicPartition], limit: int) -> Records:
@@ -139,11 +140,18 @@ class Handout:
 
     def _next_held(self) -> ConsumerRecord | None:
         """The next of what is held, of one partition after the other."""
-        if not self._in_hand.held or self._in_hand.is_withheld:
-            states = map(self._state, self.ready())
-            self._in_hand = next((each for each in states if each.held), self._in_hand)
-        state = self._in_hand
-        return state.held.popleft() if state.held and not state.is_withheld else None
+        while self._in_line or self._line_up():
+            state = self._in_line[0]
+            if state.held and not state.is_withheld:
+                return state.held.popleft()
+            self._in_line.popleft()
+        return None
+
+    def _line_up(self) -> bool:
+        """Looks at all partitions, once for all that they hold; whether any holds something."""
+        states = map(self._state, self.ready())
+        self._in_line.extend(each for each in states if each.held)
+        return bool(self._in_line)
 
     def _hold(self, records: Records) -> None:
         for partition, some in records.items():
@@ -157,7 +165,7 @@ class Handout:
 
         def take(state: PartitionPosition) -> list[ConsumerRecord]:
             nonlocal left
-            taken = state.take(left, self._key, self._value) if left else []
+            taken = state.take(left, self._key, self._value) if left > 0 else []
             left -= len(taken)
             return taken
 

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any, Final
+from uuid import UUID
 
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.connection import AsyncConnection
@@ -208,7 +209,9 @@ class Sender:
                 self._leaderless.add(partition)
             elif (
                 partition not in self._leaderless
-                and not self._accumulator.is_under_way_to_another(partition, leader.id)
+                and not self._accumulator.is_under_way_to_another(
+                    partition, leader.id, self._topic_id(partition)
+                )
             ):
                 found.setdefault(leader.id, []).append(partition)
         return found
@@ -268,15 +271,18 @@ class Sender:
                 self._produce_at_once(connection, requests, batches)
 
     def _drain(self, partition: TopicPartition, node_id: int) -> ProducerBatch:
-        topic = self._cluster.metadata.topics.get(partition.topic)
         return self._accumulator.drain(
             partition,
             self._transactions.producer_id,
             self._transactions.producer_epoch,
             self._now_ms(),
             node_id,
-            None if topic is None else topic.topic_id,
+            self._topic_id(partition),
         )
+
+    def _topic_id(self, partition: TopicPartition) -> UUID | None:
+        topic = self._cluster.metadata.topics.get(partition.topic)
+        return None if topic is None else topic.topic_id
 
     def _produce_at_once(
         self,

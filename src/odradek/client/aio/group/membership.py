@@ -127,7 +127,7 @@ class Membership:
         # Commits go in the order of their calls, whoever is cancelled among them: one that is
         # repeated must not overtake the next.
         self._in_turn = asyncio.Lock()
-        self._committing: set[asyncio.Task[None]] = set()
+        self._committing: dict[asyncio.Task[None], Mapping[TopicPartition, CommittedOffset]] = {}
         self._commit_timeout_ms = settings.number("default.api.timeout.ms")
         self._to_tell: deque[KafkaError] = deque()
         self.has_joined = False
@@ -192,8 +192,8 @@ class Membership:
         task = asyncio.create_task(
             self._commit_in_turn(offsets, held, topic_ids, self.metadata.generation_id)
         )
-        self._committing.add(task)
-        task.add_done_callback(self._committing.discard)
+        self._committing[task] = offsets
+        task.add_done_callback(self._committing.pop)
         return task
 
     async def _commit_in_turn(
@@ -337,8 +337,8 @@ class Membership:
     async def committed(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Fetches what the group has committed, what this member is about to commit included;
-        nothing for partitions where it has not.
+        """Fetches what the group has committed, what this member is about to commit of these
+        included; nothing for partitions where it has not.
 
         Raises:
             KafkaError: it cannot be had.
@@ -348,8 +348,13 @@ class Membership:
     async def _committed_once(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        if self._committing:
-            await asyncio.wait(self._committing)  # they may have to look at their topics yet
+        about_to = [
+            task
+            for task, offsets in self._committing.items()
+            if not offsets.keys().isdisjoint(partitions)
+        ]
+        if about_to:
+            await asyncio.wait(about_to)  # they may have to look at their topics yet
         topics = [
             {"name": name, "partition_indexes": indexes}
             for name, indexes in by_topic(partitions).items()

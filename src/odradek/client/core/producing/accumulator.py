@@ -366,9 +366,11 @@ class Accumulator:
 
     def lost_place(self, batch: ProducerBatch) -> None:
         """The log does not have what was before a batch, of which nothing is to be sent any more:
-        it is numbered anew, and so is what was sent behind it when that has been answered."""
+        it is numbered anew, and so is what was sent behind it when that has been answered. Nor does
+        it have the batch, whatever an earlier answer left open: it would have known it again."""
         queue = self._queues[batch.partition]
         self._mark_gap(queue)
+        batch.is_perhaps_in_log = False
         for each in queue.failed:
             each.base_sequence = NO_SEQUENCE
 
@@ -408,10 +410,15 @@ class Accumulator:
 
     # --- looking ----------------------------------------------------------------------------
 
-    def is_under_way_to_another(self, partition: TopicPartition, node_id: int) -> bool:
-        """Whether something of a partition is on its way to another broker: what is sent to this
-        one meanwhile could overtake it."""
-        return any(batch.node_id != node_id for batch in self._queues[partition].in_flight)
+    def is_under_way_to_another(
+        self, partition: TopicPartition, node_id: int, topic_id: UUID | None = None
+    ) -> bool:
+        """Whether something of a partition is on its way to another broker, or to another topic of
+        that name: what is sent to this one meanwhile could overtake it."""
+        return any(
+            batch.node_id != node_id or batch.topic_id != topic_id
+            for batch in self._queues[partition].in_flight
+        )
 
     def queue_length(self, partition: TopicPartition) -> int:
         """How many batches of a partition wait to be sent."""
