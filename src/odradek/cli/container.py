@@ -98,11 +98,19 @@ def main(arguments: Sequence[str]) -> int:
     if words[:1] == [_APACHES_START]:
         words = words[1:]
     if words and not words[0].startswith("-"):
-        os.execvp(words[0], words)
+        return _run_instead(words)
     try:
         return run_command(start_words(data_dir, config_dir, words, os.environ))
     except (OSError, ValueError) as error:
         print(f"odradek: {error}", file=sys.stderr)
+        return 1
+
+
+def _run_instead(words: list[str]) -> int:
+    try:
+        os.execvp(words[0], words)
+    except OSError as error:
+        print(f"odradek: {words[0]}: {error.strerror}", file=sys.stderr)
         return 1
 
 

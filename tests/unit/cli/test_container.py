@@ -109,3 +109,12 @@ def test_a_program_may_run_instead(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     with pytest.raises(SystemExit, match="2"):  # the broker's flag is wrong
         container.main(["/data", str(tmp_path), "/etc/kafka/docker/run", "--set", "a"])
     assert len(ran) == 1
+
+
+def test_a_program_that_is_not_there_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A typing mistake behind the image's name would be answered with a traceback."""
+    missing = str(tmp_path / "bsah")
+    assert container.main(["/data", str(tmp_path), missing, "-c", "true"]) == 1
+    assert capsys.readouterr().err == f"odradek: {missing}: No such file or directory\n"
