@@ -249,6 +249,18 @@ def test_a_broker_is_known_by_what_it_was_begun_with() -> None:
         assert not server_stop.is_broker(other.split())
 
 
+def test_brokers_are_found_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ps` cuts its lines where a shell exports COLUMNS: nothing would be there to stop."""
+    monkeypatch.setenv("COLUMNS", "20")
+    waits = "import sys; sys.stdin.read()"
+    words = [sys.executable, "-c", waits, "-m", "odradek", AS_KAFKA, "server-start"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as process:
+        try:
+            assert process.pid in server_stop.running_brokers()
+        finally:
+            process.communicate()
+
+
 def test_groups_of_every_kind_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     """`kafka-groups` would print what `odradek groups` has for people."""
     with odradek.Broker() as broker:
