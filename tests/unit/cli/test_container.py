@@ -47,6 +47,13 @@ def test_a_value_is_read_as_from_a_file() -> None:
     assert settings_of({"KAFKA_A": "x\\,y\\u00e4", "KAFKA_EMPTY": ""}) == {"a": "x,yä", "empty": ""}
 
 
+def test_a_value_has_all_of_its_lines() -> None:
+    """The lines of a private key would be settings that nobody knows, and named in the log."""
+    key = "-----BEGIN PRIVATE KEY-----\nMIIE==\n-----END PRIVATE KEY-----"
+    given = {"KAFKA_SSL_KEYSTORE_KEY": f"{key}\n", "KAFKA_A": "x\r\ny", "KAFKA_B": "x\\\r\n  y"}
+    assert settings_of(given) == {"ssl.keystore.key": key, "a": "x\ny", "b": "xy"}
+
+
 def test_secrets_are_files(tmp_path: Path) -> None:
     """A broker with TLS would have no certificate."""
     (tmp_path / "password").write_text("secret\n")
