@@ -67,7 +67,7 @@ def settings_of(environment: Mapping[str, str], secrets: str = _SECRETS) -> dict
 
 
 def _one_line(value: str) -> str:
-    """What stands for the value in a file. There its further lines, of a private key for one, would
+    """The value as it stands in a file. There its further lines, of a private key for one, would
     be settings that nobody knows: those are named in the log."""
     return _LINE_END.sub(r"\\n", value.rstrip("\r\n"))
 
