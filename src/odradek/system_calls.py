@@ -87,14 +87,15 @@ def lock_file(descriptor: int) -> None:
         _lock_byte(descriptor)
 
 
-def not_for_children(descriptors: Callable[[], Iterable[int]]) -> None:
-    """Makes forked children let go of descriptors of their parent's, asked for at each fork.
+def not_for_children(give_up: Callable[[], Iterable[int]]) -> None:
+    """Makes forked children let go of descriptors of their parent's. `give_up` hands them out in
+    the child and forgets them: what has their numbers later is the child's own.
 
     A child gets all of them: an address would stay taken, a connection open, a lock held, until the
     child ends, whatever the parent closes.
     """
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lambda: _let_go(descriptors()))
+        os.register_at_fork(after_in_child=lambda: _let_go(give_up()))
 
 
 def _let_go(descriptors: Iterable[int]) -> None:

@@ -9,6 +9,7 @@ With neither, nor flags, clients of this host are served at localhost:9092. Reco
 """
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -36,6 +37,8 @@ _DEFAULTS: Final = {
     "listeners": "PLAINTEXT://0.0.0.0:9092",
     "advertised.listeners": "PLAINTEXT://localhost:9092",
 }
+# The end of a line that the next one does not continue.
+_LINE_END: Final = re.compile(r"(?<![\\\r])(?:\r\n|\r|\n)")
 _SECRETS: Final = "/etc/kafka/secrets"
 _APACHES_START: Final = "/etc/kafka/docker/run"
 
@@ -48,7 +51,7 @@ def settings_of(environment: Mapping[str, str], secrets: str = _SECRETS) -> dict
         OSError: a file of secrets cannot be read.
     """
     lines = [
-        f"{_setting(name)}={value}"
+        f"{_setting(name)}={_one_line(value)}"
         for name, value in environment.items()
         if name.startswith(_PREFIX) and name != _PREFIX and name not in _NO_SETTINGS
     ]
@@ -61,6 +64,12 @@ def settings_of(environment: Mapping[str, str], secrets: str = _SECRETS) -> dict
         if (file := settings.pop(f"{key}.credentials", None)) is not None:
             settings.setdefault(f"{key}.password", _secret(f"{secrets}/{file}"))
     return settings
+
+
+def _one_line(value: str) -> str:
+    """The value as it stands in a file. There its further lines, of a private key for one, would
+    be settings that nobody knows: those are named in the log."""
+    return _LINE_END.sub(r"\\n", value.rstrip("\r\n"))
 
 
 def _setting(variable: str) -> str:
@@ -98,11 +107,19 @@ def main(arguments: Sequence[str]) -> int:
     if words[:1] == [_APACHES_START]:
         words = words[1:]
     if words and not words[0].startswith("-"):
-        os.execvp(words[0], words)
+        return _run_instead(words)
     try:
         return run_command(start_words(data_dir, config_dir, words, os.environ))
     except (OSError, ValueError) as error:
         print(f"odradek: {error}", file=sys.stderr)
+        return 1
+
+
+def _run_instead(words: list[str]) -> int:
+    try:
+        os.execvp(words[0], words)
+    except OSError as error:
+        print(f"odradek: {words[0]}: {error.strerror}", file=sys.stderr)
         return 1
 
 

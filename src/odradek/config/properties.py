@@ -38,13 +38,14 @@ def parse_properties(text: str) -> dict[str, str]:
     """The keys and values of a properties file.
 
     Raises:
-        ConfigError: a `\\u` escape is not followed by four hexadecimal digits.
+        ConfigError: a `\\u` escape is not followed by four hexadecimal digits. The value is not in
+            its text, which may be a password.
     """
     settings: dict[str, str] = {}
     for line in _logical_lines(text):
         match = _KEY.fullmatch(line)
         if match is not None:
-            settings[_unescape(match[1])] = _unescape(match[2])
+            settings[_unescape(match[1], match[1])] = _unescape(match[2], match[1])
     return settings
 
 
@@ -69,8 +70,12 @@ def _is_continued(line: str) -> bool:
     return backslashes % 2 == 1
 
 
-def _unescape(text: str) -> str:
-    return _joined(_ESCAPE.sub(_replacement, text)) if "\\" in text else text
+def _unescape(text: str, key: str) -> str:
+    if "\\" not in text:
+        return text
+    if any(escape == "u" for escape in _ESCAPE.findall(text)):
+        raise ConfigError(key, "[hidden]", "\\u must be followed by four hexadecimal digits")
+    return _joined(_ESCAPE.sub(_replacement, text))
 
 
 def _joined(text: str) -> str:
@@ -82,6 +87,4 @@ def _replacement(match: re.Match[str]) -> str:
     escape = match[1]
     if len(escape) > 1:
         return chr(int(escape[1:], 16))
-    if escape == "u":
-        raise ConfigError(match.string, None, "\\u must be followed by four hexadecimal digits")
     return _NAMED.get(escape, escape)

@@ -65,9 +65,15 @@ class SocketOptions:
 
 
 _listeners: "Final[WeakSet[Listener]]" = WeakSet()
-not_for_children(
-    lambda: [descriptor for each in tuple(_listeners) for descriptor, _ in each.awaited()]
-)
+
+
+def _give_up_descriptors() -> list[int]:
+    descriptors = [descriptor for each in _listeners for descriptor, _ in each.awaited()]
+    _listeners.clear()
+    return descriptors
+
+
+not_for_children(_give_up_descriptors)
 
 
 class Listener:

@@ -271,7 +271,15 @@ class FileSystem:
 
 
 _locks: Final[set[int]] = set()
-not_for_children(lambda: _locks)
+
+
+def _give_up_locks() -> list[int]:
+    descriptors = list(_locks)
+    _locks.clear()
+    return descriptors
+
+
+not_for_children(_give_up_locks)
 
 
 class FileLock:

@@ -47,6 +47,13 @@ def test_a_value_is_read_as_from_a_file() -> None:
     assert settings_of({"KAFKA_A": "x\\,y\\u00e4", "KAFKA_EMPTY": ""}) == {"a": "x,yä", "empty": ""}
 
 
+def test_a_value_has_all_of_its_lines() -> None:
+    """The lines of a private key would be settings that nobody knows, and named in the log."""
+    key = "-----BEGIN PRIVATE KEY-----\nMIIE==\n-----END PRIVATE KEY-----"
+    given = {"KAFKA_SSL_KEYSTORE_KEY": f"{key}\n", "KAFKA_A": "x\r\ny", "KAFKA_B": "x\\\r\n  y"}
+    assert settings_of(given) == {"ssl.keystore.key": key, "a": "x\ny", "b": "xy"}
+
+
 def test_secrets_are_files(tmp_path: Path) -> None:
     """A broker with TLS would have no certificate."""
     (tmp_path / "password").write_text("secret\n")
@@ -109,3 +116,12 @@ def test_a_program_may_run_instead(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     with pytest.raises(SystemExit, match="2"):  # the broker's flag is wrong
         container.main(["/data", str(tmp_path), "/etc/kafka/docker/run", "--set", "a"])
     assert len(ran) == 1
+
+
+def test_a_program_that_is_not_there_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A typing mistake behind the image's name would be answered with a traceback."""
+    missing = str(tmp_path / "bsah")
+    assert container.main(["/data", str(tmp_path), missing, "-c", "true"]) == 1
+    assert capsys.readouterr().err == f"odradek: {missing}: No such file or directory\n"

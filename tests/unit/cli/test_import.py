@@ -3,6 +3,7 @@
 import fcntl
 import shutil
 import struct
+from contextlib import AbstractContextManager
 from pathlib import Path
 from uuid import UUID
 
@@ -10,7 +11,8 @@ import pytest
 from tests.unit.cli import segments
 
 import odradek
-from odradek.cli.data_directory import zookeeper_topics
+from odradek.cli.data_directory import import_kafka, zookeeper_topics
+from odradek.cli.data_directory.directory_lock import held_still
 from odradek.cli.data_directory.fsck import read_metadata
 from odradek.cli.main import main
 from odradek.metadata.image import ConfigResource
@@ -246,6 +248,27 @@ def refuse(case: str, source: Path, target: Path, monkeypatch: pytest.MonkeyPatc
     log = source / "__cluster_metadata-0" / f"{0:020d}.log"
     log.write_bytes(log.read_bytes()[:-1] + b"?")
     return "is corrupt"
+
+
+def test_a_broker_that_was_faster_keeps_its_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An import into a directory that a broker has just begun in would remove what it has taken."""
+    source, target = source_dir(tmp_path / "kafka", 0), tmp_path / "ours"
+
+    def begin(directory: str) -> AbstractContextManager[None]:
+        if directory == str(target):
+            broker.start()
+        return held_still(directory)
+
+    broker = odradek.Broker(target)
+    monkeypatch.setattr(import_kafka, "held_still", begin)
+    try:
+        assert main(["import", str(source), "--data-dir", str(target)]) == 1
+        assert "a broker is running on it" in capsys.readouterr().err
+        assert (target / "meta.properties").exists()
+    finally:
+        broker.stop()
 
 
 def test_a_damaged_log_is_copied_and_named(

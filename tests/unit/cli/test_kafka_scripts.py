@@ -147,6 +147,18 @@ def properties(tmp_path: Path) -> Path:
 CLUSTER = "HNIpJSlpSDOIOA_3gyRmcA"
 
 
+def test_formatting_with_an_empty_id_leaves_it_to_the_broker(tmp_path: Path) -> None:
+    """A script whose variable for the id is unset works with Kafka; the broker would not start."""
+    directory = tmp_path / "data"
+    file = tmp_path / "server.properties"
+    file.write_text(f"log.dirs={directory}\n")
+    words = [AS_KAFKA, "storage", "format", "-t", "", "-c", str(file)]
+    assert main(words) == 0
+    assert main([*words, "-g"]) == 0
+    with odradek.Broker(directory) as broker:
+        assert f"cluster.id={broker.cluster_id}\n" in (directory / "meta.properties").read_text()
+
+
 def test_a_formatted_broker_belongs_to_the_cluster(
     properties: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -247,6 +259,18 @@ def test_a_broker_is_known_by_what_it_was_begun_with() -> None:
         "vi server-start",
     ):
         assert not server_stop.is_broker(other.split())
+
+
+def test_brokers_are_found_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ps` cuts its lines where a shell exports COLUMNS: nothing would be there to stop."""
+    monkeypatch.setenv("COLUMNS", "20")
+    waits = "import sys; sys.stdin.read()"
+    words = [sys.executable, "-c", waits, "-m", "odradek", AS_KAFKA, "server-start"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE) as process:
+        try:
+            assert process.pid in server_stop.running_brokers()
+        finally:
+            process.communicate()
 
 
 def test_groups_of_every_kind_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,6 +37,14 @@ def test_refuses_a_broken_escape() -> None:
         parse_properties("a=\\u12")
 
 
+def test_a_broken_escape_is_told_without_the_value() -> None:
+    """Logs of a container or a script would have the password in which it stands."""
+    with pytest.raises(ConfigError, match="hexadecimal") as caught:
+        parse_properties("b=2\nssl.key.password=hunter\\u12")
+    assert "hunter" not in str(caught.value)
+    assert "ssl.key.password" in str(caught.value)
+
+
 def test_a_file_is_iso_8859_1(tmp_path: Path) -> None:
     """A password with an umlaut in such a file would be refused, or another one than Java's."""
     file = tmp_path / "client.properties"

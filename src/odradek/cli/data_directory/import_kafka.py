@@ -150,10 +150,12 @@ class Import:
         kafka = self._read_metadata(sources, named_id)
         topics = plan(sources, kafka)
         self._total_bytes = sum(log.size_bytes for topic in topics for log in topic.logs.values())
-        stack.callback(self._leave_nothing, self._present())
+        before = self._present()
         os.makedirs(self._data_dir, exist_ok=True)
         stack.enter_context(held_still(self._data_dir))
         database = Database(self._data_dir)
+        # Not earlier: who cannot have the directory must leave it to the broker that has it.
+        stack.callback(self._leave_nothing, before)
         stack.callback(database.close)
         stored = database.read()
         self._check_clashes(topics, stored)

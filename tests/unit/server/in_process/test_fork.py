@@ -98,6 +98,44 @@ def test_a_child_that_lives_holds_nothing_of_its_parent() -> None:
     )
 
 
+def test_a_child_of_a_child_keeps_its_own_files() -> None:
+    """A worker that closed what it was given, as daemons do, would have children whose files and
+    connections lead nowhere: what they write would be lost without an error."""
+    succeeds(
+        """
+        import tempfile
+
+        null = os.open(os.devnull, os.O_RDWR)
+
+        def leads_nowhere(number):
+            try:
+                return os.path.sameopenfile(number, null)
+            except OSError:
+                return False
+
+        def dead_ends():
+            return {number for number in range(256) if leads_nowhere(number)}
+
+        with tempfile.TemporaryFile() as file, odradek.Broker() as broker:
+            before = dead_ends()
+            child = os.fork()
+            if not child:
+                given_up = dead_ends() - before
+                assert len(given_up) == 2  # of the listener and of the lock
+                for number in given_up:
+                    os.dup2(file.fileno(), number)
+                grandchild = os.fork()
+                if not grandchild:
+                    for number in given_up:
+                        os.write(number, b"own")
+                    os._exit(0)
+                os._exit(ended(grandchild))
+            assert ended(child) == 0
+            assert os.fstat(file.fileno()).st_size == len(b"ownown")
+        """
+    )
+
+
 def test_calls_in_a_child_are_refused_in_a_sentence() -> None:
     """They would wait for ever for a thread that only the parent has."""
     succeeds(

@@ -28,8 +28,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def running_brokers() -> Iterator[int]:
     """The numbers of their processes."""
+    # Twice -w: else lines end where an exported COLUMNS says.
     listed = subprocess.run(
-        ["ps", "-A", "-o", "pid=", "-o", "args="], capture_output=True, text=True, check=True
+        ["ps", "-A", "-ww", "-o", "pid=", "-o", "args="], capture_output=True, text=True, check=True
     )
     for line in listed.stdout.splitlines():
         number, *words = line.split()

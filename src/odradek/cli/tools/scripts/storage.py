@@ -101,6 +101,8 @@ def _tell(directories: tuple[str, ...]) -> int:
 def _format(config: BrokerConfig, cluster_id: str, *, ignores: bool) -> int:
     if config["zookeeper.connect"]:
         raise ValueError("a cluster on ZooKeeper has its id there")
+    # Kafka takes an empty one: a script's variable was unset.
+    cluster_id = cluster_id or _held_id(config.log_dirs) or uuid_text(uuid4())
     new = []
     for directory in config.log_dirs:
         held = _properties(directory).get("cluster.id")
@@ -121,6 +123,11 @@ def _format(config: BrokerConfig, cluster_id: str, *, ignores: bool) -> int:
     for directory in new:
         _give(directory, cluster_id, config.broker_id, is_first=directory == config.log_dirs[0])
     return 0
+
+
+def _held_id(directories: tuple[str, ...]) -> str | None:
+    held = (_properties(each).get("cluster.id") for each in directories)
+    return next(filter(None, held), None)
 
 
 def _give(directory: str, cluster_id: str, broker_id: int, *, is_first: bool) -> None:
