@@ -79,7 +79,8 @@ class Commits:
     def needs_reader(self) -> bool:
         """Whether a read has something to do for commits, whatever it has at hand: one is due,
         needs the loop to go on, or has come to something that is to be told."""
-        return bool(self._under_way or self._callbacks) or self.due_in_s == 0
+        is_due = self._is_automatic and self.due_in_s == 0
+        return is_due or bool(self._under_way or self._callbacks)
 
     @property
     def are_under_way(self) -> bool:
