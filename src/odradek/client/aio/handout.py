@@ -83,13 +83,13 @@ class Handout:
         Raises:
             BadRecord: the first of them cannot be read.
         """
-        record = self._next_held()
-        if record is None:
-            self._hold(self._records((), limit))
-            record = self._next_held()
-        if record is not None:
-            self._consumed_records.add()
-        return record
+        line = self._in_line
+        if not line or not line[0].held or line[0].is_withheld:
+            line = self._next_in_line() or self._lined_up(limit)
+            if not line:
+                return None
+        self._consumed_records.add()
+        return line[0].held.popleft()
 
     def take_columns(
         self, partitions: Collection[TopicPartition], *, headers: bool, views: bool
@@ -138,20 +138,20 @@ class Handout:
                 left -= len(taken)
         return found
 
-    def _next_held(self) -> ConsumerRecord | None:
-        """The next of what is held, of one partition after the other."""
-        while self._in_line or self._line_up():
-            state = self._in_line[0]
-            if state.held and not state.is_withheld:
-                return state.held.popleft()
-            self._in_line.popleft()
-        return None
+    def _next_in_line(self) -> deque[PartitionPosition]:
+        """The line, from a partition on that holds something; looks at all partitions, once for all
+        that they hold, where none of it does. Empty if none does."""
+        line = self._in_line
+        while line and (not line[0].held or line[0].is_withheld):
+            line.popleft()
+        if not line:
+            line.extend(each for each in map(self._state, self.ready()) if each.held)
+        return line
 
-    def _line_up(self) -> bool:
-        """Looks at all partitions, once for all that they hold; whether any holds something."""
-        states = map(self._state, self.ready())
-        self._in_line.extend(each for each in states if each.held)
-        return bool(self._in_line)
+    def _lined_up(self, limit: int) -> deque[PartitionPosition]:
+        """The line behind reading up to `limit` records."""
+        self._hold(self._records((), limit))
+        return self._next_in_line()
 
     def _hold(self, records: Records) -> None:
         for partition, some in records.items():
