@@ -471,6 +471,42 @@ def test_avro_of_a_registry(registry: tuple[str, dict[str, Any], list[str]]) -> 
         decoder_for("protobuf", schema=None, registry=url, subject="orders-value")
 
 
+NO_SYMBOLS = '{"type": "enum", "name": "Size", "symbols": 5}'
+
+
+def test_a_schema_that_is_wrong_inside_is_asked_for_once(
+    registry: tuple[str, dict[str, Any], list[str]],
+) -> None:
+    """Each of its values went to the registry again: one more question for each record."""
+    url, answers, asked = registry
+    size = '{"type": "enum", "name": "Size", "symbols": ["S"]}'
+    answers["/api/subjects/orders-value/versions/latest"] = {"id": 8, "schema": size}
+    answers["/api/schemas/ids/7"] = {"schema": NO_SYMBOLS}
+    decoder = decoder_for("avro", schema=None, registry=url, subject="orders-value")
+    for _ in range(2):
+        with pytest.raises(UnusableSchema, match=r"its schema cannot be used: .*not iterable"):
+            decoder.decode(PREFIX_7 + zigzag(0))
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "data"),
+    [
+        ("avro", "s.avsc", b'{"type": "string", "doc": "\xe4"}'),
+        ("avro", "s.avsc", b'{"type": "record", "name": "A", "fields": [{"type": "int"}]}'),
+        ("json", "s.json", b'{"type": "string", "title": "\xe4"}'),
+        ("json", "s.json", b'{"items": ' * 100_000),
+    ],
+)
+def test_a_schema_of_the_table_that_is_wrong_inside_is_told(
+    tmp_path: Path, kind: str, name: str, data: bytes
+) -> None:
+    """The pipeline ended with a traceback instead of the sentence."""
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(UnusableSchema, match=r"its schema cannot be used|no JSON Schema"):
+        decoder_for(kind, schema=str(tmp_path / name), registry=None, subject="")
+
+
 def test_a_number_that_no_registry_gives_out_is_not_asked_for(
     registry: tuple[str, dict[str, Any], list[str]],
 ) -> None:
