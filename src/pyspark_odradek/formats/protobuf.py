@@ -297,10 +297,11 @@ def message_reader(schema: Descriptors, name: str) -> Callable[[bytes], tuple[An
     Whoever wrote it may have had another version: fields are the same by their numbers, and
     what this one does not know is passed over.
     """
-    fields = schema.messages[name].fields
+    message = schema.messages[name]
+    fields = message.fields
     places = {each.number: place for place, each in enumerate(fields)}
     readers = [_reader(schema, each) for each in fields]
-    absent = [_absent(schema, each) for each in fields]
+    absent = [_absent(schema, each, is_in_entry=message.is_map_entry) for each in fields]
 
     def read(data: bytes) -> tuple[Any, ...]:
         found: list[list[Part]] = [[] for _ in fields]
@@ -326,10 +327,13 @@ def _make_room(fields: list[_Field], place: int, found: list[list[Part]]) -> Non
                 found[other].clear()
 
 
-def _absent(schema: Descriptors, each: _Field) -> Callable[[], Any]:
+def _absent(schema: Descriptors, each: _Field, *, is_in_entry: bool) -> Callable[[], Any]:
     """Gives the value of a field that was not written."""
     if each.label == _REQUIRED:
         return lambda: _fail(f"field {each.name} is required and not there")
+    if is_in_entry and each.kind == _MESSAGE:
+        read = _reader(schema, each)
+        return lambda: read([])  # the message of which nothing was written
     if each.has_presence or each.kind == _MESSAGE:
         return lambda: None
     zero = _zero(schema, each)

@@ -203,6 +203,28 @@ def test_every_type_of_protobuf(folder: Path) -> None:
     assert decoder.decode(PREFIX_7 + b"\0") == nothing
 
 
+def test_what_an_entry_of_a_map_lacks_is_zero(tmp_path: Path) -> None:
+    """Some write no value that is empty: a message without fields was null in the table."""
+    options = tagged(7, tagged(7, 1))
+    lines = described("LinesEntry", field("key", 1, 9), field("value", 2, 11, ".Order.Line"))
+    times = described(
+        "TimesEntry", field("key", 1, 5), field("value", 2, 11, ".google.protobuf.Timestamp")
+    )
+    order = described(
+        "Order",
+        field("lines", 1, 11, ".Order.LinesEntry", label=3),
+        field("times", 2, 11, ".Order.TimesEntry", label=3),
+        nested=tagged(3, described("Line", field("n", 1, 13)))
+        + tagged(3, lines + options)
+        + tagged(3, times + options),
+    )
+    path = tmp_path / "order.desc"
+    path.write_bytes(tagged(1, tagged(4, order) + tagged(12, b"proto3")))
+    decoder = decoder_for("protobuf", schema=str(path), registry=None, subject="")
+    sent = tagged(1, tagged(1, b"k")) + tagged(2, b"")
+    assert decoder.decode(sent) == ({"k": (0,)}, {0: datetime(1970, 1, 1, tzinfo=UTC)})
+
+
 def test_a_protobuf_of_another_message_is_told(folder: Path) -> None:
     decoder = protobuf_decoder(folder)
     with pytest.raises(Undecodable, match=r"it is a s\.Order\.Line, not a s\.Order"):
