@@ -129,6 +129,16 @@ def test_schemas_that_there_are_no_tables_for(schema: str, reason: str) -> None:
         avro.parse(schema)
 
 
+def test_a_schema_that_is_huge_once_its_names_are_replaced_is_refused() -> None:
+    """One of 40 lines in a registry kept the workers busy for ever."""
+    schema: Any = {"type": "record", "name": "R0", "fields": []}
+    for number in range(1, 40):
+        fields = [{"name": "a", "type": schema}, {"name": "b", "type": f"R{number - 1}"}]
+        schema = {"type": "record", "name": f"R{number}", "fields": fields}
+    with pytest.raises(UnusableSchema, match="1099511627775 types, which is too many"):
+        avro.parse(json.dumps(schema))
+
+
 @given(st.binary(max_size=60))
 def test_no_bytes_are_more_than_undecodable(data: bytes) -> None:
     schema = avro.parse(EVERYTHING)
