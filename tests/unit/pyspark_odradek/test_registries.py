@@ -174,6 +174,17 @@ def test_a_registry_that_is_away_is_no_fault_of_the_value(free_address: Callable
         Registry(f"http://{free_address()}").by_id(1)
 
 
+def test_a_folder_that_is_away_is_no_fault_of_the_value(tmp_path: Path) -> None:
+    """A worker to which the folder was not mounted made dead letters of all values."""
+    with pytest.raises(Undecodable, match="has no schema 7"):
+        Registry(str(tmp_path)).by_id(7)
+    away = Registry(str(tmp_path / "away"))
+    with pytest.raises(RegistryUnavailable, match="away is no directory here"):
+        away.by_id(7)
+    with pytest.raises(RegistryUnavailable, match="away is no directory here"):
+        away.newest("orders-value")
+
+
 @pytest.fixture
 def free_address() -> Callable[[], str]:
     from odradek.cli.free_port import free_port
