@@ -54,6 +54,8 @@ _WRITTEN_AS: Final = {
     **dict.fromkeys(_TIMES, ("long",)),
 }
 _MOST_DIGITS: Final = 38
+# Names may stand for so much that nobody would live to see the end of it.
+_MOST_TYPES: Final = 1 << 16
 # A default is not of its type.
 _UNFIT: Final = (Undecodable, ValueError, ArithmeticError)
 
@@ -62,12 +64,37 @@ def parse(text: str) -> Schema:
     """A schema as it is written, its names replaced by their types.
 
     Raises:
-        UnusableSchema: it is not one, or a type contains itself, which no table can.
+        UnusableSchema: it is not one, or a type contains itself, which no table can, or there are
+            too many.
     """
     try:
-        return _expand(json.loads(text), "", {}, ())
+        schema = _expand(json.loads(text), "", {}, ())
+        count = _count_types(schema, {})
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UnusableSchema(f"this is no Avro schema: {error!r}") from None
+    if count > _MOST_TYPES:
+        raise UnusableSchema(f"this Avro schema has {count} types, which is too many")
+    return schema
+
+
+def _count_types(schema: Schema, counted: dict[int, int]) -> int:
+    """How many types a schema has in all; those of one name are one object, gone over once."""
+    if id(schema) not in counted:
+        counted[id(schema)] = 1 + sum(_count_types(each, counted) for each in _within(schema))
+    return counted[id(schema)]
+
+
+def _within(schema: Schema) -> list[Schema]:
+    match _base(schema):
+        case "union":
+            return list(schema)
+        case "record":
+            return [each["type"] for each in schema["fields"]]
+        case "array":
+            return [schema["items"]]
+        case "map":
+            return [schema["values"]]
+    return []
 
 
 def _expand(node: Any, space: str, known: dict[str, Any], inside: tuple[str, ...]) -> Schema:

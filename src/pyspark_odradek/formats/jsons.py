@@ -190,9 +190,11 @@ def _text(value: Any) -> str | None:
 def _decimal(value: Number | str) -> Decimal:
     written = value.text if isinstance(value, Number) else value
     try:
-        return Decimal(written)
+        if "_" not in written:  # which stands between digits in Python
+            return Decimal(written)
     except ArithmeticError:
-        raise Undecodable(f"{_as_json(value)[:_SHOWN]} is not a number") from None
+        pass
+    raise Undecodable(f"{_as_json(value)[:_SHOWN]} is not a number")
 
 
 def _float(value: Number) -> float:

@@ -63,9 +63,9 @@ def unscaled(precision: int, scale: int) -> Callable[[int], Decimal]:
 
 
 def single(value: float) -> float:
-    """Refuses what a FLOAT has no number for."""
-    _FLOAT.pack(value)
-    return value
+    """The FLOAT nearest to it; what is too large for one is refused."""
+    number: float = _FLOAT.unpack(_FLOAT.pack(value))[0]
+    return number
 
 
 def moment(value: datetime) -> datetime:

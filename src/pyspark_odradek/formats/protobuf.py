@@ -297,39 +297,49 @@ def message_reader(schema: Descriptors, name: str) -> Callable[[bytes], tuple[An
     Whoever wrote it may have had another version: fields are the same by their numbers, and
     what this one does not know is passed over.
     """
-    fields = schema.messages[name].fields
-    places = {each.number: place for place, each in enumerate(fields)}
-    readers = [_reader(schema, each) for each in fields]
-    absent = [_absent(schema, each) for each in fields]
+    message = schema.messages[name]
+    places = {each.number: place for place, each in enumerate(message.fields)}
+    choices = [each.choice for each in message.fields]
+    readers = [_reader(schema, each) for each in message.fields]
+    absent = [_absent(schema, each, message) for each in message.fields]
 
     def read(data: bytes) -> tuple[Any, ...]:
-        found: list[list[Part]] = [[] for _ in fields]
-        for part in _fields(data):
-            place = places.get(part[0])
-            if place is not None:
-                _make_room(fields, place, found)
-                found[place].append(part)
+        found = _occurrences(data, places, choices)
         return tuple(
-            reader(parts) if parts or each.is_repeated else zero()
-            for each, reader, parts, zero in zip(fields, readers, found, absent, strict=True)
+            reader(parts) if parts else zero()
+            for reader, parts, zero in zip(readers, found, absent, strict=True)
         )
 
     return read
 
 
-def _make_room(fields: list[_Field], place: int, found: list[list[Part]]) -> None:
-    """Of alternatives the last one that was written counts."""
-    choice = fields[place].choice
-    if choice is not None:
-        for other, each in enumerate(fields):
-            if each.choice == choice and other != place:
-                found[other].clear()
+def _occurrences(
+    data: bytes, places: dict[int, int], choices: list[int | None]
+) -> list[list[Part]]:
+    """The parts of a message by the places of their fields; of alternatives the last one that was
+    written counts."""
+    found: list[list[Part]] = [[] for _ in choices]
+    chosen: dict[int, int] = {}
+    for part in _fields(data):
+        place = places.get(part[0])
+        if place is None:
+            continue
+        choice = choices[place]
+        if choice is not None:
+            if (before := chosen.get(choice, place)) != place:
+                found[before].clear()
+            chosen[choice] = place
+        found[place].append(part)
+    return found
 
 
-def _absent(schema: Descriptors, each: _Field) -> Callable[[], Any]:
+def _absent(schema: Descriptors, each: _Field, message: _Message) -> Callable[[], Any]:
     """Gives the value of a field that was not written."""
     if each.label == _REQUIRED:
         return lambda: _fail(f"field {each.name} is required and not there")
+    if each.is_repeated or (message.is_map_entry and each.kind == _MESSAGE):
+        read = _reader(schema, each)
+        return lambda: read([])  # none, or the message of which nothing was written
     if each.has_presence or each.kind == _MESSAGE:
         return lambda: None
     zero = _zero(schema, each)

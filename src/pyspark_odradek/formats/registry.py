@@ -89,6 +89,8 @@ class Registry:
             path = f"{self.location}/{name}{suffix}"
             if os.path.exists(path):
                 return read_schema_file(path)
+        if not os.path.isdir(self.location):
+            raise RegistryUnavailable(f"{self.location} is no directory here")
         return None
 
     def _answer(self, path: str) -> Schema | None:

@@ -1,6 +1,7 @@
 """`decoder_for`: what turns the bytes of a value into a row, and says which type that has."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from pyspark.sql import types as t
@@ -64,10 +65,11 @@ class Decoder:
         reader = self._readers.get(number)
         if reader is None:
             try:
-                written = None
-                if number is not None and registry is not None:
-                    written = registry.by_id(number)
-                reader = self._shape.reader(written)
+                with _telling_of_schemas():
+                    written = None
+                    if number is not None and registry is not None:
+                        written = registry.by_id(number)
+                    reader = self._shape.reader(written)
             except (Undecodable, UnusableSchema) as error:
                 # Nor is it asked again for each of many values of a schema that is not there.
                 reader = type(error)(str(error))
@@ -120,12 +122,27 @@ def decoder_for(
         )
     if document.kind != FORMATS[kind]:
         raise UnusableSchema(f"the schema is one of {document.kind}, not of {FORMATS[kind]}")
-    match kind:
-        case "avro":
-            return Decoder(_AvroShape(document), found)
-        case "protobuf":
-            return Decoder(_ProtobufShape(document, found is not None), found)
-    return Decoder(_JsonShape(jsons.spark_type(document.texts[-1].decode())), found)
+    with _telling_of_schemas():
+        return Decoder(_shape_of(document, has_prefix=found is not None), found)
+
+
+@contextmanager
+def _telling_of_schemas() -> Iterator[None]:
+    """Whatever is wrong within a schema is the schema's fault."""
+    try:
+        yield
+    except (Undecodable, UnusableSchema, RegistryUnavailable):
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever its parts are made of
+        raise UnusableSchema(f"its schema cannot be used: {error!r}") from None
+
+
+def _shape_of(document: Schema, *, has_prefix: bool) -> "Shape":
+    if document.kind == AVRO:
+        return _AvroShape(document)
+    if document.kind == PROTOBUF:
+        return _ProtobufShape(document, has_prefix)
+    return _JsonShape(jsons.spark_type(document.texts[-1].decode()))
 
 
 class _AvroShape(Shape):

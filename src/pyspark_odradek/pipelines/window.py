@@ -120,10 +120,12 @@ def _number(records: DataFrame, measure: str) -> Column:
 
 def merged(windows: DataFrame) -> DataFrame:
     """Windows that are there in several parts, as one each."""
+    # A part whose sum is too large has none, and without it there is none of the window.
+    has_sums = f.bool_and(f.col("sum").isNotNull() | (f.col("measured") == 0))
     return windows.groupBy(*_KEYS).agg(
         f.sum("records").alias("records"),
         f.sum("measured").alias("measured"),
-        f.try_sum("sum").alias("sum"),
+        f.when(has_sums, f.try_sum("sum")).alias("sum"),
         f.min("least").alias("least"),
         f.max("largest").alias("largest"),
     )

@@ -1,14 +1,10 @@
 """What values are made of. If these fail, a typed table has other values than were written."""
 
-import base64
 import json
 import struct
-from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -18,12 +14,11 @@ from pyspark.sql import types as t
 
 from pyspark_odradek.formats import (
     Decoder,
-    Registry,
-    RegistryUnavailable,
     Undecodable,
     UnusableSchema,
     avro,
     decoder_for,
+    protobuf,
 )
 from pyspark_odradek.formats.bytestream import ByteStream
 
@@ -128,6 +123,16 @@ def test_schemas_that_there_are_no_tables_for(schema: str, reason: str) -> None:
         avro.parse(schema)
 
 
+def test_a_schema_that_is_huge_once_its_names_are_replaced_is_refused() -> None:
+    """One of 40 lines in a registry kept the workers busy for ever."""
+    schema: Any = {"type": "record", "name": "R0", "fields": []}
+    for number in range(1, 40):
+        fields = [{"name": "a", "type": schema}, {"name": "b", "type": f"R{number - 1}"}]
+        schema = {"type": "record", "name": f"R{number}", "fields": fields}
+    with pytest.raises(UnusableSchema, match="1099511627775 types, which is too many"):
+        avro.parse(json.dumps(schema))
+
+
 @given(st.binary(max_size=60))
 def test_no_bytes_are_more_than_undecodable(data: bytes) -> None:
     schema = avro.parse(EVERYTHING)
@@ -201,6 +206,42 @@ def test_every_type_of_protobuf(folder: Path) -> None:
     )  # fmt: skip
     nothing = (0, 0.0, "", "S", [], [], None, {}, None, None, Decimal(0), 0, b"", False)
     assert decoder.decode(PREFIX_7 + b"\0") == nothing
+
+
+def test_what_an_entry_of_a_map_lacks_is_zero(tmp_path: Path) -> None:
+    """Some write no value that is empty: a message without fields was null in the table."""
+    options = tagged(7, tagged(7, 1))
+    lines = described("LinesEntry", field("key", 1, 9), field("value", 2, 11, ".Order.Line"))
+    times = described(
+        "TimesEntry", field("key", 1, 5), field("value", 2, 11, ".google.protobuf.Timestamp")
+    )
+    order = described(
+        "Order",
+        field("lines", 1, 11, ".Order.LinesEntry", label=3),
+        field("times", 2, 11, ".Order.TimesEntry", label=3),
+        nested=tagged(3, described("Line", field("n", 1, 13)))
+        + tagged(3, lines + options)
+        + tagged(3, times + options),
+    )
+    path = tmp_path / "order.desc"
+    path.write_bytes(tagged(1, tagged(4, order) + tagged(12, b"proto3")))
+    decoder = decoder_for("protobuf", schema=str(path), registry=None, subject="")
+    sent = tagged(1, tagged(1, b"k")) + tagged(2, b"")
+    assert decoder.decode(sent) == ({"k": (0,)}, {0: datetime(1970, 1, 1, tzinfo=UTC)})
+
+
+def test_of_alternatives_in_protobuf_the_last_one_counts_without_a_look_at_the_others() -> None:
+    """All fields of the schema were gone over for each part of a value: one of 1 MB took 15 s."""
+    names = ("one", "two", "three")
+    fields = (field(name, number, 5) + tagged(9, 0) for number, name in enumerate(names, 1))
+    order = described("Order", *fields, field("many", 4, 5, label=3), field("alone", 5, 5))
+    schema = protobuf.read_files([tagged(4, order) + tagged(12, b"proto3")])
+    read = protobuf.message_reader(schema, ".Order")
+    schema.messages[".Order"].fields.clear()
+    sent = tagged(1, 7) + tagged(2, 8) + tagged(4, 6) + tagged(5, 3)
+    assert read(sent) == (None, 8, None, [6], 3)
+    assert read(sent + tagged(3, 1) + tagged(1, 9)) == (9, None, None, [6], 3)
+    assert read(b"") == (None, None, None, [], 0)
 
 
 def test_a_protobuf_of_another_message_is_told(folder: Path) -> None:
@@ -412,140 +453,3 @@ def test_what_spark_can_take_is_not() -> None:
     at = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
     assert decoder.decode(value) == (Decimal("999.99"), at, [(Decimal(0),), None])
     assert decoder.decode(b"{}") == (None, None, None)
-
-
-# --- registries -------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def registry() -> Iterator[tuple[str, dict[str, Any], list[str]]]:
-    """A registry by HTTP: its address, what it answers by path, and what it was asked."""
-    answers: dict[str, Any] = {}
-    asked: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(f"{self.path} {self.headers.get('Authorization', '')}".strip())
-            answer = answers.get(self.path)
-            self.send_response(404 if answer is None else answer.pop("status", 200))
-            self.end_headers()
-            self.wfile.write(json.dumps(answer or {}).encode())
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield f"http://user:secret@127.0.0.1:{server.server_port}/api", answers, asked
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_avro_of_a_registry(registry: tuple[str, dict[str, Any], list[str]]) -> None:
-    url, answers, asked = registry
-    new = record(("id", "long"), ("note", "string", "none"))
-    answers["/api/subjects/orders-value/versions/latest"] = {"id": 8, "schema": new}
-    answers["/api/schemas/ids/7"] = {"schema": record(("id", "int"))}
-    decoder = decoder_for("avro", schema=None, registry=url, subject="orders-value")
-    assert [decoder.decode(PREFIX_7 + zigzag(n)) for n in (1, 2)] == [(1, "none"), (2, "none")]
-    token = "Basic dXNlcjpzZWNyZXQ="
-    assert asked[1:] == [f"/api/schemas/ids/7 {token}"]  # of both values, once
-    with pytest.raises(Undecodable, match=r"^http://127\.0\.0\.1:\d+/api has no schema 9"):
-        decoder.decode(b"\0\0\0\0\x09")
-    with pytest.raises(Undecodable, match="does not begin with a registry's prefix"):
-        decoder.decode(b'{"id": 1}')
-    with pytest.raises(Undecodable, match="left behind"):
-        decoder.decode(PREFIX_7 + zigzag(1) + b"x")
-    questions = len(asked)
-    with pytest.raises(Undecodable, match="has no schema 9"):
-        decoder.decode(b"\0\0\0\0\x09")
-    assert len(asked) == questions, "the same question again, for each of many values"
-    answers["/api/schemas/ids/10"] = {"status": 500}
-    with pytest.raises(RegistryUnavailable, match="answers 500"):
-        decoder.decode(b"\0\0\0\0\x0a")
-    with pytest.raises(UnusableSchema, match="no subject nothing-value"):
-        decoder_for("avro", schema=None, registry=url, subject="nothing-value")
-    with pytest.raises(UnusableSchema, match="one of AVRO, not of PROTOBUF"):
-        decoder_for("protobuf", schema=None, registry=url, subject="orders-value")
-
-
-def test_a_number_that_no_registry_gives_out_is_not_asked_for(
-    registry: tuple[str, dict[str, Any], list[str]],
-) -> None:
-    """Some answer that it is no number: one value stopped the job at each start."""
-    url, answers, asked = registry
-    answers[f"/api/schemas/ids/{2**31}"] = {"status": 400}
-    with pytest.raises(Undecodable, match="has no schema 2147483648"):
-        Registry(url).by_id(2**31)
-    assert not asked
-
-
-@pytest.mark.parametrize("answer", [{"id": 7}, {"schema": None}, {"schema": {"type": "int"}}])
-def test_an_answer_without_a_schema_is_no_fault_of_the_value(
-    registry: tuple[str, dict[str, Any], list[str]], answer: dict[str, Any]
-) -> None:
-    url, answers, _ = registry
-    answers["/api/schemas/ids/7"] = answer
-    with pytest.raises(RegistryUnavailable, match="there is no schema in what it says"):
-        Registry(url).by_id(7)
-
-
-def test_a_user_in_the_url_may_have_signs_that_are_written_as_numbers(
-    registry: tuple[str, dict[str, Any], list[str]],
-) -> None:
-    url, answers, asked = registry
-    answers["/api/schemas/ids/7"] = {"schema": record(("id", "int"))}
-    Registry(url.replace("secret", "p%40ss%3Aword")).by_id(7)
-    token = base64.b64encode(b"user:p@ss:word").decode()
-    assert asked == [f"/api/schemas/ids/7 Basic {token}"]
-
-
-def test_protobuf_of_a_registry_with_an_import(
-    registry: tuple[str, dict[str, Any], list[str]],
-) -> None:
-    import base64
-
-    url, answers, _ = registry
-    inner = tagged(2, b"t") + tagged(4, described("Line", field("n", 1, 5))) + tagged(12, b"proto3")
-    outer = tagged(2, b"s") + tagged(4, described("Order", field("line", 1, 11, ".t.Line")))
-    references = [{"name": "t.proto", "subject": "t", "version": 1}]
-
-    def answer(path: str, data: bytes, refs: list[dict[str, Any]]) -> None:
-        answers[path] = {"schema": "message ...", "schemaType": "PROTOBUF", "references": refs}
-        answers[f"{path}?format=serialized"] = {"schema": base64.b64encode(data).decode()}
-
-    answer("/api/subjects/t/versions/1", inner, [])
-    answer("/api/schemas/ids/7", outer, references)
-    answer("/api/subjects/orders-value/versions/latest", outer, references)
-    decoder = decoder_for("protobuf", schema=None, registry=url, subject="orders-value")
-    assert decoder.decode(PREFIX_7 + b"\0" + tagged(1, tagged(1, 5))) == ((5,),)
-
-
-def test_a_registry_that_is_away_is_no_fault_of_the_value(free_address: Callable[[], str]) -> None:
-    with pytest.raises(RegistryUnavailable, match="does not answer"):
-        Registry(f"http://{free_address()}").by_id(1)
-
-
-@pytest.fixture
-def free_address() -> Callable[[], str]:
-    from odradek.cli.free_port import free_port
-
-    return lambda: f"127.0.0.1:{free_port()}"
-
-
-@pytest.mark.parametrize(
-    ("kind", "schema", "reason"),
-    [
-        ("xml", "x", "no format 'xml', only json, avro, protobuf"),
-        ("avro", None, "say what is in a value"),
-        ("avro", "here.proto", "compile it, protoc"),
-        ("avro", "nowhere.avsc", "No such file"),
-        ("avro", "here.txt", r"a schema is a file \.avsc, \.json or \.desc"),
-        ("avro", COLUMNS, "columns alone do not say"),
-    ],
-)
-def test_what_cannot_be_decoded_is_said(kind: str, schema: Any, reason: str) -> None:
-    with pytest.raises(UnusableSchema, match=reason):
-        decoder_for(kind, schema=schema, registry=None, subject="")

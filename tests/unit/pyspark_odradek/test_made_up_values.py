@@ -78,6 +78,7 @@ NOT_NULL = t.StructType().add("id", "long", nullable=False)
         (t.StructType().add("x", "double"), b'{"x": ' + b"9" * 400 + b"}", "is too large"),
         (t.StructType().add("x", t.DecimalType(5, 2)), b'{"x": "NaN"}', "more than 3 digits"),
         (t.StructType().add("x", t.DecimalType(5, 2)), b'{"x": "-sNaN"}', "more than 3 digits"),
+        (t.StructType().add("x", t.DecimalType(5, 2)), b'{"x": "1_00"}', "1_00. is not a number"),
         (t.StructType().add("s", "string"), b'{"s": "\\ud800"}', "half a character"),
         (t.StructType().add("s", "string"), b'{"s": "\xed\xa0\x80"}', "half a character"),
         (t.StructType().add("at", "date"), b'{"at": 20261122}', "is not a date"),
@@ -100,6 +101,7 @@ def keyed(key: t.DataType) -> Decoder:
         (t.StringType(), "7", "7"),
         (t.IntegerType(), "-7", -7),
         (t.DoubleType(), "2.50", 2.5),
+        (t.FloatType(), "0.1", struct.unpack("<f", struct.pack("<f", 0.1))[0]),
         (t.DecimalType(38, 18), "12345678901234567.891", Decimal("12345678901234567.891")),
         (t.BooleanType(), "true", True),
         (t.TimestampType(), "2026-11-22T06:00Z", datetime(2026, 11, 22, 6, tzinfo=UTC)),
@@ -125,6 +127,7 @@ def test_keys_of_a_map_have_its_type(key: t.DataType, written: str, read: Any) -
         (t.StringType(), ["\ud800"]),
         # Two entries would become one.
         (t.DoubleType(), ["1.0", "1.00"]),
+        (t.FloatType(), ["0.1", "0.10000000149"]),
     ],
 )
 def test_other_keys_are_refused(key: t.DataType, written: list[str]) -> None:

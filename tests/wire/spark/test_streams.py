@@ -161,6 +161,25 @@ def test_a_measure_is_summed_up_in_a_type_that_holds_it(
     assert (found.schema["sum"].dataType.simpleString(), found.collect()[0].sum) == (kind, total)
 
 
+@pytest.mark.parametrize(
+    ("first", "total"), [("9" * 20, None), ("7", Decimal(24)), ("none", Decimal(10))]
+)
+def test_a_window_has_no_sum_once_it_was_too_large(spark, first: str, total: object) -> None:
+    """What the next batch had was the sum of the whole window."""
+    settings = PipelineSettings("", "any", by="'all'", measure="number")
+    opened = [
+        window.opened(
+            spark.sql(
+                f"SELECT timestamp_millis(0) AS timestamp, '{number}' AS number FROM range(2)"
+            ),
+            settings,
+        )
+        for number in (first, "5")
+    ]
+    [row] = window.merged(opened[0].unionByName(opened[1])).collect()
+    assert (row.records, row.sum) == (4, total)
+
+
 def test_a_window_ends_also_in_the_hour_that_is_there_twice(spark, broker, settings) -> None:
     """In autumn a later time is an earlier text, and a text is two times."""
     settings = replace(settings, window="10 minutes", within="1 minutes", by="'all'")

@@ -31,8 +31,9 @@ def create_topic(
     Raises:
         PipelineError: it cannot be created, or is there and may not be.
     """
-    # Old times must not make records too old at once.
-    config = {**(settings or {}), "retention.ms": "-1", "message.timestamp.type": "CreateTime"}
+    # Old times must not make records too old at once, nor a broker's default compact them.
+    kept = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
+    config = {"cleanup.policy": "delete", **(settings or {}), **kept}
     return asyncio.run(_create(brokers, topic, partitions, config, may_be_there))
 
 

@@ -72,6 +72,17 @@ def test_a_value_that_is_too_large_is_cut_and_told_by_size_and_digest(
     }
 
 
+def test_a_letter_that_fits_until_it_is_compressed_is_cut() -> None:
+    """What cannot be compressed grows by it: the topic refused the letter at each start."""
+    limit = 1_048_588
+    builder = RecordBatchBuilder()
+    headers = [(each["key"], each["value"]) for each in TOLD]
+    builder.append(0, None, noise(limit // 2), headers)
+    value = noise(limit // 2 + limit - builder.size_bytes)
+    [found] = sent(limit, letter(None, value))
+    assert found["value"] == value[: limit // 4]
+
+
 def test_keys_and_headers_are_cut_as_well() -> None:
     key, value = noise(50_000), noise(30_000)
     [found] = sent(20_000, letter(key, value, header("h", value), header("ä", None)))

@@ -36,3 +36,14 @@ def test_letters_do_not_go_where_one_without_a_key_is_refused() -> None:
         broker.create_topic("letters", config={"cleanup.policy": "compact,delete"})
         with pytest.raises(PipelineError, match="letters is compacted"):
             take_up_to({"bootstrap.servers": broker.bootstrap_servers}, "letters", 50_000)
+
+
+def test_a_new_topic_is_compacted_only_if_it_is_said() -> None:
+    """Brokers may compact topics by default: the first letter without a key ended the job."""
+    with odradek.Broker(config={"log.cleanup.policy": "compact"}) as broker:
+        brokers = {"bootstrap.servers": broker.bootstrap_servers}
+        create_topic(brokers, "letters", settings={LIMIT: "50000"})
+        assert take_up_to(brokers, "letters", 50_000) == 50_000
+        create_topic(brokers, "restored", settings={"cleanup.policy": "compact"})
+        with pytest.raises(PipelineError, match="restored is compacted"):
+            take_up_to(brokers, "restored", 50_000)
