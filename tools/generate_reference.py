@@ -46,6 +46,11 @@ _UNSERVED_APIS = (
     ),
 )
 
+# Values that Kafka 4 refuses and this broker takes: settings, values, what they are for.
+_BEYOND_KAFKA = (
+    ("`segment.bytes`, `log.segment.bytes`", "14 to 1048575", "tests that want many segments"),
+)
+
 _GENERATED = "<!-- Written by tools/generate_reference.py from the tables in the code. -->"
 
 
@@ -62,7 +67,8 @@ def broker_settings() -> str:
     return _page(
         "Broker settings",
         "Given in a properties file (`odradek start --config`), with `--set`, or to "
-        "`odradek.Broker(config=...)`. Names, types, defaults and bounds are Apache Kafka's. "
+        "`odradek.Broker(config=...)`. Names, types, defaults and bounds are Apache Kafka's, "
+        "but for a few [values that are for tests](compatibility.md#values-that-kafka-refuses). "
         "The last column says which ones do nothing, and why.",
         *sections,
     )
@@ -176,6 +182,15 @@ def compatibility() -> str:
         + "\n".join(["| why | requests |", "|---|---|", *unserved]),
         "## Settings without effect\n\n"
         + "\n".join(["| why | settings |", "|---|---|", *idle_rows]),
+        "## Values that Kafka refuses\n\nKafka 4 takes neither a properties file nor a new topic that "
+        "has one of them.\n\n"
+        + "\n".join(
+            [
+                "| settings | values | for |",
+                "|---|---|---|",
+                *(f"| {' | '.join(row)} |" for row in _BEYOND_KAFKA),
+            ]
+        ),
     )
 
 

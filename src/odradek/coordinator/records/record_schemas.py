@@ -87,6 +87,29 @@ def _value(name: str, *fields: Field) -> Schema:
     return Schema(name, fields, flexible_since=0)
 
 
+def _target_epoch(group: str) -> RecordSchemas:
+    """The epoch of a target assignment; `group` is the kind of group that it is for."""
+    return RecordSchemas(
+        _key(f"{group}TargetAssignmentMetadataKey", _GROUP_ID),
+        _value(
+            f"{group}TargetAssignmentMetadataValue",
+            Field("assignmentEpoch", "int32"),
+            Field("assignmentTimestamp", "int64", tag=0),
+        ),
+    )
+
+
+def _target_member(group: str) -> RecordSchemas:
+    """What a target assignment gives to one member."""
+    return RecordSchemas(
+        _key(f"{group}TargetAssignmentMemberKey", _GROUP_ID, _MEMBER_ID),
+        _value(
+            f"{group}TargetAssignmentMemberValue",
+            Field("topicPartitions", "[]struct", fields=_PARTITIONS),
+        ),
+    )
+
+
 GROUP_RECORDS: Final[dict[int, RecordSchemas]] = {
     0: RecordSchemas(
         Schema("LegacyOffsetCommitKey", _OFFSET_KEY),
@@ -137,21 +160,8 @@ GROUP_RECORDS: Final[dict[int, RecordSchemas]] = {
             Field("classicMemberMetadata", "struct", tag=0, fields=_CLASSIC_MEMBER),
         ),
     ),
-    6: RecordSchemas(
-        _key("ConsumerGroupTargetAssignmentMetadataKey", _GROUP_ID),
-        _value(
-            "ConsumerGroupTargetAssignmentMetadataValue",
-            Field("assignmentEpoch", "int32"),
-            Field("assignmentTimestamp", "int64", tag=0),
-        ),
-    ),
-    7: RecordSchemas(
-        _key("ConsumerGroupTargetAssignmentMemberKey", _GROUP_ID, _MEMBER_ID),
-        _value(
-            "ConsumerGroupTargetAssignmentMemberValue",
-            Field("topicPartitions", "[]struct", fields=_PARTITIONS),
-        ),
-    ),
+    6: _target_epoch("ConsumerGroup"),
+    7: _target_member("ConsumerGroup"),
     8: RecordSchemas(
         _key("ConsumerGroupCurrentMemberAssignmentKey", _GROUP_ID, _MEMBER_ID),
         _value(
@@ -181,21 +191,8 @@ GROUP_RECORDS: Final[dict[int, RecordSchemas]] = {
             Field("metadataHash", "int64"),
         ),
     ),
-    12: RecordSchemas(
-        _key("ShareGroupTargetAssignmentMetadataKey", _GROUP_ID),
-        _value(
-            "ShareGroupTargetAssignmentMetadataValue",
-            Field("assignmentEpoch", "int32"),
-            Field("assignmentTimestamp", "int64", tag=0),
-        ),
-    ),
-    13: RecordSchemas(
-        _key("ShareGroupTargetAssignmentMemberKey", _GROUP_ID, _MEMBER_ID),
-        _value(
-            "ShareGroupTargetAssignmentMemberValue",
-            Field("topicPartitions", "[]struct", fields=_PARTITIONS),
-        ),
-    ),
+    12: _target_epoch("ShareGroup"),
+    13: _target_member("ShareGroup"),
     14: RecordSchemas(
         _key("ShareGroupCurrentMemberAssignmentKey", _GROUP_ID, _MEMBER_ID),
         _value(
