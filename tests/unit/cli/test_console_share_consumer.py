@@ -58,6 +58,17 @@ def test_records_are_accepted_as_they_are_printed(broker: odradek.Broker, ask: A
     assert broker.lag("console-share-consumer") == {WHERE: 1}
 
 
+@pytest.mark.parametrize("tool", ["console-consumer", "console-share-consumer"])
+def test_the_end_is_told_to_who_asks_for_it(
+    broker: odradek.Broker, tool: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Kafka's system tests would wait for the end of a consumer that has ended."""
+    words = ["--topic", "jobs", "--max-messages", "1", "--enable-systest-events"]
+    words += ["--from-beginning"] if tool == "console-consumer" else []
+    assert main([tool, "--bootstrap-server", broker.bootstrap_servers, *words]) == 0
+    assert capfd.readouterr().out == "one\nshutdown_complete\n"
+
+
 def test_records_are_released_or_rejected_instead(broker: odradek.Broker, ask: Ask) -> None:
     others = ("--topic", "jobs", "--group", "others", "--max-messages", "3")
     delivery = ("--formatter-property", "print.delivery=true")

@@ -13,6 +13,9 @@ import odradek
 from odradek.cli.main import AS_KAFKA, OF_SCRIPTS, main
 from odradek.cli.tools.kafka_bin import REFUSED, TOOLS
 from odradek.cli.tools.scripts import run_class, server_start, server_stop
+from odradek.client.core.admin_types import CommittedOffset
+from odradek.client.sync import Admin
+from odradek.model import TopicPartition
 
 TIME_LIMIT_S = 120
 # The folder `bin` of Apache Kafka 4.3, and what scripts for its earlier versions call.
@@ -280,6 +283,8 @@ def test_groups_of_every_kind_are_listed(capsys: pytest.CaptureFixture[str]) -> 
         where = ["--bootstrap-server", broker.bootstrap_servers]
         read = ["--topic", "t", "--from-beginning", "--max-messages", "1", "--group", "readers"]
         assert main(["console-consumer", *where, *read]) == 0
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.alter_group_offsets("simple", {TopicPartition("t", 0): CommittedOffset(1)})
         share = "a-share-group-with-a-long-name"
         read = ["--topic", "t", "--timeout-ms", "100", "--group", share]
         assert main(["console-share-consumer", *where, *read]) == 0
@@ -290,8 +295,14 @@ def test_groups_of_every_kind_are_listed(capsys: pytest.CaptureFixture[str]) -> 
             header, *rows = capsys.readouterr().out.splitlines()
             assert header.split() == ["GROUP", "TYPE", "PROTOCOL"]
             listed.append(sorted(rows))
-    readers = ["readers", "Classic", "consumer"]
+    readers, simple = ["readers", "Classic", "consumer"], ["simple", "Classic"]
     shared = f"{share} Share share".split()
     assert listed[0][0] == " ".join(cell.ljust(len(share)) for cell in shared) + " "
     found = [[row.split() for row in rows] for rows in listed]
-    assert found == [[shared, readers], [readers], [shared], [], [readers]]
+    assert found == [
+        [shared, readers, simple],
+        [readers, simple],
+        [shared],
+        [],
+        [readers, simple],
+    ]

@@ -60,6 +60,11 @@ TOLD_BY_THE_TRACE = (
         re.compile(r"(Error while executing config command) with args '.*'\n(\S+Exception: )?"),
         r"\1: ",
     ),
+    # A pattern that is none, with the place where it breaks.
+    (
+        re.compile(r"^java\.util\.regex\.PatternSyntaxException: .*\n.*\n( *\^\n)?", re.MULTILINE),
+        "",
+    ),
     (re.compile(r"^joptsimple\.UnavailableOptionException: ", re.MULTILINE), ""),
 )
 # The prefix that goes with a status of 1, not with our 2.

@@ -244,8 +244,9 @@ def test_what_nobody_tells_is_not_made_up(
 @pytest.mark.slow
 def test_a_person_can_watch_in_a_terminal(bootstrap: str, topic: str) -> None:
     """The whole command over a real terminal: keys, a new size, and the way out."""
-    where = ["--topic", topic, "--bootstrap-server", bootstrap]
-    assert main(["topics", "--create", *where]) == 0
+    where = ["--bootstrap-server", bootstrap]
+    for number in range(20):  # more than the small window has lines
+        assert main(["topics", "--create", "--topic", f"{topic}-{number}", *where]) == 0
     terminal, inside = os.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 100, 100, 0, 0))
     words = [sys.executable, "-m", "odradek", "top", "-b", bootstrap, "--every", "0.2"]

@@ -69,7 +69,8 @@ def _tell(error: Exception) -> None:
 def _is_wanted(group: GroupListing, arguments: argparse.Namespace) -> bool:
     kind = group.type.lower()
     if arguments.consumer:
-        return kind == "consumer" or (kind == "classic" and group.protocol_type == "consumer")
+        # Without a protocol: nobody ever joined, but offsets were committed for it.
+        return kind == "consumer" or group.protocol_type in ("", "consumer")
     if arguments.share or arguments.streams:
         return kind == ("share" if arguments.share else "streams")
     of_type = arguments.group_type is None or kind == arguments.group_type.lower()

@@ -23,7 +23,7 @@ from odradek.cli.tools.records.message_formatter import (
     check_formatter,
     formatter_of,
 )
-from odradek.cli.tools.records.printing import ALL, Printed, run_printing
+from odradek.cli.tools.records.printing import ALL, Printed, add_events, run_printing
 from odradek.cli.tools.wording.java_values import java_int, java_long
 from odradek.client import AcknowledgeType, ShareConsumer
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--reject-message-on-error", action="store_true")
     add_formatter(parser)
-    parser.add_argument("--enable-systest-events", action="store_true", help=argparse.SUPPRESS)
+    add_events(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,5 +1,6 @@
 """How console consumers print: until there is nothing more, or somebody stops them, and then they
-tell on standard error how many records went by."""
+tell on standard error how many records went by; on standard output, too, that they have ended, for
+Kafka's system tests."""
 
 import argparse
 import sys
@@ -14,11 +15,17 @@ _POLL_MS: Final = 500
 _MOST_AT_ONCE: Final = 500
 
 
+def add_events(parser: argparse.ArgumentParser) -> None:
+    """Adds the flag with which Kafka's system tests ask for the end of a consumer to be told."""
+    parser.add_argument("--enable-systest-events", action="store_true", help=argparse.SUPPRESS)
+
+
 class Printed:
     """How many records went by; nothing is said of that before the command `has_begun`."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.has_begun = False
+        self.tells_its_end: bool = arguments.enable_systest_events
         self.count = 0
         self._most: int = arguments.max_messages
         self._timeout_ms: int = arguments.timeout_ms
@@ -51,3 +58,5 @@ def run_printing(work: Callable[[], Awaitable[int]], printed: Printed) -> int:
     finally:
         if printed.has_begun:
             print(f"Processed a total of {printed.count} messages", file=sys.stderr)
+            if printed.tells_its_end:
+                print("shutdown_complete")
