@@ -15,6 +15,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
 Check = Callable[[Scenario], None]
 TIMEOUT_MS = 9_000
+# The epoch of a fetch that neither opens nor goes on with a session.
+OUTSIDE_OF_SESSIONS = -1
 
 
 def is_unknown(answer: Any) -> bool:
@@ -47,6 +49,10 @@ def test_a_topic_that_is_deleted_and_made_anew(same_answers: Check) -> None:
         later = {**first, "partitions": [{**asked, "partition": 1}]}
         peer.ask("fetch", FIRST_WITH_IDS, session_epoch=2, topics=[later], **more)
         create(peer, "renewed")
+        # Kafka's broker tells who leads the new one before it can be read.
+        anew = {"topic_id": topic_id(peer, "renewed"), "partitions": [asked]}
+        alone = {"session_id": 0, "session_epoch": OUTSIDE_OF_SESSIONS}
+        peer.prepare("fetch", FIRST_WITH_IDS, topics=[anew], **alone, **limits)
         peer.ask("fetch", FIRST_WITH_IDS, session_epoch=3, topics=[], **more)
 
     same_answers(scenario)
