@@ -182,8 +182,8 @@ def compatibility() -> str:
         + "\n".join(["| why | requests |", "|---|---|", *unserved]),
         "## Settings without effect\n\n"
         + "\n".join(["| why | settings |", "|---|---|", *idle_rows]),
-        "## Values that Kafka refuses\n\nKafka 4 takes neither a properties file nor a new topic that "
-        "has one of them.\n\n"
+        "## Values that Kafka refuses\n\nKafka 4 takes neither a properties file nor a new topic "
+        "that has one of them.\n\n"
         + "\n".join(
             [
                 "| settings | values | for |",

@@ -28,9 +28,8 @@ MUTATIONS = {
     ),
     "an open transaction is handed on with its id": Mutation(
         "coordinator/transactions/commands.py",
-        "        if value.state is TransactionState.ONGOING:\n"
-        "            after = transaction.fenced",
-        "        if False:\n            after = transaction.fenced",
+        "        if value.state is TransactionState.ONGOING:\n            answer = ProducerAnswer(",
+        "        if False:\n            answer = ProducerAnswer(",
     ),
     "commands of one id look at a state that is not replayed": Mutation(
         "coordinator/transactions/transaction_coordinator.py",

@@ -153,7 +153,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Writes the summary; a worker takes away its folder, the last one to the end."""
-    home = _running_tests()
+    home = _running_tests(session.config)
     if home is not None:
         with contextlib.suppress(OSError):
             home.rmdir()
@@ -187,14 +187,17 @@ def _collect_new(item: pytest.Item) -> None:
 
 def _started(item: pytest.Item) -> Path | None:
     """A file that is there while the test runs in a worker of xdist."""
-    home = _running_tests()
+    home = _running_tests(item.config)
     if home is None:
         return None
     home.mkdir(exist_ok=True)
     return home / hashlib.sha256(item.nodeid.encode()).hexdigest()
 
 
-def _running_tests() -> Path | None:
-    """The folder that the workers of a run share; none where there are no workers."""
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
-    return None if run is None else Path(tempfile.gettempdir()) / f"odradek-tests-{run}"
+def _running_tests(config: pytest.Config) -> Path | None:
+    """The folder that the workers of a run share; None in a process that is no worker.
+
+    The environment does not tell: a run that a test starts has the one of the test's worker.
+    """
+    worker: dict[str, str] | None = getattr(config, "workerinput", None)
+    return worker and Path(tempfile.gettempdir()) / f"odradek-tests-{worker['testrunuid']}"

@@ -54,6 +54,18 @@ def test_behind_it():
     pass
 """
 
+STARTS_A_RUN = """
+import os
+import subprocess
+import sys
+
+def test_that_starts_itself():
+    if "INNER" not in os.environ:
+        command = [sys.executable, "-m", "pytest", *OPTIONS, __file__]
+        done = subprocess.run(command, env=os.environ | {"INNER": "1"})
+        assert done.returncode == 0
+"""
+
 LEAKS = """
 import socket
 
@@ -101,8 +113,6 @@ def test_that_needs_a_peer():
 @pytest.fixture
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """A folder whose tests run with the rules, and write a summary."""
-    for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:
-        monkeypatch.delenv(name)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("ODRADEK_SUMMARY", str(pytester.path / "summary.json"))
     pytester.makeini("[pytest]\nmarkers =\n  slow: slow\n  xdist_group: together\n")
@@ -130,6 +140,13 @@ def test_a_worker_that_dies_takes_one_test_with_it(suite: pytest.Pytester) -> No
     assert found["passed"] == 1
     assert len(found["failed"] + found["errors"]) == 1
     assert "test_that_kills_its_worker" in (found["failed"] + found["errors"])[0]
+
+
+def test_a_run_within_a_test_is_one_of_its_own(suite: pytest.Pytester) -> None:
+    """A mutant whose tests another worker runs as well is found, whatever they say of it."""
+    suite.makepyfile(f"OPTIONS = {OPTIONS!r}\n{STARTS_A_RUN}")
+    done = suite.runpytest_subprocess(*OPTIONS, "-n", "1")
+    done.assert_outcomes(passed=1)
 
 
 def test_who_leaves_a_socket_open_is_blamed(suite: pytest.Pytester) -> None:
