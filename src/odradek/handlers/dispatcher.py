@@ -79,7 +79,7 @@ class Dispatcher(RequestHandler):
             self._handle(request, api)
 
     def _decode_and_handle(self, request: Request, api: Api) -> None:
-        """Has a long request decoded first, while others are served; its connection waits."""
+        """Handles a long request when a thread has decoded it. Its connection waits, no other."""
         self._decoding.add(request.exchange.connection_id)
         self._long_work.submit(request.decode, lambda body: self._on_decoded(request, api, body))
 

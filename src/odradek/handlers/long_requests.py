@@ -26,11 +26,6 @@ LONG_REQUEST_BYTES: Final = 64 * 1024
 SLICE_ENTRIES: Final = 500
 
 
-def has_generators(fields: dict[str, Any]) -> bool:
-    """Whether there is something left to be made."""
-    return any(isinstance(value, GeneratorType) for value in fields.values())
-
-
 def entries_of(fields: dict[str, Any]) -> Iterator[int]:
     """Puts lists in the place of generators, however deep they lie, an entry at a step. Yields how
     many entries a step was about."""
@@ -58,7 +53,7 @@ def make_slice(steps: Iterator[int]) -> bool:
 
 
 class Outcome:
-    """What became of a piece of work, and how long it took."""
+    """The result of a piece of work, or its error, and the time that it took."""
 
     def __init__(self, work: Callable[[], Any], clock: Clock) -> None:
         """Does the work."""

@@ -8,11 +8,12 @@ logged and answered like one in the handler itself.
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from mypy_extensions import mypyc_attr
 
-from odradek.handlers.long_requests import LongWork, Outcome, entries_of, has_generators, make_slice
+from odradek.handlers.long_requests import LongWork, Outcome, entries_of, make_slice
 from odradek.protocol import messages
 from odradek.protocol.exchange import Exchange
 from odradek.protocol.header import RequestHeader, encode_response_header, response_header_version
@@ -142,7 +143,7 @@ class Request:
         )
 
     def set_decoded(self, decoded: Outcome) -> None:
-        """Has `body` return, or raise, what a thread has made of the frame."""
+        """Lets `body` return, or raise, what a thread has made of the frame."""
         self._decoded = decoded
 
     def narrow(self, body: Any) -> None:
@@ -201,7 +202,7 @@ class Request:
 
     def answer_version(self, version: int, **fields: object) -> None:
         """Answers in another version than was asked for (ApiVersions falls back to 0)."""
-        if has_generators(fields):
+        if _has_generators(fields):
             self._answer_in_slices(version, fields, entries_of(fields), is_long=False)
         else:
             self._answer_made(version, fields, is_long=False)
@@ -293,6 +294,14 @@ class Request:
     def _complete(self) -> None:
         if self._observer is not None:
             self._observer.completed(self)
+
+
+def _has_generators(fields: dict[str, object]) -> bool:
+    """Whether there is something left to be made."""
+    for value in fields.values():  # noqa: SIM110 - asked for every answer, and `any` takes longer
+        if isinstance(value, GeneratorType):
+            return True
+    return False
 
 
 def _note_errors(request: Request, fields: object) -> int:

@@ -1,11 +1,13 @@
 """Long requests give way: who asks for little is answered before them, whatever they ask for."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from types import SimpleNamespace
 
 import pytest
 from kio.schema.errors import ErrorCode as KioErrorCode
 
 from odradek.background import InlineBackground
+from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.long_requests import LONG_REQUEST_BYTES, SLICE_ENTRIES
 from odradek.handlers.request import LONG_ANSWER_ENTRIES, RequestQuotas
 from odradek.handlers.table import API_TABLE
@@ -142,6 +144,64 @@ def test_a_long_request_and_its_answer_give_way_at_each_step(cluster, background
         KioErrorCode.unknown_topic_or_partition
     }
     assert steps >= 10
+
+
+def refuse(*_arguments):
+    raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+MANY = range(10 * SLICE_ENTRIES)
+GIVE_WAY = {
+    "DescribeGroups": {"groups": [f"g{each}" for each in MANY]},
+    "ConsumerGroupDescribe": {"group_ids": [f"g{each}" for each in MANY]},
+    "ShareGroupDescribe": {"group_ids": [f"g{each}" for each in MANY]},
+    "DescribeConfigs": {
+        "resources": [{"resource_type": 2, "resource_name": f"t{each}"} for each in MANY]
+    },
+    "DescribeProducers": {"topics": [{"name": "t", "partition_indexes": list(MANY)}]},
+    "OffsetForLeaderEpoch": {
+        "topics": [{"topic": "t", "partitions": [{"partition": each} for each in MANY]}]
+    },
+    "DescribeTopicPartitions": {
+        "topics": [{"name": f"t{each}"} for each in MANY],
+        "response_partition_limit": len(MANY),
+    },
+    "FindCoordinator": {"coordinator_keys": [f"g{each}" for each in MANY]},
+}
+
+
+@pytest.mark.parametrize("name", GIVE_WAY)
+def test_many_entries_are_answered_in_slices(cluster, background, name):
+    """A tool that asks for everything at once would hold up the clients."""
+    cluster.create("__consumer_offsets")
+    groups = ("describe_group", "describe_consumer_group", "describe_share_group", "describe")
+    cluster.replace(
+        replicas=SimpleNamespace(partition=refuse, producers=refuse),
+        groups=SimpleNamespace(flush=cluster.flush, **dict.fromkeys(groups, refuse)),
+        share_groups=SimpleNamespace(**dict.fromkeys(groups, refuse)),
+    )
+    api = next(api for api in API_TABLE.values() if api.name == name)
+    version = api.max_version
+    body = messages.encode_request(api.key, version, GIVE_WAY[name])
+    exchange = cluster.exchange(api.key, version, body)
+    cluster.dispatcher().handle_frame(exchange)
+    assert run(background, exchange) >= len(MANY) // SLICE_ENTRIES
+    answer = cluster.answer(exchange, api.key, version)
+    assert not hasattr(answer, "error_code") or answer.error_code is KioErrorCode.none
+    assert entries(answer) == len(MANY)
+
+
+def entries(answer):
+    """How many entries an answer has in its one list, or in that of its one topic."""
+    lists = [value for value in vars_of(answer) if isinstance(value, tuple)]
+    assert len(lists) == 1
+    if len(lists[0]) > 1:
+        return len(lists[0])
+    return entries(lists[0][0])
+
+
+def vars_of(message):
+    return [getattr(message, field.name) for field in fields(message)]
 
 
 def test_a_short_question_with_a_long_answer_gives_way(cluster, background):
