@@ -12,6 +12,7 @@ from odradek.handlers.long_requests import LONG_REQUEST_BYTES, SLICE_ENTRIES
 from odradek.handlers.request import LONG_ANSWER_ENTRIES, RequestQuotas
 from odradek.handlers.table import API_TABLE
 from odradek.protocol import messages
+from odradek.replication.delayed.delete_records import DeleteRecordsResult
 
 METADATA, API_VERSIONS, DESCRIBE_CLUSTER = 3, 18, 60
 OF_KIO = [key for key, api in API_TABLE.items() if not api.has_own_codec]
@@ -150,6 +151,11 @@ def refuse(*_arguments):
     raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
+def refuse_to_delete(_timeout_ms, _internal_topics_allowed, entries, on_done):
+    error = BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    on_done([DeleteRecordsResult(each, error=error) for each, _ in entries])
+
+
 MANY = range(10 * SLICE_ENTRIES)
 GIVE_WAY = {
     "DescribeGroups": {"groups": [f"g{each}" for each in MANY]},
@@ -166,6 +172,11 @@ GIVE_WAY = {
         "topics": [{"name": f"t{each}"} for each in MANY],
         "response_partition_limit": len(MANY),
     },
+    "CreateTopics": {"topics": [{"name": f"no name {each}"} for each in MANY]},
+    "DeleteTopics": {"topics": [{"name": f"t{each}"} for each in MANY]},
+    "DeleteRecords": {
+        "topics": [{"name": "t", "partitions": [{"partition_index": each} for each in MANY]}]
+    },
     "FindCoordinator": {"coordinator_keys": [f"g{each}" for each in MANY]},
 }
 
@@ -176,7 +187,9 @@ def test_many_entries_are_answered_in_slices(cluster, background, name):
     cluster.create("__consumer_offsets")
     groups = ("describe_group", "describe_consumer_group", "describe_share_group", "describe")
     cluster.replace(
-        replicas=SimpleNamespace(partition=refuse, producers=refuse),
+        replicas=SimpleNamespace(
+            partition=refuse, producers=refuse, delete_records=refuse_to_delete
+        ),
         groups=SimpleNamespace(flush=cluster.flush, **dict.fromkeys(groups, refuse)),
         share_groups=SimpleNamespace(**dict.fromkeys(groups, refuse)),
     )
