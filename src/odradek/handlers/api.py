@@ -52,7 +52,8 @@ class Api:
     to it and serves the others. `permission` is what a caller needs for each resource that the
     request is about, or `ANYBODY`; `cost` is what the request is charged for. An API whose
     handler may leave requests `batched` has `end_of_read`, which carries them out. One that
-    `is_hidden` is served, and not told of in ApiVersions.
+    `is_hidden` is served, and not told of in ApiVersions. One that `has_own_codec` decodes its
+    frame by itself, all others have kio's messages (`Request.body`).
     """
 
     key: int
@@ -67,6 +68,7 @@ class Api:
     end_of_read: "Callable[[HandlerContext], None] | None" = None
     is_hidden: bool = False
     refuse: "Callable[[HandlerContext, Request, ErrorCode, Concerns], None] | None" = None
+    has_own_codec: bool = False
 
     def serves(self, version: int) -> bool:
         """Whether that version is advertised."""

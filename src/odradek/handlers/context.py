@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from odradek.background import Background, InlineBackground
 from odradek.handlers.api import Api
 from odradek.handlers.parked_fetches import ParkedFetches
 from odradek.handlers.request import RequestObserver, RequestQuotas
@@ -69,3 +70,4 @@ class HandlerContext:
     # Steps between a produce request and its append, in their order.
     before_append: "tuple[BeforeAppend, ...]" = ()
     parked_fetches: ParkedFetches = field(default_factory=ParkedFetches)
+    background: Background = field(default_factory=InlineBackground)

@@ -18,6 +18,7 @@ from typing import Final
 from odradek.errors import ErrorCode
 from odradek.handlers.api import Api, Concerns
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.long_requests import LONG_REQUEST_BYTES, LongWork, Outcome
 from odradek.handlers.request import Request, RequestQuotas
 from odradek.log_limit import LimitedLog
 from odradek.protocol import messages
@@ -40,6 +41,8 @@ class Dispatcher(RequestHandler):
         self._batched: list[Request] = []
         self._unserved: dict[int, LimitedLog] = {}  # by API key
         self._quotas: RequestQuotas | None = context.quotas
+        self._long_work = LongWork(context.background, context.clock)
+        self._decoding: set[str] = set()  # connections whose request is being decoded
 
     def charge(self, quotas: RequestQuotas | None) -> None:
         """Charges requests from now on, or no longer."""
@@ -65,11 +68,35 @@ class Dispatcher(RequestHandler):
             self.end_of_read()
         context = self._context
         observer, quotas = context.observer, self._quotas
-        request = Request(exchange, header, api, observer, quotas, self._run)
+        request = Request(exchange, header, api, observer, quotas, self._run, self._long_work)
         if quotas is not None:
             request.size_bytes = len(exchange.frame)
         if observer is not None:
             observer.received(request)
+        if len(exchange.frame) >= LONG_REQUEST_BYTES and not api.has_own_codec:
+            self._decode_and_handle(request, api)
+        else:
+            self._handle(request, api)
+
+    def _decode_and_handle(self, request: Request, api: Api) -> None:
+        """Handles a long request when a thread has decoded it. Its connection waits, no other."""
+        self._decoding.add(request.exchange.connection_id)
+        self._long_work.submit(request.decode, lambda body: self._on_decoded(request, api, body))
+
+    def _on_decoded(self, request: Request, api: Api, decoded: Outcome) -> None:
+        request.set_decoded(decoded)
+        if self._quotas is not None:
+            self._quotas.took(request, api, decoded.time_ns)
+        self._handle(request, api)
+        connection_id = request.exchange.connection_id
+        if connection_id in self._decoding:
+            self._decoding.remove(connection_id)
+        else:
+            self.connection_closed(connection_id)  # of what was kept for it since it closed
+
+    def _handle(self, request: Request, api: Api) -> None:
+        context, exchange = self._context, request.exchange
+        observer, quotas = context.observer, self._quotas
         began_ns = 0 if quotas is None else quotas.busy_ns()
         try:
             api.handle(context, request)
@@ -144,6 +171,7 @@ class Dispatcher(RequestHandler):
     def connection_closed(self, connection_id: str) -> None:
         """Drops the fetch that the connection waits for, and its share sessions; other fetch
         sessions outlive it, as in Kafka."""
+        self._decoding.discard(connection_id)
         self._context.parked_fetches.connection_closed(connection_id)
         self._context.share_sessions.connection_closed(connection_id)
         self._context.client_metrics.connection_closed(connection_id)
@@ -157,9 +185,13 @@ class Dispatcher(RequestHandler):
             request.api_version,
             request.exchange.client_host,
         )
-        if not request.answered:
+        failed_before = request.abandon()
+        if request.answered:
+            return
+        if failed_before:
+            request.close()  # the answer that it failed cannot be encoded either
+        else:
             self._answer_failure(api, request, ErrorCode.UNKNOWN_SERVER_ERROR)
-        request.abandon()
 
     def _answer_failure(self, api: Api, request: Request, code: ErrorCode) -> None:
         if api.fail is None:

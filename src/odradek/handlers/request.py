@@ -6,11 +6,14 @@ hot codec made (header included), by `answer` with plain values for every other 
 logged and answered like one in the handler itself.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from mypy_extensions import mypyc_attr
 
+from odradek.handlers.long_requests import LongWork, Outcome, entries_of, make_slice
 from odradek.protocol import messages
 from odradek.protocol.exchange import Exchange
 from odradek.protocol.header import RequestHeader, encode_response_header, response_header_version
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from odradek.handlers.api import Api
 
 NOT_ASKED: int = -1
+LONG_ANSWER_ENTRIES: int = 1000
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -88,7 +92,9 @@ class Request:
         observer: RequestObserver | None,
         quotas: RequestQuotas | None,
         run_guarded: "Callable[[Request, Callable[[], None]], None]",
+        long_work: LongWork | None = None,
     ) -> None:
+        """With `long_work` a long answer is encoded by it."""
         self.exchange = exchange
         self.api_key = header.api_key
         self.api_version = header.api_version
@@ -106,15 +112,18 @@ class Request:
         # What an observer notes: when its handler began, and left it waiting (-1: did not).
         self.began_ms = 0
         self.left_ms = -1
-        # The name that it is counted under as well, and the errors of its answer.
+        # The name that it is counted under as well, and how often each error is in its
+        # answer.
         self.variant = ""
-        self.errors: list[int] | None = None
+        self.errors: dict[int, int] | None = None
         self._api = api
         self._body: Any = None
         self._quotas = quotas
         self._throttle_time_ms = 0 if quotas is None else NOT_ASKED
         self._observer = observer
         self._run_guarded = run_guarded
+        self._long_work = long_work
+        self._decoded: Outcome | None = None
         self._abandoned = False
 
     def body(self) -> Any:
@@ -124,10 +133,18 @@ class Request:
             ProtocolError: it is malformed.
         """
         if self._body is None:
-            self._body = messages.decode_request(
-                self.api_key, self.api_version, self.exchange.frame, self.body_position
-            )
+            self._body = self.decode() if self._decoded is None else self._decoded.take()
         return self._body
+
+    def decode(self) -> Any:
+        """Decodes the body, on whichever thread; raises as `body` does."""
+        return messages.decode_request(
+            self.api_key, self.api_version, self.exchange.frame, self.body_position
+        )
+
+    def set_decoded(self, decoded: Outcome) -> None:
+        """Lets `body` return, or raise, what a thread has made of the frame."""
+        self._decoded = decoded
 
     def narrow(self, body: Any) -> None:
         """Shows the handler less than was asked for."""
@@ -156,8 +173,8 @@ class Request:
     def note_error(self, code: int) -> None:
         """Counts an error of the answer, of the whole or of a part."""
         if self.errors is None:
-            self.errors = []
-        self.errors.append(code)
+            self.errors = {}
+        self.errors[code] = self.errors.get(code, 0) + 1
 
     @property
     def is_charged(self) -> bool:
@@ -179,21 +196,63 @@ class Request:
             self._complete()
 
     def answer(self, **fields: object) -> None:
-        """Answers with a response made of plain values; see `message_writer`."""
+        """Answers with a response made of plain values; see `message_writer`. Of generators in the
+        place of lists, the entries are made in slices: before this returns if they are few."""
         self.answer_version(self.api_version, **fields)
 
     def answer_version(self, version: int, **fields: object) -> None:
         """Answers in another version than was asked for (ApiVersions falls back to 0)."""
+        if _has_generators(fields):
+            self._answer_in_slices(version, fields, entries_of(fields), is_long=False)
+        else:
+            self._answer_made(version, fields, is_long=False)
+
+    def _answer_in_slices(
+        self, version: int, fields: dict[str, object], steps: Iterator[int], is_long: bool
+    ) -> None:
+        while make_slice(steps):
+            if self._long_work is not None:
+                go_on = partial(self._answer_in_slices, version, fields, steps, is_long=True)
+                self._long_work.next_turn(self.guard(partial(self._take_time, go_on)))
+                return
+        self._answer_made(version, fields, is_long)
+
+    def _take_time(self, go_on: Callable[[], None]) -> None:
+        """Goes on, which is charged as the time of the handler is."""
+        quotas = self._quotas
+        began_ns = 0 if quotas is None else quotas.busy_ns()
+        go_on()
+        if quotas is not None:
+            quotas.took(self, self._api, quotas.busy_ns() - began_ns)
+
+    def _answer_made(self, version: int, fields: dict[str, object], is_long: bool) -> None:
         if self.throttle_time_ms and messages.has_throttle_time(self.api_key):
             fields["throttle_time_ms"] = self.throttle_time_ms
         if self.amend is not None:
             self.amend(fields)
-        if self._observer is not None:
-            _note_errors(self, fields)
+        long_work = self._long_work
+        if long_work is not None and is_long:
+            encode = partial(self._note_and_encode, version, fields)
+            long_work.submit(encode, self.guard(self._respond_encoded))
+        elif _note_errors(self, fields) < LONG_ANSWER_ENTRIES or long_work is None:
+            self.respond([self._encode(version, fields)])
+        else:
+            encode = partial(self._encode, version, fields)
+            long_work.submit(encode, self.guard(self._respond_encoded))
+
+    def _note_and_encode(self, version: int, fields: dict[str, object]) -> bytes:
+        _note_errors(self, fields)
+        return self._encode(version, fields)
+
+    def _respond_encoded(self, encoded: Outcome) -> None:
+        if self._quotas is not None:
+            self._quotas.took(self, self._api, encoded.time_ns)
+        self.respond([encoded.take()])
+
+    def _encode(self, version: int, fields: dict[str, object]) -> bytes:
         body = messages.encode_response(self.api_key, version, fields)
         header_version = response_header_version(self.api_key, version, self._api.flexible_from)
-        header = encode_response_header(self.correlation_id, header_version)
-        self.respond([header + body])
+        return encode_response_header(self.correlation_id, header_version) + body
 
     def no_op(self) -> None:
         """Ends the request without an answer (a produce with acks=0)."""
@@ -215,9 +274,12 @@ class Request:
 
         return guarded
 
-    def abandon(self) -> None:
-        """Drops answers that come after the dispatcher has answered for a failed handler."""
+    def abandon(self) -> bool:
+        """Drops answers that come after the one that the dispatcher gives for a failed handler;
+        whether it has failed before."""
+        before = self._abandoned
         self._abandoned = True
+        return before
 
     def _begin_answer(self) -> bool:
         if self._abandoned and self.answered:
@@ -234,16 +296,27 @@ class Request:
             self._observer.completed(self)
 
 
-def _note_errors(request: Request, fields: object) -> None:
-    """Counts the errors in plain values, however deep they lie."""
+def _has_generators(fields: dict[str, object]) -> bool:
+    """Whether there is something left to be made."""
+    for value in fields.values():  # noqa: SIM110 - asked for every answer, and `any` takes longer
+        if isinstance(value, GeneratorType):
+            return True
+    return False
+
+
+def _note_errors(request: Request, fields: object) -> int:
+    """Notes the errors in plain values, however deep they lie; returns how many dictionaries and
+    lists there are."""
+    entries = 1
     if isinstance(fields, dict):
         for name, value in fields.items():
             if name == "error_code":
                 if value:
                     request.note_error(int(value))
             elif isinstance(value, list | tuple | dict):
-                _note_errors(request, value)
+                entries += _note_errors(request, value)
     elif isinstance(fields, list | tuple):
         for each in fields:
             if isinstance(each, dict | list | tuple):
-                _note_errors(request, each)
+                entries += _note_errors(request, each)
+    return entries

@@ -148,8 +148,8 @@ class RequestMetrics(RequestObserver):
         if request.errors is None:
             row.sound += 1
         else:
-            for code in request.errors:
-                self._error(row.name, code, now_ms).mark(now_ms)
+            for code, count in request.errors.items():
+                self._error(row.name, code, now_ms).mark(now_ms, count)
         if now_ms <= request.exchange.received_ms and not request.throttled_ms:
             row.instant += 1
         else:

@@ -26,6 +26,7 @@ from odradek.handlers.topics import metadata
 from odradek.model import AclOperation, ResourceType
 from odradek.protocol.header import NEVER_FLEXIBLE
 
+_OWN_CODECS: Final = frozenset(("Produce", "Fetch", "ListOffsets", "OffsetCommit", "Heartbeat"))
 _CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 
@@ -83,6 +84,7 @@ def _row(
         end_of_read=getattr(module, "end_of_read", None),
         is_hidden=is_hidden,
         refuse=getattr(module, "refuse", None),
+        has_own_codec=name in _OWN_CODECS,
     )
 
 

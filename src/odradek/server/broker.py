@@ -433,6 +433,7 @@ class BrokerServer:
             producer_ids=self.producer_ids,
             fetch_sessions=self.fetch_sessions,
             parked_fetches=self.parked_fetches,
+            background=self.background,
             client_metrics=self.client_metrics,
             gathered=GatheredAppends(self.replicas.append_records),
             log_manager=self.logs,

@@ -99,6 +99,17 @@ def test_offsets_of_topics_that_are_not_there_are_refused_one_by_one(
     assert missing.name in caplog.text
 
 
+def test_a_refused_commit_is_one_line_for_a_topic(world, groups, caplog):
+    """A commit of 50 000 partitions that are not there would hold up everybody to log them."""
+    caplog.set_level("INFO")
+    world.set_topics(t=1)
+    assert len(codes(groups.commit(9, dict.fromkeys(range(1, 101), 5)))) == 100
+    lines = [record.message for record in caplog.records if "is refused" in record.message]
+    assert len(lines) == 1
+    assert "commit for partition 1 of topic" in lines[0]
+    assert "and for 99 more" in lines[0]
+
+
 def identity(world, version, topic):
     return {"topic_id": world.topic_id(topic)} if version >= 10 else {"name": topic}
 

@@ -19,7 +19,7 @@ from odradek.handlers.request import Request
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers at once."""
     body = request.body()
-    results = [_describe(context, body, resource) for resource in body.resources]
+    results = (_describe(context, body, resource) for resource in body.resources)
     request.answer(results=results)
 
 

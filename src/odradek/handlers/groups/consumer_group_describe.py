@@ -34,7 +34,7 @@ def handle(context: HandlerContext, request: Request) -> None:
     body = request.body()
     operations = group_operations(body)
     group_ids = sorted(body.group_ids, key=bool)
-    request.answer(groups=[_group(context, group_id, operations) for group_id in group_ids])
+    request.answer(groups=(_group(context, group_id, operations) for group_id in group_ids))
 
 
 def fail(request: Request, code: ErrorCode) -> None:

@@ -22,8 +22,8 @@ def handle(context: HandlerContext, request: Request) -> None:
     """Answers at once."""
     body = request.body()
     operations = group_operations(body)
-    groups = [_describe(context, request, group_id) for group_id in body.groups]
-    request.answer(groups=[_fields(group, operations) for group in groups])
+    groups = (_describe(context, request, group_id) for group_id in body.groups)
+    request.answer(groups=(_fields(group, operations) for group in groups))
 
 
 def fail(request: Request, code: ErrorCode) -> None:

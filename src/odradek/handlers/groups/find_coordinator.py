@@ -10,6 +10,7 @@ once, 6 knows share groups.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 from odradek.coordinator.runtime.partitioning import partition_for
@@ -82,10 +83,10 @@ def _answer_keys(context: HandlerContext, request: Request, name: str) -> None:
     topic = context.metadata.image.topic(name)
     _answer(
         request,
-        [
+        (
             {"key": key, **_coordinator(context, topic, key, request.exchange.listener_name)}
             for key in _keys(request.body(), request)
-        ],
+        ),
     )
 
 
@@ -103,10 +104,10 @@ def _coordinator(
     return {**_NOWHERE, "error_code": code, "error_message": code.text}
 
 
-def _answer(request: Request, coordinators: list[dict[str, object]]) -> None:
+def _answer(request: Request, coordinators: Iterable[dict[str, object]]) -> None:
     if request.api_version >= BATCH_VERSION:
         request.answer(coordinators=coordinators)
     else:
-        only = {"error_message": ErrorCode.NONE.name, **coordinators[0]}
+        only = {"error_message": ErrorCode.NONE.name, **next(iter(coordinators))}
         del only["key"]
         request.answer(**only)

@@ -120,9 +120,12 @@ class _Commit:
     def _add(self, topic: OffsetCommitTopic, found: TopicImage | None) -> None:
         codes: list[int] = []
         accepted: list[CommittedPartition] = []
+        refused: list[int] = []
+        code = _unknown(self._request, found)
         for place, each in enumerate(topic.partitions):
             if found is None or not 0 <= each.index < len(found.partitions):
-                codes.append(self._refuse(topic, each.index, found))
+                codes.append(code)
+                refused.append(each.index)
                 continue
             codes.append(ErrorCode.NONE)
             self._places.append((codes, place))
@@ -130,20 +133,22 @@ class _Commit:
                 CommittedPartition(each.index, each.offset, each.leader_epoch, each.metadata)
             )
         self._codes.append(codes)
+        if refused:
+            self._log_refusal(topic, refused, code)
         if found is not None and accepted:
             self._topics.append(CommittedTopic(found.name, found.topic_id, accepted))
 
-    def _refuse(self, topic: OffsetCommitTopic, index: int, found: TopicImage | None) -> ErrorCode:
-        code = _unknown(self._request, found)
+    def _log_refusal(self, topic: OffsetCommitTopic, refused: list[int], code: ErrorCode) -> None:
+        """Logs a line for a topic, however many partitions were made up."""
         _LOG.info(
-            "group %s: commit for partition %d of topic %s is refused: %s (member %s)",
+            "group %s: commit for partition %d of topic %s is refused: %s (member %s)%s",
             self._message.group_id,
-            index,
+            refused[0],
             topic.topic_id or topic.name,
             code.name,
             self._message.member_id or "none",
+            f", and for {len(refused) - 1} more" if len(refused) > 1 else "",
         )
-        return code
 
     @property
     def has_partitions(self) -> bool:

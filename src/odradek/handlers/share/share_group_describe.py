@@ -24,7 +24,7 @@ def handle(context: HandlerContext, request: Request) -> None:
     """Answers at once."""
     body = request.body()
     operations = group_operations(body)
-    request.answer(groups=[_group(context, each, operations) for each in body.group_ids])
+    request.answer(groups=(_group(context, each, operations) for each in body.group_ids))
 
 
 def fail(request: Request, code: ErrorCode) -> None:

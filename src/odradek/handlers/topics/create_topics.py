@@ -33,7 +33,7 @@ def handle(context: HandlerContext, request: Request) -> None:
     def on_created(results: Sequence[CreateTopicResult]) -> None:
         # What is refused for being named twice is answered once.
         once = {result.name: result for result in (*results, *throttled)}
-        request.answer(topics=[_result_fields(result) for result in once.values()])
+        request.answer(topics=(_result_fields(result) for result in once.values()))
 
     context.controller.create_topics(
         wishes,

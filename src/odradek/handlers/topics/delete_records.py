@@ -26,10 +26,10 @@ def handle(context: HandlerContext, request: Request) -> None:
 
     def on_deleted(results: list[DeleteRecordsResult]) -> None:
         remaining = iter(results)
-        topics = [
-            {"name": name, "partitions": [_answer(next(remaining)) for _ in range(size)]}
+        topics = (
+            {"name": name, "partitions": (_answer(next(remaining)) for _ in range(size))}
             for name, size in sizes
-        ]
+        )
         request.answer(topics=topics)
 
     context.replicas.delete_records(

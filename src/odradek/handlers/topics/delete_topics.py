@@ -65,7 +65,7 @@ def _references(request: Request) -> list[TopicReference]:
 
 def _answer(request: Request, results: Sequence[DeleteTopicResult]) -> None:
     request.answer(
-        responses=[
+        responses=(
             {
                 "name": result.name,
                 "topic_id": result.topic_id,
@@ -73,7 +73,7 @@ def _answer(request: Request, results: Sequence[DeleteTopicResult]) -> None:
                 "error_message": result.message,
             }
             for result in results
-        ]
+        )
     )
 
 

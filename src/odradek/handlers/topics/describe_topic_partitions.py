@@ -21,6 +21,9 @@ from odradek.metadata.image import MetadataImage, TopicImage
 # Kafka 4.2's Java admin client fails on null lists here, though the schema allows them.
 NO_ELIGIBLE_REPLICAS: dict[str, object] = {"eligible_leader_replicas": (), "last_known_elr": ()}
 
+# A topic to show, if it is there: its first partition, and how many at most.
+_Span = tuple[str, TopicImage | None, int, int]
+
 TOLD_OPERATIONS: dict[str, object] = {"topic_authorized_operations": TOPIC_OPERATIONS}
 
 
@@ -33,22 +36,20 @@ def handle(context: HandlerContext, request: Request) -> None:
     image = context.metadata.image
     room: int = context.config["max.request.partition.size.limit"]
     room = max(1, min(body.response_partition_limit, room))
-    topics: list[dict[str, object]] = []
+    spans: list[_Span] = []
     next_cursor: dict[str, object] | None = None
     for name, first in _wanted(image, body):
         topic = image.topic(name)
+        if topic is None or room > 0:
+            spans.append((name, topic, first, room))
         if topic is None:
-            unknown = {"error_code": unknown_name_error(name), "name": name}
-            topics.append(unknown | TOLD_OPERATIONS)
             continue
-        if room > 0:
-            shown = _topic_fields(image, topic, first, room, request.exchange.listener_name)
-            topics.append(shown)
         end = min(len(topic.partitions), first + room)
         room -= end - first
         if end < len(topic.partitions):
             next_cursor = {"topic_name": name, "partition_index": end}
             break
+    topics = (_topic_fields(image, *span, request.exchange.listener_name) for span in spans)
     request.answer(topics=topics, next_cursor=next_cursor)
 
 
@@ -69,8 +70,15 @@ def _wanted(image: MetadataImage, body: Any) -> list[tuple[str, int]]:
 
 
 def _topic_fields(
-    image: MetadataImage, topic: TopicImage, first: int, most: int, listener_name: str
+    image: MetadataImage,
+    name: str,
+    topic: TopicImage | None,
+    first: int,
+    most: int,
+    listener_name: str,
 ) -> dict[str, object]:
+    if topic is None:
+        return {"error_code": unknown_name_error(name), "name": name, **TOLD_OPERATIONS}
     return {
         "name": topic.name,
         "topic_id": topic.topic_id,

@@ -16,7 +16,7 @@ null names, 13 adds a top-level error. Authorized operations are told from versi
 asks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -48,13 +48,13 @@ def handle(context: HandlerContext, request: Request) -> None:
         request.answer(topics=_refused(request, ErrorCode.LEADER_NOT_AVAILABLE))
         return
     if body.topics is None or (request.api_version == 0 and not body.topics):
-        _answer(context, request, body, [_known(image, topic, request) for topic in _all(image)])
+        every = (_known(image, topic, request) for topic in _all(image))
+        _answer(request, body, image, every)
         return
     ids = [topic.topic_id for topic in body.topics if getattr(topic, "topic_id", None)]
     if ids:
-        _answer(
-            context, request, body, [_by_id(image, topic_id, request) for topic_id in _once(ids)]
-        )
+        asked = (_by_id(image, topic_id, request) for topic_id in _once(ids))
+        _answer(request, body, image, asked)
         return
     names = _once([topic.name for topic in body.topics if topic.name is not None])
     missing = _creatable(context, body, image, names)
@@ -126,14 +126,17 @@ def _answer_names(
     errors: dict[str, ErrorCode],
 ) -> None:
     image = context.metadata.image
-    topics: list[_Fields] = []
-    for name in names:
-        topic = image.topic(name)
-        if topic is not None:
-            topics.append(_known(image, topic, request))
-        else:
-            topics.append({"error_code": _missing_error(name, errors.get(name)), "name": name})
-    _answer(context, request, body, topics)
+    asked = (_by_name(image, name, request, errors) for name in names)
+    _answer(request, body, image, asked)
+
+
+def _by_name(
+    image: MetadataImage, name: str, request: Request, errors: dict[str, ErrorCode]
+) -> _Fields:
+    topic = image.topic(name)
+    if topic is not None:
+        return _known(image, topic, request)
+    return {"error_code": _missing_error(name, errors.get(name)), "name": name}
 
 
 def _missing_error(name: str, creation_error: ErrorCode | None) -> ErrorCode:
@@ -156,6 +159,7 @@ def _known(image: MetadataImage, topic: TopicImage, request: Request) -> _Fields
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": topic.is_internal,
+        "topic_authorized_operations": topic_operations(request.body()),
         "partitions": [
             partition_fields(image, partition, listener_name, unlisted)
             for partition in topic.partitions
@@ -178,12 +182,10 @@ def _no_name(request: Request) -> str | None:
     return None if request.api_version >= NULL_NAME_VERSION else ""
 
 
-def _answer(context: HandlerContext, request: Request, body: Any, topics: list[_Fields]) -> None:
-    image = context.metadata.image
-    operations = topic_operations(body)
-    for topic in topics:
-        if "partitions" in topic:
-            topic["topic_authorized_operations"] = operations
+def _answer(
+    request: Request, body: Any, image: MetadataImage, topics: Generator[_Fields, None, None]
+) -> None:
+    """Answers from one image, however long it takes to list the topics."""
     request.answer(
         brokers=broker_fields(image, request.exchange.listener_name, "node_id"),
         cluster_id=image.cluster_id,

@@ -15,10 +15,10 @@ from odradek.model import TopicPartition
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers every partition at once."""
-    topics = [
+    topics = (
         {
             "topic": topic.topic,
-            "partitions": [
+            "partitions": (
                 _end_offset(
                     context,
                     TopicPartition(topic.topic, asked.partition),
@@ -26,10 +26,10 @@ def handle(context: HandlerContext, request: Request) -> None:
                     asked.leader_epoch,
                 )
                 for asked in topic.partitions
-            ],
+            ),
         }
         for topic in request.body().topics
-    ]
+    )
     request.answer(topics=topics)
 
 

@@ -14,16 +14,16 @@ from odradek.storage.producers.producer_state import ProducerState
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers every partition at once."""
-    topics = [
+    topics = (
         {
             "name": topic.name,
-            "partitions": [
+            "partitions": (
                 _describe(context, TopicPartition(topic.name, index))
                 for index in topic.partition_indexes
-            ],
+            ),
         }
         for topic in request.body().topics
-    ]
+    )
     request.answer(topics=topics)
 
 

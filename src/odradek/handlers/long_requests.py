@@ -1,0 +1,103 @@
+"""Long requests give way: others are served while they are decoded, handled and encoded.
+
+A request that named 60 000 topics kept the loop busy for half a second. Its connection waits, as
+for any unanswered request; nobody else has to.
+
+- kio's messages are decoded and encoded on a helper thread (`LongWork`): they are plain values that
+  nobody else has, and what reads and writes them is interpreted, so that the loop has the
+  interpreter back after 5 ms. The hand-written codecs are compiled: they would not let go of it.
+- A handler looks at what belongs to the loop, so it stays there. It may answer with generators in
+  the place of lists: what they yield is made in slices (`make_slice`), and the loop turns between
+  them.
+
+Short requests see nothing of this: for them a thread costs more than it saves.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import GeneratorType
+from typing import Any, Final
+
+from odradek.background import Background, ignore
+from odradek.clock import Clock
+
+LONG_REQUEST_BYTES: Final = 64 * 1024
+SLICE_ENTRIES: Final = 500
+
+
+def entries_of(fields: dict[str, Any]) -> Iterator[int]:
+    """Puts lists in the place of generators, however deep they lie, an entry at a step. Yields how
+    many entries a step was about."""
+    for name, value in fields.items():
+        if isinstance(value, GeneratorType):
+            entries: list[Any] = []
+            for entry in value:
+                if isinstance(entry, dict):
+                    yield from entries_of(entry)
+                entries.append(entry)
+                yield 1
+            fields[name] = entries
+        elif isinstance(value, list):
+            yield len(value)
+
+
+def make_slice(steps: Iterator[int]) -> bool:
+    """Takes steps for as many entries as a slice has; whether there are more."""
+    entries = 0
+    for count in steps:
+        entries += count
+        if entries >= SLICE_ENTRIES:
+            return True
+    return False
+
+
+class Outcome:
+    """The result of a piece of work, or its error, and the time that it took."""
+
+    def __init__(self, work: Callable[[], Any], clock: Clock) -> None:
+        """Does the work."""
+        self._result: Any = None
+        self._error: BaseException | None = None
+        began_ms = clock.monotonic_ms()
+        try:
+            self._result = work()
+        except BaseException as error:  # noqa: BLE001 - whoever takes the result has it raised
+            self._error = error
+        self.time_ns = (clock.monotonic_ms() - began_ms) * 1_000_000
+
+    def take(self) -> Any:
+        """The result. Raises what the work raised."""
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+class LongWork:
+    """Decodes and encodes on a helper thread, one message at a time: more would only share the
+    interpreter, with the loop, too, and keep threads from work that blocks."""
+
+    def __init__(self, background: Background, clock: Clock) -> None:
+        self._background: Final = background
+        self._clock: Final = clock
+        self._queue: Final[deque[tuple[Callable[[], Any], Callable[[Outcome], None]]]] = deque()
+
+    def submit(self, work: Callable[[], Any], on_done: Callable[[Outcome], None]) -> None:
+        """Calls `on_done` on the loop, once, whatever becomes of the work."""
+        self._queue.append((work, on_done))
+        if len(self._queue) == 1:
+            self._begin()
+
+    def next_turn(self, action: Callable[[], None]) -> None:
+        """Calls `action` when the loop has turned."""
+        self._background.defer(action)
+
+    def _begin(self) -> None:
+        work, _ = self._queue[0]
+        self._background.submit(partial(Outcome, work, self._clock), self._end, ignore)
+
+    def _end(self, outcome: Outcome) -> None:
+        _, on_done = self._queue.popleft()
+        if self._queue:
+            self._begin()
+        on_done(outcome)

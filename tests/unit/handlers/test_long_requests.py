@@ -1,0 +1,359 @@
+"""Long requests give way: who asks for little is answered before them, whatever they ask for."""
+
+from dataclasses import fields, replace
+from types import SimpleNamespace
+
+import pytest
+from kio.schema.errors import ErrorCode as KioErrorCode
+
+from odradek.background import InlineBackground
+from odradek.errors import BrokerError, ErrorCode
+from odradek.handlers.long_requests import LONG_REQUEST_BYTES, SLICE_ENTRIES
+from odradek.handlers.request import LONG_ANSWER_ENTRIES, RequestQuotas
+from odradek.handlers.table import API_TABLE
+from odradek.protocol import messages
+from odradek.replication.delayed.delete_records import DeleteRecordsResult
+
+METADATA, API_VERSIONS, DESCRIBE_CLUSTER = 3, 18, 60
+OF_KIO = [key for key, api in API_TABLE.items() if not api.has_own_codec]
+PADDING = bytes(LONG_REQUEST_BYTES)  # behind the body, where it is ignored
+
+
+class LateBackground:
+    """Does one piece of work, or one deferred action, when told."""
+
+    def __init__(self):
+        self.work = []
+
+    def submit(self, work, on_done, on_error):
+        self.work.append(lambda: InlineBackground().submit(work, on_done, on_error))
+
+    def defer(self, action):
+        self.work.append(action)
+
+    def step(self):
+        self.work.pop(0)()
+
+
+class Sessions:
+    """Keeps whose connection has closed."""
+
+    def __init__(self):
+        self.closed = []
+
+    def connection_closed(self, connection_id):
+        self.closed.append(connection_id)
+
+
+@pytest.fixture
+def background(cluster):
+    background = LateBackground()
+    cluster.replace(background=background)
+    return background
+
+
+@pytest.fixture
+def handled(cluster):
+    """What came to the handlers, which do nothing."""
+    handled = []
+
+    def handle(_context, request):
+        handled.append(request.exchange)
+        request.body()
+
+    cluster.replace(apis={key: replace(api, handle=handle) for key, api in API_TABLE.items()})
+    return handled
+
+
+def padded(cluster, api_key, version):
+    body = messages.encode_request(api_key, version, {})
+    return cluster.exchange(api_key, version, body + PADDING)
+
+
+def unknown_names(cluster, count):
+    """A Metadata request that names so many topics, and does not make them."""
+    topics = [{"name": f"nowhere-{number}"} for number in range(count)]
+    fields = {"topics": topics, "allow_auto_topic_creation": False}
+    return cluster.exchange(METADATA, 12, messages.encode_request(METADATA, 12, fields))
+
+
+def ask_for_little(cluster, dispatcher):
+    exchange = cluster.exchange(API_VERSIONS, 0, b"")
+    exchange.connection_id = "connection-2"
+    dispatcher.handle_frame(exchange)
+    return exchange
+
+
+def run(background, exchange):
+    """Takes steps until it is answered; returns how many."""
+    steps = 0
+    while exchange.sent is None and not exchange.closed:
+        background.step()
+        steps += 1
+    return steps
+
+
+@pytest.mark.parametrize("api_key", OF_KIO)
+def test_a_long_request_is_decoded_while_others_are_handled(cluster, background, handled, api_key):
+    """Everybody would wait until somebody's long request is decoded."""
+    dispatcher = cluster.dispatcher()
+    exchange = padded(cluster, api_key, API_TABLE[api_key].max_version)
+    dispatcher.handle_frame(exchange)
+    little = ask_for_little(cluster, dispatcher)
+    assert handled == [little]
+    background.step()
+    assert handled == [little, exchange]
+    assert not background.work
+
+
+@pytest.mark.parametrize("api_key", OF_KIO)
+def test_a_short_request_is_handled_at_once(cluster, background, handled, api_key):
+    """Each request would cost a hand-over to a thread."""
+    version = API_TABLE[api_key].max_version
+    body = messages.encode_request(api_key, version, {})
+    cluster.dispatcher().handle_frame(cluster.exchange(api_key, version, body))
+    assert len(handled) == 1
+    assert not background.work
+
+
+def test_one_message_is_decoded_at_a_time(cluster, background, handled):
+    """Long requests would have all threads, and nothing be synced meanwhile."""
+    dispatcher = cluster.dispatcher()
+    exchanges = [padded(cluster, METADATA, 12) for _ in range(3)]
+    for exchange in exchanges:
+        dispatcher.handle_frame(exchange)
+    for _ in exchanges:
+        assert len(background.work) == 1
+        background.step()
+    assert handled == exchanges
+
+
+def test_a_long_request_and_its_answer_give_way_at_each_step(cluster, background):
+    """60 000 unknown names held up everybody for half a second."""
+    count = 10 * SLICE_ENTRIES
+    dispatcher = cluster.dispatcher()
+    exchange = unknown_names(cluster, count)
+    dispatcher.handle_frame(exchange)
+    steps = 0
+    while exchange.sent is None:
+        assert ask_for_little(cluster, dispatcher).sent is not None
+        background.step()
+        steps += 1
+    answer = cluster.answer(exchange, METADATA, 12)
+    assert [topic.name for topic in answer.topics] == [f"nowhere-{each}" for each in range(count)]
+    assert {topic.error_code for topic in answer.topics} == {
+        KioErrorCode.unknown_topic_or_partition
+    }
+    assert steps >= 10
+
+
+def refuse(*_arguments):
+    raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def refuse_to_delete(_timeout_ms, _internal_topics_allowed, entries, on_done):
+    error = BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    on_done([DeleteRecordsResult(each, error=error) for each, _ in entries])
+
+
+MANY = range(10 * SLICE_ENTRIES)
+GIVE_WAY = {
+    "DescribeGroups": {"groups": [f"g{each}" for each in MANY]},
+    "ConsumerGroupDescribe": {"group_ids": [f"g{each}" for each in MANY]},
+    "ShareGroupDescribe": {"group_ids": [f"g{each}" for each in MANY]},
+    "DescribeConfigs": {
+        "resources": [{"resource_type": 2, "resource_name": f"t{each}"} for each in MANY]
+    },
+    "DescribeProducers": {"topics": [{"name": "t", "partition_indexes": list(MANY)}]},
+    "OffsetForLeaderEpoch": {
+        "topics": [{"topic": "t", "partitions": [{"partition": each} for each in MANY]}]
+    },
+    "DescribeTopicPartitions": {
+        "topics": [{"name": f"t{each}"} for each in MANY],
+        "response_partition_limit": len(MANY),
+    },
+    "CreateTopics": {"topics": [{"name": f"no name {each}"} for each in MANY]},
+    "DeleteTopics": {"topics": [{"name": f"t{each}"} for each in MANY]},
+    "DeleteRecords": {
+        "topics": [{"name": "t", "partitions": [{"partition_index": each} for each in MANY]}]
+    },
+    "FindCoordinator": {"coordinator_keys": [f"g{each}" for each in MANY]},
+}
+
+
+@pytest.mark.parametrize("name", GIVE_WAY)
+def test_many_entries_are_answered_in_slices(cluster, background, name):
+    """A tool that asks for everything at once would hold up the clients."""
+    cluster.create("__consumer_offsets")
+    groups = ("describe_group", "describe_consumer_group", "describe_share_group", "describe")
+    cluster.replace(
+        replicas=SimpleNamespace(
+            partition=refuse, producers=refuse, delete_records=refuse_to_delete
+        ),
+        groups=SimpleNamespace(flush=cluster.flush, **dict.fromkeys(groups, refuse)),
+        share_groups=SimpleNamespace(**dict.fromkeys(groups, refuse)),
+    )
+    api = next(api for api in API_TABLE.values() if api.name == name)
+    version = api.max_version
+    body = messages.encode_request(api.key, version, GIVE_WAY[name])
+    exchange = cluster.exchange(api.key, version, body)
+    cluster.dispatcher().handle_frame(exchange)
+    assert run(background, exchange) >= len(MANY) // SLICE_ENTRIES
+    answer = cluster.answer(exchange, api.key, version)
+    assert not hasattr(answer, "error_code") or answer.error_code is KioErrorCode.none
+    assert entries(answer) == len(MANY)
+
+
+def entries(answer):
+    """How many entries an answer has in its one list, or in that of its one topic."""
+    lists = [value for value in vars_of(answer) if isinstance(value, tuple)]
+    assert len(lists) == 1
+    if len(lists[0]) > 1:
+        return len(lists[0])
+    return entries(lists[0][0])
+
+
+def vars_of(message):
+    return [getattr(message, field.name) for field in fields(message)]
+
+
+def test_a_short_question_with_a_long_answer_gives_way(cluster, background):
+    """A client that lists all topics would hold up the others."""
+    for number in range(3):
+        cluster.create(f"wide-{number}", SLICE_ENTRIES)
+    while background.work:
+        background.step()
+    exchange = cluster.exchange(
+        METADATA, 12, messages.encode_request(METADATA, 12, {"topics": None})
+    )
+    dispatcher = cluster.dispatcher()
+    dispatcher.handle_frame(exchange)
+    assert exchange.sent is None
+    assert ask_for_little(cluster, dispatcher).sent is not None
+    run(background, exchange)
+    topics = cluster.answer(exchange, METADATA, 12).topics
+    assert [len(topic.partitions) for topic in topics] == 3 * [SLICE_ENTRIES]
+
+
+def test_a_malformed_long_request_loses_its_connection(cluster, background, caplog):
+    """It would be decoded again on the loop, or its client wait for ever."""
+    exchange = cluster.exchange(METADATA, 1, b"\x00\x7f\xff\xff" + PADDING)
+    cluster.dispatcher().handle_frame(exchange)
+    background.step()
+    assert exchange.closed
+    assert "malformed Metadata version 1" in caplog.text
+
+
+def answer_with(cluster, api_key, answer, fail=None):
+    """Has an API answered by a function, and another one where that fails."""
+    row = API_TABLE[api_key]
+    fail = fail or row.fail
+
+    def handle(_context, request):
+        request.body()
+        answer(request)
+
+    row = replace(row, handle=handle, fail=fail)
+    cluster.replace(apis={**API_TABLE, api_key: row})
+    exchange = cluster.exchange(api_key, 1, messages.encode_request(api_key, 1, {"topics": []}))
+    cluster.dispatcher().handle_frame(exchange)
+    return exchange
+
+
+def broken(topic):
+    return {"name": f"t{topic}", "no_such_field": 1}
+
+
+def answer_broken(request, _code=None):
+    request.answer(topics=[broken(number) for number in range(LONG_ANSWER_ENTRIES)])
+
+
+def test_a_long_answer_that_cannot_be_encoded_fails_as_a_short_one(cluster, background, caplog):
+    """A mistake in one answer would end the broker, or leave the client without one."""
+    exchange = answer_with(cluster, METADATA, answer_broken)
+    assert exchange.sent is None
+    run(background, exchange)
+    assert cluster.answer(exchange, METADATA, 1).topics == ()
+    assert "failed unexpectedly" in caplog.text
+
+
+def test_an_answer_that_says_so_and_cannot_be_encoded_ends_the_connection(cluster, background):
+    """The broker would try it for ever."""
+    exchange = answer_with(cluster, METADATA, answer_broken, fail=answer_broken)
+    run(background, exchange)
+    assert exchange.closed
+    assert not background.work
+
+
+def test_an_exception_in_a_later_slice_is_answered(cluster, background, caplog):
+    """The client would wait for ever."""
+
+    def topics():
+        for number in range(SLICE_ENTRIES):
+            yield {"name": f"t{number}"}
+        raise RuntimeError("boom")
+
+    exchange = answer_with(cluster, METADATA, lambda request: request.answer(topics=topics()))
+    assert exchange.sent is None
+    run(background, exchange)
+    assert cluster.answer(exchange, METADATA, 1).topics == ()
+    assert "boom" in caplog.text
+
+
+def test_nothing_is_kept_for_a_connection_that_closed_meanwhile(cluster, background, handled):
+    """What its request left behind would stay for ever: it was taken up after the end."""
+    sessions = Sessions()
+    cluster.replace(share_sessions=sessions)
+    dispatcher = cluster.dispatcher()
+    exchange = padded(cluster, METADATA, 12)
+    dispatcher.handle_frame(exchange)
+    dispatcher.connection_closed(exchange.connection_id)
+    background.step()
+    assert handled == [exchange]
+    assert sessions.closed == 2 * [exchange.connection_id]
+
+
+def test_the_frame_is_kept_until_it_is_decoded(cluster, background, handled):
+    """The next request would be received into one that is being read; or memory be kept."""
+    exchange = padded(cluster, METADATA, 12)
+    cluster.dispatcher().handle_frame(exchange)
+    assert len(exchange.frame) > LONG_REQUEST_BYTES
+    background.step()
+    with pytest.raises(AssertionError, match="after its release"):
+        _ = exchange.frame
+
+
+class CountedTime(RequestQuotas):
+    """Notes what requests are charged, by the cluster's clock."""
+
+    def __init__(self, clock):
+        self.clock = clock
+        self.took_ns = []
+
+    def busy_ns(self):
+        return self.clock.monotonic_ms() * 1_000_000
+
+    def took(self, request, api, time_ns):
+        self.took_ns.append(time_ns)
+
+
+def test_the_time_on_threads_and_in_slices_is_charged(cluster, background, monkeypatch):
+    """A client's quota of time would be spent by short requests alone."""
+    clock = cluster.context.clock
+    quotas = CountedTime(clock)
+    cluster.replace(quotas=quotas)
+    decode, encode = messages.decode_request, messages.encode_response
+
+    def slow(function):
+        def take_a_while(*arguments):
+            clock.advance(7)
+            return function(*arguments)
+
+        return take_a_while
+
+    monkeypatch.setattr(messages, "decode_request", slow(decode))
+    monkeypatch.setattr(messages, "encode_response", slow(encode))
+    exchange = unknown_names(cluster, 10 * SLICE_ENTRIES)
+    cluster.dispatcher().handle_frame(exchange)
+    run(background, exchange)
+    assert [each for each in quotas.took_ns if each] == [7_000_000, 7_000_000]
