@@ -40,7 +40,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     once = dedup(records, settings.by, settings.within)
     if settings.to_topic is None:
         return open_output(spark, settings, _NAME).job(write_stream(once, settings, _NAME))
-    target = replace(settings, topic=settings.to_topic)
+    target = replace(settings, topic=settings.written(settings.to_topic))
     if not is_there(target):
         raise no_topic(target, " to write to")
     files = FileSystem(spark)

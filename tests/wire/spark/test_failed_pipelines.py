@@ -28,6 +28,7 @@ from pyspark_odradek.pipelines import (
     latest,
     query,
     read_table,
+    redrive,
     volume,
     window,
 )
@@ -92,6 +93,9 @@ def rows(spark: Any, *folder: str | None) -> int:
         (archive, {"every": "often"}, "often"),
         (decode, {"format": "avro", "registry": "/nowhere"}, "nowhere"),
         (decode, {"schema": "id WRONG"}, "id WRONG"),
+        (decode, {"schema": "id INT", "dead_letters": "orders"}, "orders is read, and cannot"),
+        (redrive, {"schema": "id INT", "dead_letters": "orders"}, "orders is read, and cannot"),
+        (dedup, {"to": None, "to_topic": "orders"}, "orders is read, and cannot"),
         (dedup, {"by": "nonsense("}, "nonsense"),
         (dedup, {"by": "colour"}, "colour"),
         (dedup, {"within": "soon"}, "soon"),
