@@ -206,7 +206,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._opened: Bounds | None = None
         self._target: _Ends | None = None
         self._latest_seen: _Ends | None = None
-        # Of the last micro-batch: the next one's takes its place, under the same id.
+        # Of the last micro-batch.
         self._lease: ReadLease | None = None
 
     @in_one_sentence
@@ -232,6 +232,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @in_one_sentence
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802
         """Where the next micro-batch ends; `start` again when there is nothing new."""
+        end = self._next_end(start, limit)
+        if end == start:
+            # Spark asks when the last batch is done. A query that ends does not call `stop`: Spark
+            # kills the process of its reader.
+            self._replace_lease(None)
+        return end
+
+    def _next_end(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:
         ends = self._target if self._target is not None else self._latest()
         self._latest_seen = ends
         latest = ends.offsets
@@ -294,8 +302,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = _without(_made_anew(read, planned), offsets_from_json(start))
         begin.update(self._first_offsets(until.keys() - begin.keys()))
         ranges = cut(ranges_between(begin, until), self._options)
-        lease_id = new_lease_id() if self._lease is None else self._lease.lease_id
-        self._lease = take_lease(self._bounds, self._options, ranges, lease_id)
+        self._replace_lease(take_lease(self._bounds, self._options, ranges, new_lease_id()))
         return tasks_for(ranges, identity, self._options.min_partitions, self._lease)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
@@ -308,12 +315,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Gives back what is held, and closes the connections of planning."""
         if self._opened is not None:
-            if self._lease is not None:
-                from odradek.tables.scan.leases import release_lease
-
-                release_lease(self._opened, self._lease)
+            self._replace_lease(None)
             self._opened.close()
             self._opened = None
+
+    def _replace_lease(self, lease: "ReadLease | None") -> None:
+        """Gives back what is held of the last batch, once the next one's is held."""
+        if self._lease is not None:
+            from odradek.tables.scan.leases import release_lease
+
+            release_lease(self._bounds, self._lease)
+        self._lease = lease
 
     @property
     def _bounds(self) -> "Bounds":

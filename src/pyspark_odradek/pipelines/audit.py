@@ -35,7 +35,7 @@ from pyspark_odradek.pipelines.ends.batches import CHECKPOINT
 from pyspark_odradek.pipelines.ends.checkpoints import Checkpoint
 from pyspark_odradek.pipelines.ends.files import FileSystem
 from pyspark_odradek.pipelines.ends.hours import utc_date, utc_hour
-from pyspark_odradek.pipelines.ends.snapshots import Span, read_spans, topic_spans
+from pyspark_odradek.pipelines.ends.snapshots import Span, no_topic, read_spans, topic_spans
 from pyspark_odradek.pipelines.running.jobs import OnceJob, Outcome
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
@@ -89,7 +89,7 @@ def audit(
     settings = replace(settings, isolation_level=kept.isolation_level)
     there = topic_spans(settings)
     if not there:
-        findings.append(f"there is no topic {settings.topic} to compare the archive with")
+        findings.append(str(no_topic(settings, " to compare the archive with")))
     read = {TopicPartition(settings.topic, p.partition): s for p, s in read_up_to(archived)}
     common = {part: both for part, span in read.items() if (both := span & there.get(part))}
     if common:

@@ -66,8 +66,12 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
 
 
 def dead_letters_of(settings: PipelineSettings) -> str:
-    """The topic for what fails."""
-    return settings.dead_letters or f"{settings.topic}-dead-letters"
+    """The topic for what fails.
+
+    Raises:
+        PipelineError: it is the one that is read.
+    """
+    return settings.written(settings.dead_letters or f"{settings.topic}-dead-letters")
 
 
 def decoded(records: DataFrame, decoder: Decoder, *, may_be_cut: bool = False) -> DataFrame:
@@ -142,14 +146,14 @@ def decoding(
         PipelineError: as of `build`.
     """
     root = settings.directory(name)
-    decoder = _decoder(settings)
+    decoder, letters_topic = _decoder(settings), dead_letters_of(settings)
     is_redriven = name != "decode"
     source = f"source={_REDRIVEN if is_redriven else _TOPIC}"
     lock = ClaimedLock(spark, root, "decode", settings.topic, part=source)
     lock.claim()
     kept = settings.checkpoint or f"{root}/{CHECKPOINT}"
     output = Output(spark, f"{root}/{source}", f"{kept}/{source}", lock=lock)
-    letters = _letters(settings, output)
+    letters = _letters(settings, letters_topic, output)
 
     def keep(batch: DataFrame, batch_id: int) -> None:
         if output.has(batch_id):
@@ -171,8 +175,8 @@ def decoding(
     return output.job(write_stream(records, settings, name), keep, has_topic=True)
 
 
-def _letters(settings: PipelineSettings, output: Output) -> Letters:
-    topic, limit = dead_letters_of(settings), _LARGEST_LETTER
+def _letters(settings: PipelineSettings, topic: str, output: Output) -> Letters:
+    limit = _LARGEST_LETTER
     wanted = {LIMIT: str(limit)}
     if not create_topic(settings.brokers, topic, settings=wanted, may_be_there=True):
         limit = min(limit, take_up_to(settings.brokers, topic, limit))

@@ -20,10 +20,10 @@ from pyspark_odradek.pipelines.ends.batches import open_output
 from pyspark_odradek.pipelines.ends.checkpoints import Checkpoint
 from pyspark_odradek.pipelines.ends.files import FileSystem
 from pyspark_odradek.pipelines.ends.owners import Lock
-from pyspark_odradek.pipelines.ends.snapshots import is_there
+from pyspark_odradek.pipelines.ends.snapshots import is_there, no_topic
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
 from pyspark_odradek.pipelines.running.jobs import StreamJob
-from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
+from pyspark_odradek.pipelines.running.settings import PipelineSettings
 
 _NAME: Final = "dedup"
 _ID: Final = "_id"
@@ -40,8 +40,9 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     once = dedup(records, settings.by, settings.within)
     if settings.to_topic is None:
         return open_output(spark, settings, _NAME).job(write_stream(once, settings, _NAME))
-    if not is_there(replace(settings, topic=settings.to_topic)):
-        raise PipelineError(f"there is no topic {settings.to_topic} to write to")
+    target = replace(settings, topic=settings.written(settings.to_topic))
+    if not is_there(target):
+        raise no_topic(target, " to write to")
     files = FileSystem(spark)
     checkpoint = Checkpoint(files, settings.checkpoint_or(None))
     # There is no other directory of two runs at once.

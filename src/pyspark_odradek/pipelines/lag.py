@@ -23,9 +23,9 @@ from pyspark_odradek.errors import telling_in_one_sentence
 from pyspark_odradek.options import parse_options
 from pyspark_odradek.pipelines.bookkeeping.described import committed
 from pyspark_odradek.pipelines.ends.directories import ClaimedLock, put_table
-from pyspark_odradek.pipelines.ends.snapshots import topic_spans
+from pyspark_odradek.pipelines.ends.snapshots import no_topic, topic_spans
 from pyspark_odradek.pipelines.running.jobs import IsStopped, Job, Outcome, Tell, never, silent
-from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
+from pyspark_odradek.pipelines.running.settings import PipelineSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,7 +109,7 @@ def lags_of(spark: SparkSession, settings: PipelineSettings) -> list[Lag]:
     groups = committed(settings.brokers, settings.topic)
     spans = topic_spans(settings)
     if not spans:
-        raise PipelineError(f"there is no topic {settings.topic}")
+        raise no_topic(settings)
     unread = [
         (group, at, OffsetRange(part, max(at, spans[part].start), spans[part].end))
         for group, offsets in sorted(groups.items())

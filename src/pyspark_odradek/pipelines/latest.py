@@ -8,9 +8,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pyspark_odradek.pipelines.ends.directories import ClaimedLock, put_table
-from pyspark_odradek.pipelines.ends.snapshots import read_spans, topic_spans
+from pyspark_odradek.pipelines.ends.snapshots import no_topic, read_spans, topic_spans
 from pyspark_odradek.pipelines.running.jobs import OnceJob, Outcome
-from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
+from pyspark_odradek.pipelines.running.settings import PipelineSettings
 
 
 def build(spark: SparkSession, settings: PipelineSettings) -> OnceJob:
@@ -35,7 +35,7 @@ def latest(records: DataFrame) -> DataFrame:
 def _write(spark: SparkSession, settings: PipelineSettings, directory: str) -> Outcome:
     spans = topic_spans(settings)
     if not spans:
-        raise PipelineError(f"there is no topic {settings.topic}")
+        raise no_topic(settings)
     lock = ClaimedLock(spark, directory, "latest", settings.topic)
     put_table(spark, latest(read_spans(spark, settings, spans)), directory, lock)
     return Outcome(facts={"offsets read": sum(span.end - span.start for span in spans.values())})

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from pyspark_odradek.pipelines.ends.directories import ClaimedLock, put_table
-from pyspark_odradek.pipelines.ends.snapshots import read_spans, topic_spans
+from pyspark_odradek.pipelines.ends.snapshots import no_topic, read_spans, topic_spans
 from pyspark_odradek.pipelines.running.jobs import OnceJob, Outcome
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
@@ -33,7 +33,7 @@ def _ask(spark: SparkSession, settings: PipelineSettings, sql: str) -> Outcome:
     each = {name: topic_spans(replace(settings, topic=name)) for name in topics}
     for name, spans in each.items():
         if not spans:
-            raise PipelineError(f"there is no topic {name}")
+            raise no_topic(replace(settings, topic=name))
         read_spans(spark, settings, spans).createOrReplaceTempView(f"`{name}`")
     answer = spark.sql(sql)
     if settings.to is None:

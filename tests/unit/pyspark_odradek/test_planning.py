@@ -5,7 +5,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from odradek.clock import Clock, ManualClock
 from odradek.model import TopicPartition
@@ -36,7 +36,7 @@ class Topic(Bounds):
         self.times: dict[tuple[TopicPartition, int], int] = {}
         self.is_closed = False
         self.topic_id: UUID | None = None
-        self.held: PartitionOffsets = {}
+        self.leases: dict[tuple[str, TopicPartition], int] = {}
 
     def partitions(self, selection: TopicSelection) -> list[TopicPartition]:
         return sorted(self.ends)
@@ -55,8 +55,16 @@ class Topic(Bounds):
         return Identity("cluster", dict.fromkeys(known, self.topic_id))
 
     def hold(self, lease_id: str, owner: str, duration_ms: int, offsets: PartitionOffsets) -> bool:
-        self.held = {part: offset for part, offset in offsets.items() if duration_ms}
+        for part, offset in offsets.items():
+            self.leases.pop((lease_id, part), None)
+            if duration_ms:
+                self.leases[lease_id, part] = offset
         return True
+
+    @property
+    def held(self) -> list[tuple[TopicPartition, int]]:
+        """What leases are on, one entry for each."""
+        return sorted((part, offset) for (_, part), offset in self.leases.items())
 
     def close(self) -> None:
         self.is_closed = True
@@ -334,11 +342,39 @@ def test_a_stream_holds_what_its_micro_batch_reads_until_it_stops(
 ) -> None:
     """Retention took records between planning and reading, or was held up by a stopped query."""
     topic = Topic(p0=(0, 10), p1=(3, 7))
-    monkeypatch.setattr("odradek.tables.plan.bounds.open_bounds", lambda *_, **__: topic)
-    reader = StreamReader(parse_options(BASE, streaming=True), SCHEMA)
+    reader = stream(monkeypatch, topic)
     reader.partitions({"t": {"0": 4, "1": 3}}, {"t": {"0": 9, "1": 7}})
-    assert topic.held == {TopicPartition("t", 0): 4, TopicPartition("t", 1): 3}
+    assert topic.held == [(P0, 4), (P1, 3)]
     reader.partitions({"t": {"0": 9, "1": 7}}, {"t": {"0": 10, "1": 7}})
-    assert topic.held == {TopicPartition("t", 0): 9}
+    assert topic.held == [(P0, 9)]
     reader.stop()
-    assert topic.held == {}
+    assert topic.held == []
+
+
+@pytest.mark.parametrize("limit", [ReadAllAvailable(), ReadMaxRows(3)])
+def test_a_stream_that_has_read_all_holds_nothing(
+    monkeypatch: pytest.MonkeyPatch, limit: ReadLimit
+) -> None:
+    """Spark kills the reader of a query that has ended: after `availableNow` retention was held up
+    for ten minutes."""
+    topic = Topic(p0=(0, 10))
+    reader = stream(monkeypatch, topic, startingOffsets="earliest")
+    reader.prepareForTriggerAvailableNow()
+    start = reader.initialOffset()
+    while (end := reader.latestOffset(start, limit)) != start:
+        reader.partitions(start, end)
+        assert len(topic.held) == 1
+        start = end
+    assert topic.held == []
+
+
+def test_a_stream_that_waits_for_more_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records that nobody reads yet were kept as long as a query idled."""
+    topic = Topic(p0=(0, 10))
+    reader = stream(monkeypatch, topic, minOffsetsPerTrigger="5")
+    start, end = {"t": {"0": 0}}, {"t": {"0": 10}}
+    assert reader.latestOffset(start, ReadAllAvailable()) == end
+    reader.partitions(start, end)
+    topic.ends[P0] = (0, 11)
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    assert topic.held == []

@@ -480,7 +480,9 @@ def test_what_was_taken_back_is_in_no_table(spark, broker, archived, tmp_path: P
 
 def test_an_audit_without_a_topic_does_not_pass(spark, archived) -> None:
     outcome = audit.build(spark, replace(archived, topic="ordrs")).run()
-    assert outcome.findings == ["there is no topic ordrs to compare the archive with"]
+    assert outcome.findings == [
+        "there is no topic ordrs to compare the archive with (did you mean orders?)"
+    ]
 
 
 def test_topics_are_tables_in_sql(spark, archived, tmp_path: Path) -> None:

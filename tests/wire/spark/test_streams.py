@@ -272,3 +272,23 @@ def test_what_a_query_remembers_is_on_disk(spark, settings, put) -> None:
     dedup.build(spark, settings).run()
     [planned] = Path(str(settings.to), "_checkpoint", "offsets").glob("0")
     assert "RocksDBStateStoreProvider" in planned.read_text()
+
+
+def test_what_a_query_has_read_is_not_kept_when_it_has_ended(spark, tmp_path) -> None:
+    """Spark kills the reader, which so cannot say that the query is over: its lease held up
+    retention for ten minutes."""
+    with odradek.Broker(data_dir=str(tmp_path / "data")) as broker:
+        broker.create_topic("orders", partitions=1)
+        broker.produce_many("orders", [b"x"] * 10)
+        options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "orders"}
+        found = []
+
+        def look(batch, _) -> None:
+            leases = len([*tmp_path.glob("data/*/*.lease")])
+            found.append((batch.count(), leases))
+
+        stream = spark.readStream.format("odradek").options(**options, startingOffsets="earliest")
+        writer = stream.load().writeStream.foreachBatch(look).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(tmp_path / "kept")).start().awaitTermination()
+        assert found == [(10, 1)]
+        assert [*tmp_path.glob("data/*/*.lease")] == []

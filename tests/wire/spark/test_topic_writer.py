@@ -167,8 +167,9 @@ def test_what_the_broker_refuses_is_told(broker, cluster) -> None:
     writer.append(row("small", 0, None, bytes(5_000)))
     with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE: small-0"):
         writer.flush()
-    with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
-        TopicWriter(cluster, WriteOptions(), SystemClock()).append(row("nowhere", None, b"k", b"v"))
+    meant = r"there is no topic 'smal' \(did you mean small\?\)"
+    with pytest.raises(KafkaError, match=f"UNKNOWN_TOPIC_OR_PARTITION: {meant}"):
+        TopicWriter(cluster, WriteOptions(), SystemClock()).append(row("smal", None, b"k", b"v"))
 
 
 @pytest.mark.parametrize("others", [False, True])

@@ -23,7 +23,7 @@ from odradek.client.core.consuming.list_offsets import (
 from odradek.client.core.freshness import BROKERS_ALONE
 from odradek.client.core.metadata import ClusterMetadata, TopicMetadata
 from odradek.client.core.waits import Gen, Pause
-from odradek.client.errors import KafkaError, raise_for
+from odradek.client.errors import KafkaError, StaleMetadata, raise_for
 from odradek.client.security import NO_SECURITY, ClientSecurity
 from odradek.client.settings import ADMIN_SETTINGS, ClientSettings
 from odradek.client.sync.connection import BlockingConnection
@@ -36,6 +36,7 @@ from odradek.protocol.list_offsets import (
     decode_list_offsets_response,
     encode_list_offsets_request,
 )
+from odradek.suggestions import did_you_mean
 
 T = TypeVar("T")
 
@@ -86,11 +87,16 @@ class Cluster(ClusterCore[BlockingConnection]):
         """Asks for the named topics, or for all. Topics are never created by asking.
 
         Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION when a name is unknown, or what keeps
-                the brokers from answering.
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION when a name is unknown, with the one that was
+                probably meant, or what keeps the brokers from answering.
         """
-        wanted = None if names is None else sorted(set(names))
-        return self.retrying(lambda: self._ask_topics(wanted))
+        if names is None:
+            return self.retrying(lambda: self._ask_topics(None))
+        wanted = sorted(set(names))
+        try:
+            return self.retrying(lambda: self._ask_topics(wanted))
+        except StaleMetadata as error:
+            raise self._told_which(wanted, error) from None
 
     def topic(self, name: str) -> TopicMetadata:
         """A topic as last heard of, or asked for.
@@ -230,6 +236,13 @@ class Cluster(ClusterCore[BlockingConnection]):
                 raise_for(topic.error_code, topic.name)
         known = self.metadata.topics
         return {name: known[name] for name in answer.topics if name in known}
+
+    def _told_which(self, names: list[str], error: StaleMetadata) -> StaleMetadata:
+        """The error with the names that are not there, and those that were probably meant."""
+        known = self.topics()
+        missing = [name for name in names if name not in known]
+        told = (f"there is no topic {name!r}{did_you_mean(name, known)}" for name in missing)
+        return StaleMetadata("; ".join(told), error.code) if missing else error
 
     def _ask_lease(
         self, node_id: int, terms: LeaseTerms, offsets: Mapping[TopicPartition, int]

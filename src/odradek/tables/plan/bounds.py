@@ -6,11 +6,9 @@ that was committed last, and the files are only read.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from uuid import UUID
 
-from odradek.client.core.metadata import TopicMetadata
-from odradek.client.errors import StaleMetadata
 from odradek.client.sync import Cluster
 from odradek.clock import SystemClock
 from odradek.errors import BrokerError, ErrorCode
@@ -119,7 +117,7 @@ class BrokerBounds(Bounds):
         """Asks for metadata; a pattern does not match internal topics."""
         if selection.pattern is None:
             names = selection.names or {wanted.topic for wanted in selection.assignment}
-            topics = self._named_topics(names)
+            topics = self._cluster.topics(names)
         else:
             everything = self._cluster.topics()
             topics = {
@@ -129,21 +127,6 @@ class BrokerBounds(Bounds):
             }
         existing = [part for name in sorted(topics) for part in topics[name].partitions]
         return _select(existing, selection)
-
-    def _named_topics(self, names: Collection[str]) -> dict[str, TopicMetadata]:
-        """Raises UNKNOWN_TOPIC_OR_PARTITION with the name that was meant."""
-        try:
-            return self._cluster.topics(names)
-        except StaleMetadata as error:
-            known = self._cluster.topics()
-            missing = [
-                f"there is no topic {name!r}{did_you_mean(name, known)}"
-                for name in sorted(names)
-                if name not in known
-            ]
-            if not missing:
-                raise
-            raise StaleMetadata("; ".join(missing), error.code) from error
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
         """Log start offsets."""

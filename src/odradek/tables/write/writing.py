@@ -118,7 +118,8 @@ class TopicWriter:
 
     def topic(self, name: str) -> TopicMetadata:
         """Asked by the accumulator."""
-        return self._cluster.retrying(lambda: self._cluster.topic(name))
+        known = self._cluster.metadata.topics.get(name)
+        return known if known is not None else self._cluster.topics([name])[name]
 
     def new_builder(self, sequence: int) -> RecordBatchBuilder:
         """Asked by the accumulator."""

@@ -13,12 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
+from odradek.suggestions import did_you_mean
 from odradek.tables.plan.bounds import Bounds, open_bounds
 from odradek.tables.plan.offsets import offsets_to_json
 from odradek.tables.plan.options import TopicSelection
 from pyspark_odradek.errors import telling_in_one_sentence
 from pyspark_odradek.options import parse_options
-from pyspark_odradek.pipelines.running.settings import PipelineSettings
+from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,20 @@ def is_there(settings: PipelineSettings) -> bool:
         return bool(partitions)
 
 
+def no_topic(settings: PipelineSettings, which: str | None = None) -> PipelineError:
+    """The error that there is no such topic, with the name that was probably meant.
+
+    `which` says what the topic is for, else the error says where it was looked for.
+
+    Raises:
+        SourceError: the broker could not be asked.
+    """
+    with _asking(settings, subscribePattern=".*") as (_, partitions):
+        meant = did_you_mean(settings.topic, {part.topic for part in partitions})
+    which = f" at {settings.bootstrap_servers}" if which is None else which
+    return PipelineError(f"there is no topic {settings.topic}{which}{meant}")
+
+
 def read_spans(
     spark: SparkSession, settings: PipelineSettings, spans: Mapping[TopicPartition, Span]
 ) -> DataFrame:
@@ -75,13 +90,15 @@ def read_spans(
 
 
 @contextmanager
-def _asking(settings: PipelineSettings) -> Iterator[tuple[Bounds, list[TopicPartition]]]:
-    """Opens a client for the settings' topic and its partitions; none if the topic does not
-    exist."""
+def _asking(
+    settings: PipelineSettings, **topics: str
+) -> Iterator[tuple[Bounds, list[TopicPartition]]]:
+    """Opens a client for the settings' topic, or for other topics, and its partitions; none if the
+    topic does not exist."""
     where = {
         **settings.broker_options(),
         "kafka.isolation.level": settings.isolation_level,
-        "subscribe": settings.topic,
+        **(topics or {"subscribe": settings.topic}),
     }
     with telling_in_one_sentence():
         options = parse_options(where, streaming=False)

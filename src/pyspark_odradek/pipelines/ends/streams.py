@@ -3,8 +3,8 @@
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from pyspark_odradek.pipelines.ends.snapshots import is_there
-from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
+from pyspark_odradek.pipelines.ends.snapshots import is_there, no_topic
+from pyspark_odradek.pipelines.running.settings import PipelineSettings
 
 
 def read_topic(
@@ -20,8 +20,7 @@ def read_topic(
         SourceError: the broker could not be asked.
     """
     if not is_there(settings):
-        place = f" at {settings.bootstrap_servers}" if why_missing is None else f": {why_missing}"
-        raise PipelineError(f"there is no topic {settings.topic}{place}")
+        raise no_topic(settings, None if why_missing is None else f": {why_missing}")
     return spark.readStream.format("odradek").options(**settings.source_options(), **more).load()
 
 

@@ -110,6 +110,16 @@ class PipelineSettings:
             raise PipelineError(f"{pipeline} needs the directory of an archive (--from DIR)")
         return self.source.rstrip("/")
 
+    def written(self, topic: str) -> str:
+        """The name of a topic to write to.
+
+        Raises:
+            PipelineError: it is the one that is read, which so would never end.
+        """
+        if topic == self.topic:
+            raise PipelineError(f"{topic} is read, and cannot be written to: choose another topic")
+        return topic
+
     def source_options(self) -> dict[str, str]:
         """The options of the topic as a stream, from its beginning."""
         options = {**self.where(), "subscribe": self.topic, "startingOffsets": "earliest"}

@@ -20,9 +20,12 @@ NO_SPARK = cast(SparkSession, None)
 def test_a_topic_that_is_not_there_is_said_before_spark_begins() -> None:
     with odradek.Broker() as broker:
         settings = PipelineSettings(bootstrap_servers=broker.bootstrap_servers, topic="ordres")
-        with pytest.raises(PipelineError, match="there is no topic ordres at 127"):
+        with pytest.raises(PipelineError, match=r"there is no topic ordres at 127.0.0.1:\d+$"):
             read_topic(NO_SPARK, settings)
         assert list(broker.topics()) == []
+        broker.create_topic("orders")
+        with pytest.raises(PipelineError, match=r"at 127.0.0.1:\d+ \(did you mean orders\?\)$"):
+            read_topic(NO_SPARK, settings)
 
 
 def test_a_broker_that_is_away_is_said_before_spark_begins(monkeypatch) -> None:
