@@ -28,6 +28,7 @@ from tools import kafka_node
 
 from benchmarks.broker import Target, our_broker, pid_listening_on, ratios
 from benchmarks.commits import frame_of, measure_commits
+from odradek.background import InlineBackground
 from odradek.cli.start import ease_collector
 from odradek.clock import Clock, ManualClock, SystemClock
 from odradek.config import BrokerConfig
@@ -141,7 +142,14 @@ class Coordinator:
             DelayedOperationPurgatory("GroupWrite", self.timer),
         )
         self.groups = GroupCoordinator(self.runtime, clock)
-        context: Any = SimpleNamespace(apis=APIS, observer=None, quotas=None, groups=self.groups)
+        context: Any = SimpleNamespace(
+            apis=APIS,
+            observer=None,
+            quotas=None,
+            groups=self.groups,
+            clock=clock,
+            background=InlineBackground(),
+        )
         self.dispatcher = Dispatcher(context)
         self.turn(lambda: self.runtime.on_elected(0, 0))
 

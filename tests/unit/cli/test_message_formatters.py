@@ -2,6 +2,7 @@
 else than Apache Kafka's tools show."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -49,6 +50,15 @@ def test_a_record_of_which_nothing_is_shown_has_no_line(
     assert shown("t", 2, *words) == expected
 
 
+def shown_objects(broker: odradek.Broker, shown: Shown, topic: str, formatter: str) -> list[dict]:
+    """What is shown of all records that a topic holds now, one partition after the other: who reads
+    without naming one joins a group, which is a record of `__consumer_offsets` itself."""
+    counts = Counter(record.partition for record in broker.records(topic))
+    words = "--formatter", formatter, "--partition"
+    texts = [shown(topic, counts[each], *words, str(each)) for each in sorted(counts)]
+    return objects("".join(texts))
+
+
 def objects(text: str) -> list[dict]:
     """The JSON objects that stand one behind the other."""
     decoder, found, position = json.JSONDecoder(), [], 0
@@ -68,8 +78,7 @@ def objects(text: str) -> list[dict]:
 def test_committed_offsets_are_shown(broker: odradek.Broker, shown: Shown, name: str) -> None:
     broker.produce("t", b"v")
     broker.reset("g", "earliest", ["t"])
-    count = len(broker.records("__consumer_offsets"))
-    (found,) = objects(shown("__consumer_offsets", count, "--formatter", name))
+    (found,) = shown_objects(broker, shown, "__consumer_offsets", name)
     assert found["key"] == {"type": 1, "data": {"group": "g", "topic": "t", "partition": 0}}
     assert found["value"]["version"] == 4
     assert found["value"]["data"] | {"commitTimestamp": 0, "topicId": ""} == {
@@ -91,8 +100,7 @@ def test_committed_offsets_are_shown(broker: odradek.Broker, shown: Shown, name:
 def test_groups_are_shown(broker: odradek.Broker, shown: Shown, name: str) -> None:
     broker.produce("t", b"v")
     shown("t", 1, "--group", "g")
-    count = len(broker.records("__consumer_offsets"))
-    found = objects(shown("__consumer_offsets", count, "--formatter", name))
+    found = shown_objects(broker, shown, "__consumer_offsets", name)
     assert {each["key"]["type"] for each in found} == {2}
     of_it = [each["value"]["data"] for each in found if each["key"]["data"] == {"group": "g"}]
     assert [member["clientId"] for each in of_it for member in each["members"]]
@@ -112,8 +120,7 @@ def test_transactions_are_shown(broker: odradek.Broker, shown: Shown, name: str)
         producer.init_transactions()
         with producer.transaction():
             producer.send("t", b"v")
-    count = len(broker.records("__transaction_state"))
-    found = objects(shown("__transaction_state", count, "--formatter", name))
+    found = shown_objects(broker, shown, "__transaction_state", name)
     assert all(each["key"] == {"type": 0, "data": {"transactionalId": "id"}} for each in found)
     states = [each["value"]["data"]["transactionStatus"] for each in found]
     assert states[0] == 0, "empty at first"
@@ -132,8 +139,7 @@ def test_what_is_held_of_share_groups_is_shown(broker: odradek.Broker, shown: Sh
         ("__share_group_state", f"{package}.group.share.ShareGroupStateMessageFormatter"),
         ("__consumer_offsets", f"{package}.ShareGroupMessageFormatter"),
     ):
-        count = len(broker.records(topic))
-        found = objects(shown(topic, count, "--formatter", name))
+        found = shown_objects(broker, shown, topic, name)
         assert found
         assert {each["key"]["data"]["groupId"] for each in found} == {"g"}
 

@@ -100,7 +100,7 @@ def _target_epoch(group: str) -> RecordSchemas:
 
 
 def _target_member(group: str) -> RecordSchemas:
-    """What a target assignment gives to one member."""
+    """One member's part of a target assignment."""
     return RecordSchemas(
         _key(f"{group}TargetAssignmentMemberKey", _GROUP_ID, _MEMBER_ID),
         _value(

@@ -201,7 +201,8 @@ def test_a_child_of_a_broker_on_its_own_loop_does_not_stop_it() -> None:
                     try:
                         await broker.stop_async()
                     except RuntimeError:
-                        sys.exit(7)
+                        # From 3.14 on no exception gets out of a loop in a child.
+                        sys.exit(7) if sys.version_info < (3, 14) else os._exit(7)
                 assert ended(child) == 7
                 await broker.restart_async()
                 assert len(await broker.records_async("orders")) == 1
