@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from tests.deadlines import deadline_s
+from tests.system.processes import serving
 from tools import peers
 from tools.free_port import free_port
 
@@ -139,27 +140,17 @@ def test_the_first_minute_in_a_shell_and_in_spark(tmp_path: Path) -> None:
     port = str(free_port())
     start, talk = (block.replace(PORT, port) for block in blocks(ROOT / "README.md", "sh"))
     program = str(Path(sys.executable).parent / start.split()[0])
-    broker = subprocess.Popen(
-        [program, *start.split()[1:]], cwd=tmp_path, stdout=subprocess.PIPE, text=True
-    )
-    assert broker.stdout is not None
-    try:
-        ready = (
+    with serving(program, *start.split()[1:], cwd=tmp_path) as ready:
+        expected = (
             rf"odradek ready bootstrap=127.0.0.1:{port} broker=1 cluster=\S+ started_in_ms=\d+\n"
         )
-        assert re.fullmatch(ready, broker.stdout.readline())
+        assert re.fullmatch(expected, ready)
         assert run(["bash", "-e", "-c", talk], tmp_path).splitlines() == ["one spool of thread"]
         spark = [
             b.replace(PORT, port) for b in blocks(ROOT / "README.md", "python") if "spark" in b
         ]
         shown = run([sys.executable, "-c", "\n".join(spark)], tmp_path)
         assert "|one spool of thread|" in shown
-        broker.terminate()
-        assert broker.wait(TIMEOUT_S) == 0
-    finally:
-        broker.kill()
-        broker.wait()
-        broker.stdout.close()
 
 
 @pytest.mark.slow

@@ -1,7 +1,9 @@
-"""A broker process for tests that kill it."""
+"""Broker processes: one for tests that kill it, one that any command starts."""
 
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.deadlines import deadline_s
@@ -16,6 +18,23 @@ def fsck(data_dir: Path) -> str:
     command = [sys.executable, "-m", "odradek", "fsck", str(data_dir)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout if done.returncode == 0 else done.stdout + done.stderr
+
+
+@contextmanager
+def serving(
+    *command: str, cwd: Path | None = None, environment: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """What a broker says when it is ready; told to, it has to end in order."""
+    broker = subprocess.Popen(command, cwd=cwd, env=environment, stdout=subprocess.PIPE, text=True)
+    assert broker.stdout is not None
+    try:
+        yield broker.stdout.readline()
+        broker.terminate()
+        assert broker.wait(STOP_TIMEOUT_S) == 0
+    finally:
+        broker.kill()
+        broker.wait()
+        broker.stdout.close()
 
 
 class CheckedBroker(BrokerProcess):

@@ -6,12 +6,11 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.deadlines import deadline_s
+from tests.system.processes import serving
 from tools.free_port import free_port
 
 import odradek.client.sync
@@ -71,21 +70,6 @@ def moved(text: str, root: Path) -> str:
     return text
 
 
-@contextmanager
-def serving(command: list[str], environment: Mapping[str, str]) -> Iterator[str]:
-    """What a broker says when it is ready; told to, it has to end in order."""
-    broker = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-    assert broker.stdout is not None
-    try:
-        yield broker.stdout.readline()
-        broker.terminate()
-        assert broker.wait(60) == 0
-    finally:
-        broker.kill()
-        broker.wait()
-        broker.stdout.close()
-
-
 @pytest.mark.slow
 def test_the_steps_of_the_image(tmp_path: Path) -> None:
     """`docker build` fails, or `docker run` does not serve. Uncompiled: the steps are the same."""
@@ -124,7 +108,7 @@ def test_the_steps_of_the_image(tmp_path: Path) -> None:
         "KAFKA_LISTENERS": f"PLAINTEXT://127.0.0.1:{port}",
         "KAFKA_ADVERTISED_LISTENERS": f"PLAINTEXT://localhost:{port}",
     }
-    with serving([str(binaries / words[0]), *words[1:]], environment) as ready:
+    with serving(str(binaries / words[0]), *words[1:], environment=environment) as ready:
         assert f"bootstrap=localhost:{port} " in ready
         tool = [str(tmp_path / "opt/kafka/bin/kafka-topics.sh"), "--list"]
         subprocess.run([*tool, "--bootstrap-server", f"localhost:{port}"], check=True)
@@ -136,7 +120,7 @@ def test_the_image_runs_with_the_environment_of_apaches(tmp_path: Path) -> None:
     lines = re.findall(r"^ *(\w+): '?([^'\n]*)'?$", APACHES_COMPOSE, re.MULTILINE)
     given = dict(lines) | {"KAFKA_LOG_DIRS": str(tmp_path / "kraft-combined-logs")}
     words = ["-m", "odradek.cli.container", str(tmp_path / "unused"), str(tmp_path)]
-    with serving([sys.executable, *words], os.environ | given) as ready:
+    with serving(sys.executable, *words, environment=os.environ | given) as ready:
         [bootstrap] = re.findall(r"\blocalhost:\d+", ready)
         with odradek.client.sync.Producer(bootstrap) as producer:
             producer.send("orders", b"spool").result()

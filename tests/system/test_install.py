@@ -22,6 +22,7 @@ from tests.architecture.test_documents import (
     quick_blocks,
 )
 from tests.deadlines import deadline_s
+from tests.system.processes import serving
 from tools import peers
 from tools.free_port import free_port
 
@@ -118,23 +119,13 @@ def serve_and_talk(blocks: list[str], python: str, folder: Path) -> None:
     port = str(free_port())
     start, talk = (block.replace(PORT, port) for block in blocks)
     program = str(Path(python).parent / start.split()[0])
-    broker = subprocess.Popen(
-        [program, *start.split()[1:]], cwd=folder, stdout=subprocess.PIPE, text=True
-    )
-    assert broker.stdout is not None
-    try:
-        assert broker.stdout.readline().startswith(f"odradek ready bootstrap=127.0.0.1:{port} ")
+    with serving(program, *start.split()[1:], cwd=folder) as ready:
+        assert ready.startswith(f"odradek ready bootstrap=127.0.0.1:{port} ")
         try:
             peers.kcat()
         except peers.PeerUnavailable:
             return
         assert run("bash", "-e", "-c", talk, cwd=folder).splitlines()[:1] == ["one spool of thread"]
-        broker.terminate()
-        assert broker.wait(60) == 0
-    finally:
-        broker.kill()
-        broker.wait()
-        broker.stdout.close()
 
 
 def compiled_modules(python: str) -> list[Path]:
