@@ -166,6 +166,7 @@ def compatibility() -> str:
     for name in sorted(settings):
         if (why := why_unserved(name)) is not None:
             idle.setdefault(why, []).append(f"`{name}`")
+    beyond = [f"| {' | '.join(row)} |" for row in _BEYOND_KAFKA]
     effect = len(settings) - sum(map(len, idle.values()))
     idle_rows = [f"| {why} | {', '.join(group)} |" for why, group in sorted(idle.items())]
     return _page(
@@ -184,13 +185,7 @@ def compatibility() -> str:
         + "\n".join(["| why | settings |", "|---|---|", *idle_rows]),
         "## Values that Kafka refuses\n\nKafka 4 takes neither a properties file nor a new topic "
         "that has one of them.\n\n"
-        + "\n".join(
-            [
-                "| settings | values | for |",
-                "|---|---|---|",
-                *(f"| {' | '.join(row)} |" for row in _BEYOND_KAFKA),
-            ]
-        ),
+        + "\n".join(["| settings | values | for |", "|---|---|---|", *beyond]),
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tools.interpreters import VERSIONS
 
+from odradek.handlers.table import API_TABLE
 from odradek.metadata.sqlite.schema import SCHEMA_VERSION
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,6 +57,9 @@ def test_the_codecs_are_those_that_are_written_by_hand() -> None:
         if re.search(r"^def decode_\w+_request\(", text_of(path), re.MULTILINE)
     }
     assert {name.strip("_ ") for name in names} == written
+    # A thread decodes long requests of all other APIs.
+    own = {api.name for api in API_TABLE.values() if api.has_own_codec}
+    assert {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in own} == written
 
 
 def test_the_version_of_the_metadata() -> None:

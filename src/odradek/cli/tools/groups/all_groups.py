@@ -15,6 +15,7 @@ from odradek.cli.tools.connection import (
     run_async,
     text_of,
 )
+from odradek.cli.tools.groups.tables import is_of_consumers
 from odradek.client import Admin
 from odradek.client.core.admin_types import GroupListing
 
@@ -69,8 +70,7 @@ def _tell(error: Exception) -> None:
 def _is_wanted(group: GroupListing, arguments: argparse.Namespace) -> bool:
     kind = group.type.lower()
     if arguments.consumer:
-        # Without a protocol: nobody ever joined, but offsets were committed for it.
-        return kind == "consumer" or group.protocol_type in ("", "consumer")
+        return kind == "consumer" or is_of_consumers(group)
     if arguments.share or arguments.streams:
         return kind == ("share" if arguments.share else "streams")
     of_type = arguments.group_type is None or kind == arguments.group_type.lower()

@@ -31,6 +31,7 @@ from odradek.cli.tools.groups.offset_resets import (
 )
 from odradek.cli.tools.groups.tables import (
     OffsetRow,
+    is_of_consumers,
     offset_rows,
     print_listing,
     print_members,
@@ -226,12 +227,8 @@ def _check_reset(arguments: argparse.Namespace) -> None:
 async def _list(admin: Admin, arguments: argparse.Namespace) -> int:
     states = _words(arguments.state)
     types = _words(arguments.type)
-    found = [
-        each
-        for each in await admin.list_groups(states, types)
-        if each.protocol_type in ("", "consumer")
-    ]
-    found = sorted(found, key=lambda each: each.group_id)
+    listed = await admin.list_groups(states, types)
+    found = sorted(filter(is_of_consumers, listed), key=lambda each: each.group_id)
     if arguments.output == "json":
         print_json([{"group": e.group_id, "type": e.type, "state": e.state} for e in found])
         return 0
@@ -247,7 +244,7 @@ async def _groups(admin: Admin, arguments: argparse.Namespace) -> list[str]:
     if not arguments.all_groups:
         return list(dict.fromkeys(arguments.group))
     listed = await admin.list_groups()
-    return sorted(each.group_id for each in listed if each.protocol_type in ("", "consumer"))
+    return sorted(each.group_id for each in filter(is_of_consumers, listed))
 
 
 # --- describe -----------------------------------------------------------------------------------

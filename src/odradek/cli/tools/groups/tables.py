@@ -15,6 +15,11 @@ MISSING: Final = "-"
 _WIDTH: Final = 15
 
 
+def is_of_consumers(group: GroupListing) -> bool:
+    """Whether consumers know a group; of one that nobody ever joined no protocol is known."""
+    return group.protocol_type in ("", "consumer")
+
+
 class OffsetRow(NamedTuple):
     """A partition as a group stands in it; None is printed as a hyphen."""
 
