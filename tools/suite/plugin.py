@@ -29,6 +29,7 @@ from _pytest.unraisableexception import collect_unraisable
 
 from tools.suite import leftovers, slowness
 from tools.suite.limits import limit_s
+from tools.suite.order import mixed
 
 LEFT_OUT: Final = "left out for time"
 PEER_MISSING: Final = "PEER MISSING"
@@ -80,13 +81,19 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Gives slow tests the time of their folder, and all of them more on a slow machine."""
+    """Gives slow tests the time of their folder, and all of them more on a slow machine.
+
+    Workers of xdist, side by side, take the files in another order.
+    """
     usual = float(config.getini("timeout") or 0)
     for item in items if usual else ():
         limit = None
         if item.get_closest_marker("slow"):
             limit = limit_s(item.path.relative_to(config.rootpath).as_posix())
         item.add_marker(pytest.mark.timeout((limit or usual) * slowness.of_this_run()))
+    if hasattr(config, "workerinput"):
+        files = [item.path.relative_to(config.rootpath) for item in items]
+        items[:] = [items[index] for index in mixed(files)]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
