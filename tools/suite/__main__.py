@@ -15,6 +15,8 @@ from tools.suite.steps import ROOT, TIMES, Commands, PytestRun, Result, Step, ru
 
 # Behind so many minutes no slow test starts.
 SLOW_FOR_MINUTES: Final = 40
+# One more than processors: a third of the quick tests' time is waiting, compiled.
+QUICK_PROCESSES: Final = 3
 # The peers that the core and the quick tests need.
 CORE_PEERS: Final = ("kafka", "zookeeper", "spark-connector", "kafkajs", "kcat", "zsh")
 # Floors all of whose modules are compiled, or nearly.
@@ -121,7 +123,7 @@ def _linters() -> list[list[str]]:
 def _quick_tests() -> list[Step]:
     quick = ["-m", "not slow"]
     return [
-        PytestRun("quick tests, compiled", quick),
+        PytestRun("quick tests, compiled", quick, processes=QUICK_PROCESSES),
         PytestRun(
             "quick tests of compiled floors, uncompiled", [*quick, *COMPILED_FLOORS], UNCOMPILED
         ),
