@@ -22,7 +22,7 @@ from tests.simulation.test_client_cluster import (
 )
 
 from odradek.client import Consumer
-from odradek.client.errors import GroupError, KafkaError, WokenUp
+from odradek.client.errors import GroupError, KafkaError, UsageError, WokenUp
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 
@@ -271,6 +271,8 @@ class Story:
 
     async def seek(self) -> None:
         for each in self._some():
+            if each not in self.naive.places:
+                continue  # a rebalance took it while the one in front was waited for
             chance = self.rng.random()
             if chance < 0.6:
                 self._seek(each)
@@ -282,11 +284,21 @@ class Story:
                 await self._arrive(each, self.stage.brokers.ends[each.partition])
 
     async def _arrive(self, partition: TopicPartition, offset: int) -> None:
-        """Only who asks for its position goes there."""
+        """Only who asks for its position goes there, unless a rebalance takes it meanwhile, or a
+        listener goes elsewhere."""
         self.naive.goes_to(partition, offset)
+        try:
+            found = await self._position(partition)
+        except UsageError:
+            assert partition not in self.naive.places, f"{partition} is here, and has no position"
+        else:
+            due = self.naive.due(partition)
+            assert found in due, f"{partition} is at {found} where {due} is due"
+
+    async def _position(self, partition: TopicPartition) -> int:
         with suppress(WokenUp):
-            assert await self.consumer.position(partition) == offset
-        assert await self.consumer.position(partition) == offset
+            return await self.consumer.position(partition)
+        return await self.consumer.position(partition)
 
     async def pause(self) -> None:
         some = self._some()

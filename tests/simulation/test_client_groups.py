@@ -1,19 +1,13 @@
 """Consumers of ours as members of a group, through everything that networks and crashes do.
 
-See `client_groups` for the trouble and for what must always hold. `ODRADEK_MEMBER_SEEDS` runs more
-than the usual seeds of every kind of group.
+See `client_groups` for the trouble and for what must always hold. `ODRADEK_MEMBER_SEEDS` runs other
+seeds of every kind of group (`500`, or `500:700`).
 """
 
-import os
-
 import pytest
+from tests.rounds import slow_behind
 from tests.simulation.client_groups import play
 
-QUICK_SEEDS = 4
-SEEDS = [
-    pytest.param(seed, marks=() if seed < QUICK_SEEDS else pytest.mark.slow)
-    for seed in range(int(os.environ.get("ODRADEK_MEMBER_SEEDS", "40")))
-]
 COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky"}
 NEWER = {"group.protocol": "consumer"}
 KINDS: dict[str, list[dict[str, object]]] = {
@@ -26,7 +20,7 @@ KINDS: dict[str, list[dict[str, object]]] = {
 }
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", slow_behind(4, "ODRADEK_MEMBER_SEEDS", 40))
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_group_survives_trouble_and_settles(kind: str, seed: int) -> None:
     """Fails when two members read a partition in one generation, something is passed over or read

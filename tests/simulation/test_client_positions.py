@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from itertools import cycle
 
 import pytest
-from tests.simulation.client_groups import GROUP, TOPIC
+from tests.simulation.client_groups import GROUP, LIST_OFFSETS, TOPIC
 from tests.simulation.test_client_cluster import (
     ALL,
     CONSUMER_HEARTBEAT,
@@ -19,11 +19,13 @@ from tests.simulation.test_client_cluster import (
     Told,
     answering,
     play,
+    silence,
 )
 
 from odradek.client import Consumer
 from odradek.client.aio.handout import Records
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
+from odradek.client.errors import UsageError
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 
@@ -112,6 +114,38 @@ def test_position_lag_and_commit_are_of_what_was_given_out(way: str) -> None:
                 lags = [consumer.lag(each) for each in ALL[:2]]
                 assert measured["records-lag-max"] == max(each for each in lags if each is not None)
             assert found == {each: list(range(20)) for each in ALL[:2]}
+
+    play(scenario)
+
+
+async def asked_meanwhile(stage: Stage, *then: Callable[[Consumer], None]) -> int:
+    """The position told to who asks while `assign` takes the partition away, and `then`."""
+    async with stage.consumer(group_id="", auto_offset_reset="earliest") as consumer:
+        consumer.assign(ALL[:1])
+        with stage.bent(silence(LIST_OFFSETS)):
+            asking = asyncio.create_task(consumer.position(ALL[0], timeout_ms=5_000))
+            await asyncio.sleep(1)
+            for each in (lambda c: c.assign(ALL[1:2]), *then):
+                each(consumer)
+            return await asking
+
+
+def test_the_position_of_what_is_taken_away_is_not_waited_for() -> None:
+    """It would be waited for until the time is up: what was asked for is nobody's any more."""
+
+    async def scenario(stage: Stage) -> None:
+        with pytest.raises(UsageError, match="t-0 is not assigned"):
+            await asked_meanwhile(stage)
+
+    play(scenario)
+
+
+def test_the_position_of_what_comes_back_is_where_it_came_back_to() -> None:
+    """The answer would be that of before, or none at all."""
+
+    async def scenario(stage: Stage) -> None:
+        again = (lambda c: c.assign(ALL[:1]), lambda c: c.seek(ALL[0], 5))
+        assert await asked_meanwhile(stage, *again) == 5
 
     play(scenario)
 

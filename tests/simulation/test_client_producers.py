@@ -1,22 +1,15 @@
 """Producers of ours through everything that networks, brokers and their own users do.
 
 See `client_producers` for the trouble and for what must always hold. `ODRADEK_PRODUCER_SEEDS` runs
-another number of seeds, and none of them is slow then. Some mutants show what they notice.
+other seeds (`500`, or `500:700`), none of them slow. Some mutants show what they notice.
 """
 
-import os
 from pathlib import Path
 
 import pytest
 from tests.mutants import Mutation, assert_noticed, copy_sources
+from tests.rounds import slow_behind
 from tests.simulation.client_producers import play
-
-QUICK_SEEDS = 8
-ASKED = os.environ.get("ODRADEK_PRODUCER_SEEDS")
-SEEDS = [
-    pytest.param(seed, marks=() if ASKED or seed < QUICK_SEEDS else pytest.mark.slow)
-    for seed in range(int(ASKED or "40"))
-]
 
 MUTATIONS = {
     "a record that expires before it leaves is none of its transaction": Mutation(
@@ -47,7 +40,7 @@ MUTATIONS = {
 }
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", slow_behind(8, "ODRADEK_PRODUCER_SEEDS", 40))
 def test_producers_keep_their_word(seed: int) -> None:
     """Fails when a record is in the log twice, in another order, or not where it was said to be;
     when a transaction is committed in part, or against its word; when anything has no end, or ends

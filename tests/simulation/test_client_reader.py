@@ -1,22 +1,15 @@
 """A consumer, whatever its user does with it, beside a naive reader. See `client_reader`.
 
-`ODRADEK_READER_SEEDS` runs more than the usual seeds of every protocol.
+`ODRADEK_READER_SEEDS` runs other seeds of every protocol (`500`, or `500:700`).
 """
 
-import os
-
 import pytest
+from tests.rounds import slow_behind
 from tests.simulation.client_reader import Story
 from tests.simulation.test_client_cluster import PROTOCOLS, Stage, play
 
-QUICK_SEEDS = 8
-SEEDS = [
-    pytest.param(seed, marks=() if seed < QUICK_SEEDS else pytest.mark.slow)
-    for seed in range(int(os.environ.get("ODRADEK_READER_SEEDS", "50")))
-]
 
-
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", slow_behind(8, "ODRADEK_READER_SEEDS", 50))
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_consumer_reads_what_a_naive_reader_reads(protocol: str, seed: int) -> None:
     """Fails when a record is passed over, comes twice, or of a partition that is another's or

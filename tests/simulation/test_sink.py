@@ -1,22 +1,15 @@
 """Spark's sink, exactly once, through kills, repeated tasks, two runs at once and other cuts.
 
-See `sink` for what happens and for what must always hold. `ODRADEK_SINK_SEEDS` runs another number
-of seeds, and none of them is slow then. Some mutants show what they notice.
+See `sink` for what happens and for what must always hold. `ODRADEK_SINK_SEEDS` runs other seeds
+(`500`, or `500:700`), none of them slow. Some mutants show what they notice.
 """
 
-import os
 from pathlib import Path
 
 import pytest
 from tests.mutants import Mutation, assert_noticed, copy_sources
+from tests.rounds import slow_behind
 from tests.simulation.sink import play
-
-QUICK_SEEDS = 6
-ASKED = os.environ.get("ODRADEK_SINK_SEEDS")
-SEEDS = [
-    pytest.param(seed, marks=() if ASKED or seed < QUICK_SEEDS else pytest.mark.slow)
-    for seed in range(int(ASKED or "30"))
-]
 
 BATCH_COMMIT, TRANSACTION = "tables/write/batch_commit.py", "tables/write/transaction.py"
 MUTATIONS = {
@@ -38,7 +31,7 @@ MUTATIONS = {
 }
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", slow_behind(6, "ODRADEK_SINK_SEEDS", 30))
 def test_every_row_is_written_once(seed: int) -> None:
     """Fails when a row is there twice or not at all, a query cannot go on though its batch is cut
     as before, or a transaction is left open for readers to wait for."""

@@ -318,15 +318,16 @@ class Consumer(AsyncClosing):
         """The offset of the next record to be given out. A listener may ask for it, too.
 
         Raises:
+            UsageError: the partition is not assigned, or is taken away meanwhile.
             KafkaError: it cannot be found within `default.api.timeout.ms`.
         """
-        state = self._assigned(partition)
         limit_ms = (
             self._settings.number("default.api.timeout.ms") if timeout_ms is None else timeout_ms
         )
         try:
             async with self._waking.waited(limit_ms):
-                while state.position is None:
+                # Asked for each time: a rebalance takes partitions away, and gives them back.
+                while (position := self._assigned(partition).position) is None:
                     self._reading.check_open()
                     self._fetcher.news.clear()
                     self._fetcher.pump()
@@ -335,7 +336,7 @@ class Consumer(AsyncClosing):
         except TimeoutError:
             text = f"the position in {partition} was not found in {limit_ms} ms"
             raise RequestTimedOut(text) from None
-        return state.position
+        return position
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Gives nothing out of these until `resume`; they stay this consumer's."""
