@@ -27,6 +27,7 @@ from odradek.metadata import (
     PartitionChange,
     TopicImage,
 )
+from odradek.metadata.engine import SLICE_PARTITIONS
 from odradek.metadata.sqlite import EmbeddedMetadataStore, SharedMetadata, schema
 from odradek.metadata.sqlite.database import Database
 from odradek.metadata.sqlite.journal import Journal
@@ -49,6 +50,9 @@ class Deferred:
         on_error: Callable[[BaseException], None],
     ) -> None:
         self.work.append(lambda: InlineBackground().submit(work, on_done, on_error))
+
+    def defer(self, action: Callable[[], None]) -> None:
+        self.work.append(action)
 
     def step(self) -> None:
         self.work.pop(0)()
@@ -193,6 +197,48 @@ def test_listeners_act_before_clients_see_and_the_asker_hears_last() -> None:
     cache.on_published(lambda delta: order.append("published"))
     store.create_topics([new_topic("a")], lambda outcome: order.append("answered"))
     assert order == ["SETTINGS", "REPLICAS", "COORDINATORS", "published", "answered"]
+
+
+def test_listeners_act_on_many_partitions_in_slices() -> None:
+    """Nobody else is served while the logs of 500 new topics are opened."""
+    background = Deferred()
+    store, cache = make_store(background=background)
+    store.register_broker(1, ENDPOINTS, None, must)
+    opened: list[int] = []
+
+    def listener(delta: MetadataDelta) -> tuple[()]:
+        opened.append(len(delta.topics_added))
+        return ()
+
+    store.subscribe(ListenerStage.REPLICAS, listener)
+    answers: list[object] = []
+    topics = [new_topic(f"t{number}") for number in range(2 * SLICE_PARTITIONS + 1)]
+    store.create_topics(topics, answers.append)
+    while background.work:
+        assert not answers
+        assert not cache.image.topics, "clients see all or nothing of it"
+        assert sum(opened) == len(opened) * SLICE_PARTITIONS
+        background.step()
+    assert opened == [SLICE_PARTITIONS, SLICE_PARTITIONS, 1]
+    assert len(answers) == 1
+    assert len(cache.image.topics) == len(topics)
+
+
+def test_what_is_written_down_is_there_after_an_end_between_two_slices(tmp_path: Path) -> None:
+    """Of topics that were promised to nobody yet half would be there, or the end would hang."""
+    background = Deferred()
+    store, _ = make_store(Database(str(tmp_path)), background)
+    store.register_broker(1, ENDPOINTS, None, must)
+    background.step()
+    store.create_topics([new_topic(f"t{n}") for n in range(2 * SLICE_PARTITIONS)], lambda _: None)
+    background.step()
+    assert background.work, "another slice is left"
+    store.close()
+    while background.work:
+        background.step()
+    store, cache = registered(Database(str(tmp_path)))
+    assert len(cache.image.topics) == 2 * SLICE_PARTITIONS
+    store.close()
 
 
 def test_a_partition_that_did_not_open_is_published_offline_and_stays_so() -> None:

@@ -49,7 +49,7 @@ class SharedMetadata:
         self._background: Final = background
         self._random_bytes: Final = random_bytes
         self._journal: Final = journal
-        self._engine: Final = MetadataEngine()
+        self._engine: Final = MetadataEngine(background.defer)
         self.deleted_topics: frozenset[UUID] = frozenset()
         self._broker_epoch = 0
         self.next_producer_id = 0
