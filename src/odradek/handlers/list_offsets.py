@@ -9,6 +9,7 @@ Who asks may say, in tagged fields of ours, from where on records are to be held
 `storage/leases.py`). Any replica holds what it has, also one that does not lead and says so.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from odradek.errors import BrokerError, ErrorCode
@@ -47,21 +48,33 @@ _NAMED_TIMESTAMPS: Final[dict[int, int]] = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9, -
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers every partition at once."""
+    """Answers all partitions together."""
     handle_allowed(context, request, None)
 
 
 def handle_allowed(context: HandlerContext, request: Request, is_denied: Concerns | None) -> None:
-    """Answers every partition at once; those that the caller may not know of with an error."""
-    version = request.api_version
-    body = decode_list_offsets_request(request.exchange.frame, version, request.body_position)
+    """Answers all partitions together; those that the caller may not know of with an error."""
+    body = request.handled_by = _decode(request)
     if body.isolation_level not in ISOLATION_LEVELS:
         fail(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         return
+    response = ListOffsetsResponse([])
+    steps = _find_all(context, request, body, is_denied, response.topics)
+    request.in_slices(steps, lambda _: _send(request, response))
+
+
+def _find_all(
+    context: HandlerContext,
+    request: Request,
+    body: ListOffsetsRequest,
+    is_denied: Concerns | None,
+    topics: list[ListOffsetsTopicResponse],
+) -> Iterator[int]:
+    """Finds the offsets of a partition at a step."""
+    version = request.api_version
     repeated = _repeated(body) if version > 0 else frozenset()
     isolation = _isolation(body)
     only_leader = body.replica_id != DEBUGGING_REPLICA_ID
-    topics: list[ListOffsetsTopicResponse] = []
     for topic in body.topics:
         partitions: list[ListOffsetsPartitionResponse] = []
         for asked in topic.partitions:
@@ -81,14 +94,16 @@ def handle_allowed(context: HandlerContext, request: Request, is_denied: Concern
             if answer.error_code != ErrorCode.NONE:
                 request.note_error(answer.error_code)
             partitions.append(answer)
+            yield 1
         topics.append(ListOffsetsTopicResponse(topic.name, partitions))
-    _send(request, ListOffsetsResponse(topics))
 
 
 def fail(request: Request, code: ErrorCode) -> None:
     """Answers every partition with an error."""
     version = request.api_version
-    body = decode_list_offsets_request(request.exchange.frame, version, request.body_position)
+    body = request.handled_by
+    if not isinstance(body, ListOffsetsRequest):
+        body = _decode(request)  # the frame is still ours: the handler failed before it waited
     topics = [
         ListOffsetsTopicResponse(
             topic.name, [_refusal(asked.index, code, version) for asked in topic.partitions]
@@ -96,6 +111,12 @@ def fail(request: Request, code: ErrorCode) -> None:
         for topic in body.topics
     ]
     _send(request, ListOffsetsResponse(topics))
+
+
+def _decode(request: Request) -> ListOffsetsRequest:
+    return decode_list_offsets_request(
+        request.exchange.frame, request.api_version, request.body_position
+    )
 
 
 def _send(request: Request, response: ListOffsetsResponse) -> None:

@@ -203,19 +203,22 @@ class Request:
     def answer_version(self, version: int, **fields: object) -> None:
         """Answers in another version than was asked for (ApiVersions falls back to 0)."""
         if _has_generators(fields):
-            self._answer_in_slices(version, fields, entries_of(fields), is_long=False)
+            self.in_slices(entries_of(fields), partial(self._answer_made, version, fields))
         else:
             self._answer_made(version, fields, is_long=False)
 
-    def _answer_in_slices(
-        self, version: int, fields: dict[str, object], steps: Iterator[int], is_long: bool
+    def in_slices(
+        self, steps: Iterator[int], then: Callable[[bool], None], is_long: bool = False
     ) -> None:
+        """Takes all steps, each of which yields how many entries it was about, and then tells
+        `then` whether they were many: the loop turns between slices of them, else none of it waits.
+        """
         while make_slice(steps):
             if self._long_work is not None:
-                go_on = partial(self._answer_in_slices, version, fields, steps, is_long=True)
+                go_on = partial(self.in_slices, steps, then, is_long=True)
                 self._long_work.next_turn(self.guard(partial(self._take_time, go_on)))
                 return
-        self._answer_made(version, fields, is_long)
+        then(is_long)
 
     def _take_time(self, go_on: Callable[[], None]) -> None:
         """Goes on, which is charged as the time of the handler is."""

@@ -14,7 +14,7 @@ from odradek.handlers.table import API_TABLE
 from odradek.protocol import messages
 from odradek.replication.delayed.delete_records import DeleteRecordsResult
 
-METADATA, API_VERSIONS, DESCRIBE_CLUSTER = 3, 18, 60
+LIST_OFFSETS, METADATA, API_VERSIONS, DESCRIBE_CLUSTER = 2, 3, 18, 60
 OF_KIO = [key for key, api in API_TABLE.items() if not api.has_own_codec]
 PADDING = bytes(LONG_REQUEST_BYTES)  # behind the body, where it is ignored
 
@@ -158,6 +158,9 @@ def refuse_to_delete(_timeout_ms, _internal_topics_allowed, entries, on_done):
 
 MANY = range(10 * SLICE_ENTRIES)
 GIVE_WAY = {
+    "ListOffsets": {
+        "topics": [{"name": "t", "partitions": [{"partition_index": each} for each in MANY]}]
+    },
     "DescribeGroups": {"groups": [f"g{each}" for each in MANY]},
     "ConsumerGroupDescribe": {"group_ids": [f"g{each}" for each in MANY]},
     "ShareGroupDescribe": {"group_ids": [f"g{each}" for each in MANY]},
@@ -297,6 +300,26 @@ def test_an_exception_in_a_later_slice_is_answered(cluster, background, caplog):
     assert exchange.sent is None
     run(background, exchange)
     assert cluster.answer(exchange, METADATA, 1).topics == ()
+    assert "boom" in caplog.text
+
+
+def test_offsets_that_cannot_be_found_in_a_later_slice_are_answered(cluster, background, caplog):
+    """The frame has been let go of: another request's would be read for the answer."""
+
+    def partition(topic_partition):
+        if topic_partition.partition == SLICE_ENTRIES:
+            raise RuntimeError("boom")
+        refuse()
+
+    cluster.replace(replicas=SimpleNamespace(partition=partition))
+    body = messages.encode_request(LIST_OFFSETS, 7, GIVE_WAY["ListOffsets"])
+    exchange = cluster.exchange(LIST_OFFSETS, 7, body)
+    cluster.dispatcher().handle_frame(exchange)
+    run(background, exchange)
+    answer = cluster.answer(exchange, LIST_OFFSETS, 7)
+    assert entries(answer) == len(MANY)
+    codes = {each.error_code for each in answer.topics[0].partitions}
+    assert codes == {KioErrorCode.unknown_server_error}
     assert "boom" in caplog.text
 
 
