@@ -182,9 +182,19 @@ class DelayedOperation(TimerTask):
                 if not looked_again or asked_by != get_ident():
                     looked_again = True
                     completed = self.try_complete()
+        except BaseException:
+            self._look_for_others()
+            raise
         finally:
             self._checking = False
         return completed
+
+    def _look_for_others(self) -> None:
+        """The condition has raised: what other threads have left word of is true all the same."""
+        asked_by, self._asked_by = self._asked_by, NOBODY
+        while asked_by not in (NOBODY, get_ident()) and not self._completed:
+            self.try_complete()
+            asked_by, self._asked_by = self._asked_by, NOBODY
 
     def run(self) -> None:
         """The time is over: completes the operation, unless somebody was earlier."""

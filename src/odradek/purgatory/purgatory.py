@@ -109,6 +109,7 @@ class DelayedOperationPurgatory:
         self._asked_watches: list[tuple[DelayedOperation, Sequence[Hashable]]] = []
         self._has_asked = False
         self._failures: list[BaseException] = []
+        self._shutdowns: i64 = 0
 
     @property
     def watched(self) -> int:
@@ -137,8 +138,9 @@ class DelayedOperationPurgatory:
             raise ValueError("an operation must be watched under at least one key")
         outer, depth = self._looking_at, self._completing.depth
         if outer == depth:
-            hash(tuple(keys))  # now: who hands it in should hear of a key that cannot be one
-            self._asked_watches.append((operation, keys))
+            kept = tuple(keys)
+            hash(kept)  # now: who hands it in should hear of a key that cannot be one
+            self._asked_watches.append((operation, kept))
             self._has_asked = True
             return False
         self._looking_at = depth
@@ -156,9 +158,12 @@ class DelayedOperationPurgatory:
 
     def _try_else_watch(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> bool:
         operation._counts = self._counts
+        shutdowns = self._shutdowns
         if operation.safe_try_complete():
             self._completed_at_once += 1
             return True
+        if self._shutdowns != shutdowns:
+            return False
         try:
             if self._watch(operation, keys) and operation.safe_try_complete():
                 return True
@@ -301,9 +306,10 @@ class DelayedOperationPurgatory:
         while is_new and self._has_asked:
             checks, watches = self._asked_checks, self._asked_watches
             self._forget_asked()
-            before = counts.completed
+            before, shutdowns = counts.completed, self._shutdowns
             for operation, keys in watches:
-                self._attempt(partial(self.try_complete_else_watch, operation, keys))
+                if self._shutdowns == shutdowns:
+                    self._attempt(partial(self.try_complete_else_watch, operation, keys))
             for key, reason in checks.items():
                 self._attempt(partial(self.check_and_complete, key, reason))
             is_new = bool(watches) or not seen.issuperset(checks) or counts.completed > before
@@ -424,8 +430,10 @@ class DelayedOperationPurgatory:
     def shutdown(self) -> None:
         """Forgets all operations, uncompleted; the timer, which others may use, goes on.
 
-        A check that is under way ends there. What completes yet counts no more.
+        A check that is under way ends there, and so does handing in. What completes yet counts no
+        more.
         """
+        self._shutdowns += 1
         for watchers in self._watchers.values():
             for one in watchers.operations:
                 one.cancel()

@@ -331,6 +331,34 @@ def test_word_of_another_thread_counts_at_every_look() -> None:
     assert (operation.looks, operation.completions) == (3, 1)
 
 
+@pytest.mark.parametrize("fails_again", [False, True])
+def test_word_of_another_thread_counts_though_the_condition_raises(
+    hall: Hall, fails_again: bool
+) -> None:
+    """The other thread was told that somebody looks, and looks no more itself."""
+    operation = hall.watch("a")
+
+    def hear_and_fail() -> None:
+        if operation.looks == 1:
+            operation.ready = not fails_again
+            other = threading.Thread(target=operation.safe_try_complete)
+            other.start()
+            other.join()
+            raise LookupError("no such log")
+        if fails_again:
+            raise LookupError("no such log")
+
+    operation.when_tried = hear_and_fail
+    with pytest.raises(LookupError):
+        hall.purgatory.check_and_complete("a")
+    assert (operation.looks, operation.completions) == (2, 0 if fails_again else 1)
+    operation.when_tried = nothing
+    operation.ready = True
+    hall.purgatory.check_and_complete("a")
+    assert operation.completions == 1
+    assert hall.is_empty()
+
+
 def test_a_condition_that_checks_its_own_key_may_be_handed_in(hall: Hall) -> None:
     """It is tried before and after it is watched, and must come to an end both times."""
     operation = Acting()
@@ -463,6 +491,45 @@ def test_a_shutdown_while_an_operation_is_handed_in_forgets_it(hall: Hall) -> No
     assert (hall.purgatory.watched, hall.purgatory.delayed, hall.timer.size) == (0, 0, 0)
     hall.timer.advance_clock(5000)
     assert operation.completions == 0
+
+
+def test_a_shutdown_while_an_operation_is_first_looked_at_forgets_it(hall: Hall) -> None:
+    """As at its second look: it would expire in a purgatory that is shut down."""
+    operation = Acting()
+    operation.when_tried = lambda: operation.looks == 1 and hall.purgatory.shutdown()
+    assert not hall.purgatory.try_complete_else_watch(operation, ["a"])
+    assert (hall.purgatory.watched, hall.purgatory.delayed, hall.timer.size) == (0, 0, 0)
+
+
+def test_a_shutdown_forgets_what_was_handed_in_with_it(hall: Hall) -> None:
+    """Of two that a condition has handed in, the first one's own shuts down."""
+    first, second = Acting(), Acting(ready=True)
+    first.when_tried = hall.purgatory.shutdown
+
+    def hand_in() -> None:
+        for one in (first, second):
+            hall.purgatory.try_complete_else_watch(one, ["b"])
+
+    hall.watch("a").when_tried = hand_in
+    hall.purgatory.check_and_complete("a")
+    assert (first.looks, second.events) == (1, [])
+    assert hall.is_empty()
+
+
+def test_what_a_condition_hands_in_waits_under_the_keys_of_that_moment(hall: Hall) -> None:
+    """A list that is filled again for the next one would leave it under keys of another."""
+    operation, keys = Acting(), ["b"]
+
+    def hand_in() -> None:
+        if not operation.events:
+            hall.purgatory.try_complete_else_watch(operation, keys)
+            keys[:] = ["c"]
+
+    hall.watch("a").when_tried = hand_in
+    hall.purgatory.check_and_complete("a")
+    operation.ready = True
+    assert hall.purgatory.check_and_complete("c") == 0
+    assert hall.purgatory.check_and_complete("b") == 1
 
 
 def test_a_shutdown_forgets_what_conditions_have_asked_for(hall: Hall) -> None:
