@@ -298,6 +298,7 @@ class Cluster(OwnThread, FaultCalls):
     @property
     def controller(self) -> ClusterBroker | None:
         """The broker that is the controller now."""
+        self.check_process()
         controller_id = self._shared.image.controller_id
         return self.broker(controller_id) if controller_id > 0 else None
 
@@ -307,6 +308,7 @@ class Cluster(OwnThread, FaultCalls):
         Raises:
             KeyError: there is no such partition.
         """
+        self.check_process()
         found = self._shared.image.partition(TopicPartition(topic, partition))
         if found is None:
             raise KeyError(f"{topic}-{partition}")
