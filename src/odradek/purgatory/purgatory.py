@@ -298,12 +298,13 @@ class DelayedOperationPurgatory:
     def _do_asked(self, seen: set[Hashable]) -> None:
         """Generation by generation: what is asked for in one belongs to the next.
 
-        It ends with a generation in which nothing new happened: nothing completed, nothing was
-        handed in, no key was looked at for the first time. Its conditions would ask for ever.
+        It ends with a generation in which nothing new happened, and which asks for nothing new:
+        nothing completed, nothing was handed in, no key was looked at for the first time. Its
+        conditions would ask for ever.
         """
         counts = self._counts
         is_new = True
-        while is_new and self._has_asked:
+        while self._has_asked and (is_new or self._asks_anew(seen)):
             checks, watches = self._asked_checks, self._asked_watches
             self._forget_asked()
             before, shutdowns = counts.completed, self._shutdowns
@@ -315,6 +316,9 @@ class DelayedOperationPurgatory:
             is_new = bool(watches) or not seen.issuperset(checks) or counts.completed > before
             seen.update(checks)
         self._forget_asked()
+
+    def _asks_anew(self, seen: set[Hashable]) -> bool:
+        return bool(self._asked_watches) or not seen.issuperset(self._asked_checks)
 
     def _attempt(self, action: Callable[[], object]) -> None:
         try:

@@ -437,6 +437,35 @@ def test_each_condition_may_hand_in_another_operation(hall: Hall) -> None:
     assert all(one.completions == 1 for one in handed_in)
 
 
+def test_what_a_condition_hands_in_at_its_second_look_waits(hall: Hall) -> None:
+    """Nobody would ever answer it, not even its time-out."""
+    handed_in, operation = Acting(), hall.watch("a")
+
+    def look_again_and_hand_in() -> None:
+        hall.purgatory.check_and_complete("a")
+        if operation.looks == 2:
+            hall.purgatory.try_complete_else_watch(handed_in, ["b"])
+
+    operation.when_tried = look_again_and_hand_in
+    hall.purgatory.check_and_complete("a")
+    assert (hall.purgatory.delayed, handed_in.is_pending) == (2, True)
+
+
+def test_what_a_condition_checks_at_its_second_look_is_looked_at(hall: Hall) -> None:
+    """What it concerns would not hear of it."""
+    other, operation = hall.watch("b"), hall.watch("a")
+
+    def look_again_and_tell() -> None:
+        hall.purgatory.check_and_complete("a")
+        if operation.looks == 2:
+            other.ready = True
+            hall.purgatory.check_and_complete("b")
+
+    operation.when_tried = look_again_and_tell
+    hall.purgatory.check_and_complete("a")
+    assert other.completions == 1
+
+
 def test_what_a_condition_hands_in_must_be_in_order_like_all_else(hall: Hall) -> None:
     """A mistake is told to who makes it, not to who happens to check."""
     refused: list[type[Exception]] = []
