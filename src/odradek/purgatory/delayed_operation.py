@@ -65,6 +65,18 @@ class Completing:
             del self._lines[thread]
 
 
+class Completions:
+    """How many there ever were in this process, in whichever purgatory and outside of them."""
+
+    __slots__ = ("total",)
+
+    def __init__(self) -> None:
+        self.total: i64 = 0
+
+
+COMPLETIONS: Final = Completions()
+
+
 class OperationCounts:
     """The counters of one purgatory, kept by its operations."""
 
@@ -215,6 +227,7 @@ def _complete(operation: DelayedOperation, expired: bool) -> None:
         counts.pending_watches -= operation._watches
         if expired:
             counts.expired += 1
+    COMPLETIONS.total += 1
     operation.cancel()
     completing = _ALONE if counts is None else counts.completing
     if completing.depth > 0:

@@ -29,7 +29,12 @@ from typing import Final, NamedTuple
 
 from mypy_extensions import i64, mypyc_attr
 
-from odradek.purgatory.delayed_operation import DelayedOperation, OperationCounts, graver
+from odradek.purgatory.delayed_operation import (
+    COMPLETIONS,
+    DelayedOperation,
+    OperationCounts,
+    graver,
+)
 from odradek.purgatory.watchers import Watchers
 from odradek.timer.timer import Timer
 
@@ -300,20 +305,20 @@ class DelayedOperationPurgatory:
 
         It ends with a generation in which nothing new happened, and which asks for nothing new:
         nothing completed, nothing was handed in, no key was looked at for the first time. Its
-        conditions would ask for ever.
+        conditions would ask for ever. What completes elsewhere is new here, too: a condition may
+        complete an operation of another purgatory, whose completion checks here.
         """
-        counts = self._counts
         is_new = True
         while self._has_asked and (is_new or self._asks_anew(seen)):
             checks, watches = self._asked_checks, self._asked_watches
             self._forget_asked()
-            before, shutdowns = counts.completed, self._shutdowns
+            before, shutdowns = COMPLETIONS.total, self._shutdowns
             for operation, keys in watches:
                 if self._shutdowns == shutdowns:
                     self._attempt(partial(self.try_complete_else_watch, operation, keys))
             for key, reason in checks.items():
                 self._attempt(partial(self.check_and_complete, key, reason))
-            is_new = bool(watches) or not seen.issuperset(checks) or counts.completed > before
+            is_new = bool(watches) or not seen.issuperset(checks) or COMPLETIONS.total > before
             seen.update(checks)
         self._forget_asked()
 

@@ -377,6 +377,29 @@ def test_conditions_that_check_each_other_come_to_an_end(hall: Hall) -> None:
     assert (first.looks, second.looks) == (2, 1)
 
 
+@pytest.mark.parametrize("is_of_another", [False, True])
+def test_what_a_condition_completes_elsewhere_is_heard_of(hall: Hall, is_of_another: bool) -> None:
+    """Its completion checks here; what that concerns would wait on as if nothing had happened."""
+    waiting, operation, elsewhere = hall.watch("b"), hall.watch("a"), Acting()
+    if is_of_another:
+        other = DelayedOperationPurgatory("other", hall.timer)
+        other.try_complete_else_watch(elsewhere, ["c"])
+
+    def tell() -> None:
+        waiting.ready = True
+        hall.purgatory.check_and_complete("b")
+
+    def look_again() -> None:
+        hall.purgatory.check_all_and_complete(["b", "a"])
+        if operation.looks == 3:
+            elsewhere.force_complete()
+
+    elsewhere.when_completed = tell
+    operation.when_tried = look_again
+    hall.purgatory.check_and_complete("a")
+    assert waiting.completions == 1
+
+
 def test_many_conditions_under_the_key_that_they_check_come_to_an_end(hall: Hall) -> None:
     """Checks inside of checks would be as many as the orders of the operations."""
     operations = [hall.watch("a") for _ in range(100)]
