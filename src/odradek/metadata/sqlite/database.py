@@ -45,7 +45,7 @@ class Database:
         self.path: Final = os.path.join(directory, schema.FILE_NAME)
         _check_size(self.path)
         with _explained(self.path):
-            self._connection: Final = sqlite3.connect(
+            self._connection: Final[sqlite3.Connection] = sqlite3.connect(
                 self.path, timeout=0, isolation_level=None, check_same_thread=False
             )
         try:
