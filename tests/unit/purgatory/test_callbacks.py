@@ -409,13 +409,14 @@ def test_many_conditions_under_the_key_that_they_check_come_to_an_end(hall: Hall
     assert [one.looks for one in operations] == [2] * 100
 
 
-def test_each_condition_may_make_the_next_one_true(hall: Hall) -> None:
+@pytest.mark.parametrize("others", [[], ["nobody's"]])
+def test_each_condition_may_make_the_next_one_true(hall: Hall, others: list[str]) -> None:
     """What a condition finds out concerns others, however long the chain."""
     chain = [hall.watch(number) for number in range(DEEP)]
 
     def tell(number: int) -> None:
         chain[number].ready = True
-        hall.purgatory.check_and_complete(number)
+        hall.purgatory.check_all_and_complete([number, *others])
 
     for number in range(DEEP - 1):
         chain[number].when_tried = lambda number=number: tell(number + 1)  # type: ignore[misc]
@@ -640,6 +641,44 @@ def test_what_a_condition_asks_for_before_it_raises_is_done(hall: Hall) -> None:
         hall.purgatory.try_complete_else_watch(operation, ["a"])
     assert other.completions == 1
     assert hall.is_empty()
+
+
+def test_conditions_are_heard_check_after_check(hall: Hall) -> None:
+    """The first check for which they asked for something would be the last."""
+    others = [hall.watch(number) for number in range(3)]
+    operation = hall.watch("a")
+
+    def tell() -> None:
+        others[operation.looks - 1].ready = True
+        hall.purgatory.check_and_complete(operation.looks - 1)
+
+    operation.when_tried = tell
+    for _ in others:
+        hall.purgatory.check_and_complete("a")
+    assert [one.completions for one in others] == [1, 1, 1]
+
+
+def test_of_what_a_condition_asks_for_the_rest_is_done_though_one_raises(hall: Hall) -> None:
+    """It concerns others, who know nothing of the failure."""
+    bad, good = hall.watch("bad"), hall.watch("good")
+    refused, let_in = Acting(), Acting()
+
+    def fail() -> None:
+        raise LookupError("no such log")
+
+    def ask() -> None:
+        for one in (refused, let_in):
+            hall.purgatory.try_complete_else_watch(one, ["b"])
+        good.ready = True
+        for key in ("bad", "good"):
+            hall.purgatory.check_and_complete(key)
+
+    bad.when_tried = refused.when_tried = fail
+    asking = hall.watch("a")
+    asking.when_tried = ask
+    with pytest.raises(LookupError):
+        hall.purgatory.check_and_complete("a")
+    assert (good.completions, let_in.is_pending, refused.is_pending) == (1, True, False)
 
 
 def test_what_a_task_of_the_timer_completes_may_go_on_for_ever_so_long(hall: Hall) -> None:

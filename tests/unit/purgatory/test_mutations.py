@@ -15,6 +15,7 @@ TESTS = [
     "tests/unit/purgatory/test_callbacks.py",
     "tests/property/test_timer_model.py",
     "tests/property/test_purgatory_model.py",
+    "tests/property/test_purgatory_callbacks.py",
     "tests/unit/purgatory/test_meetings.py",
 ]
 
@@ -65,6 +66,12 @@ MUTATIONS = {
     ),
     "what a condition asks for is forgotten": Mutation(
         "purgatory/purgatory.py", "                self._has_asked = True\n", ""
+    ),
+    "what a condition hands in when it is looked at again is forgotten": Mutation(
+        "purgatory/purgatory.py", "return bool(self._asked_watches) or not", "return not"
+    ),
+    "what a callback raises is told to nobody": Mutation(
+        "purgatory/purgatory.py", "            raise reduce(graver, failures)", "            pass"
     ),
     "a key outlives its operations": Mutation(
         "purgatory/purgatory.py", "            del self._watchers[key]\n", "            pass\n"
