@@ -13,6 +13,7 @@ TESTS = [
     "tests/unit/timer/test_timers.py",
     "tests/unit/purgatory/test_purgatory.py",
     "tests/unit/purgatory/test_callbacks.py",
+    "tests/unit/purgatory/test_conditions.py",
     "tests/property/test_timer_model.py",
     "tests/property/test_purgatory_model.py",
     "tests/property/test_purgatory_callbacks.py",
