@@ -124,6 +124,7 @@ class ClusterBroker:
         self.kept_logs.check()
         server = self._cluster.make_server(self._settings, self._rng)
         await server.start()
+        self.kept_logs.forget()
         self._server = server
         self._cluster.on_started(server)
         # It comes back where clients have learnt to find it.
