@@ -22,6 +22,8 @@ from typing import Final, Protocol
 FARTHEST_MS: Final = 2**53
 """How far from zero the readings of a clock lie at most, some 285 000 years: sums of them fit 64
 bits. Delays are no longer, and no clock goes more than so many times as fast as the machine's."""
+LONG_AGO_MS: Final = -FARTHEST_MS
+"""No later than any reading: when what nothing holds back may be done. 0 may be yet to come."""
 
 
 def _copy_of_time() -> ModuleType:

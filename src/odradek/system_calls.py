@@ -106,6 +106,20 @@ def _let_go(descriptors: Iterable[int]) -> None:
     os.close(null)
 
 
+def left_open_by_children(held: Callable[[], Iterable[object]]) -> None:
+    """Keeps forked children from closing what their parent holds, at their own ends at the latest:
+    what is closed in good order may be written to before, or have files removed."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lambda: _never_free(held()))
+
+
+def _never_free(things: Iterable[object]) -> None:
+    # Whatever else refers to them goes, with the interpreter at last.
+    ctypes = _module("ctypes")
+    for thing in things if ctypes is not None else ():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
 def lock_file_shared(descriptor: int) -> None:
     """As `lock_file`, beside others that share it, and beside no Kafka's, whose Java has other
     locks. Where no lock can be shared, alone.

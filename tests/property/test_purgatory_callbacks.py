@@ -8,7 +8,6 @@ import logging
 import random
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from types import FrameType
 
 import pytest
@@ -49,12 +48,18 @@ class Operation(DelayedOperation):
         self.completions = 0
         self.expirations = 0
         self.is_cancelled_by_hand = False
+        self.is_forgotten = False
+        self.failed_looks = 0
 
     def try_complete(self) -> bool:
         assert not self.is_tried, "a condition runs once at a time"
+        assert not self.is_completed, "nobody looks at what is complete"
         self.is_tried = True
         try:
-            self.story.act()
+            self.story.act_as_condition()
+        except BaseException:
+            self.failed_looks += 1
+            raise
         finally:
             self.is_tried = False
         return self.ready and self.force_complete()
@@ -62,16 +67,38 @@ class Operation(DelayedOperation):
     def on_complete(self) -> None:
         self.completions += 1
         self.is_completing = True
+        # Before it is let in its completion is a part of the condition that completes it.
+        is_condition = self.story.is_condition and self._counts is None
         try:
-            self.story.act()
+            self.story.act(is_condition=is_condition)
         finally:
             self.is_completing = False
 
     def on_expiration(self) -> None:
         assert self.completions == 1
         assert not self.is_completing
+        assert not self.is_forgotten, "it was cancelled"
         self.expirations += 1
         self.story.act()
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether nothing is owed to it: what it waited for came, or will not come."""
+        return self.is_completed or self.is_forgotten
+
+
+class Ripe:
+    """Operations that wait under a key and are ready: who checks the key has them completed, but
+    for those whose condition raises, or is being looked at already."""
+
+    def __init__(self, waiting: list[Operation]) -> None:
+        self._failed_looks = {
+            one: one.failed_looks for one in waiting if one.ready and not one.is_tried
+        }
+
+    def check(self) -> None:
+        for one, failed_looks in self._failed_looks.items():
+            assert one.is_answered or one.failed_looks > failed_looks, "the check was lost"
 
 
 class Story:
@@ -86,6 +113,13 @@ class Story:
         )
         self.operations: list[Operation] = []
         self.deepest = 0
+        self.raised = 0
+        self.heard = 0
+        # Whether a condition acts; which keys were looked at in this step, or asked for; and what
+        # conditions have asked for first, which is done when the step is over.
+        self.is_condition = False
+        self.looked_at: set[str] = set()
+        self.asked: list[Ripe] = []
         self.verbs: list[Callable[[], object]] = [
             self.add, self.add, self.add, self.check, self.check, self.check_several, self.ripen,
             self.ripen, self.force, self.force, self.try_one, self.cancel, self.expire, self.purge,
@@ -94,14 +128,46 @@ class Story:
 
     def hear(self, task: TimerTask, error: BaseException) -> None:
         assert isinstance(error, Failed), (task, error)
+        self.heard += 1
 
-    def act(self) -> None:
+    def act(self, *, is_condition: bool = False) -> None:
         """A few things that callers do, while there is budget."""
         self.deepest = max(self.deepest, depth())
-        for _ in range(self.random.choice((1, 1, 2, 3, 5))):
-            if self.left > 0:
-                self.left -= 1
-                self.random.choice(self.verbs)()
+        outer, self.is_condition = self.is_condition, is_condition
+        try:
+            for _ in range(self.random.choice((1, 1, 2, 3, 5))):
+                if self.left > 0:
+                    self.left -= 1
+                    self.random.choice(self.verbs)()
+        finally:
+            self.is_condition = outer
+
+    def act_as_caller(self) -> None:
+        """As a task of the timer: a condition that moves the clock has it run."""
+        self.act(is_condition=self.is_condition)
+
+    def act_as_condition(self) -> None:
+        self.act(is_condition=True)
+
+    def waiting(self, key: str) -> list[Operation]:
+        watchers = self.purgatory._watchers.get(key)
+        entries = [] if watchers is None else watchers.operations
+        return [one for one in entries if isinstance(one, Operation) and not one.is_completed]
+
+    def looking(self, keys: list[str], look: Callable[[], object]) -> None:
+        """Looks at keys, and holds that nothing that was ripe is left there: now, or if a condition
+        asks for it, when this step is over."""
+        ripe = [(key, Ripe(self.waiting(key))) for key in keys]
+        is_first = {key for key in keys if key not in self.looked_at}
+        self.looked_at.update(keys)
+        if self.is_condition:
+            self.asked.extend(one for key, one in ripe if key in is_first)
+        try:
+            look()
+        finally:
+            if not self.is_condition:
+                for _, one in ripe:
+                    one.check()
 
     def some(self) -> Operation:
         return self.random.choice(self.operations[-30:])
@@ -110,13 +176,16 @@ class Story:
         keys = [self.random.choice(KEYS) for _ in range(self.random.choice((1, 1, 2, 3)))]
         operation = Operation(self, keys, self.random.choice((-1, 0, 1, 30, 500)))
         self.operations.append(operation)
+        self.looked_at.update(keys)
         self.purgatory.try_complete_else_watch(operation, keys)
 
     def check(self) -> None:
-        self.purgatory.check_and_complete(self.random.choice(KEYS))
+        key = self.random.choice(KEYS)
+        self.looking([key], lambda: self.purgatory.check_and_complete(key))
 
     def check_several(self) -> None:
-        self.purgatory.check_all_and_complete(self.random.sample(KEYS, 2))
+        keys = self.random.sample(KEYS, 2)
+        self.looking(keys, lambda: self.purgatory.check_all_and_complete(keys))
 
     def ripen(self) -> None:
         if self.operations:
@@ -140,7 +209,12 @@ class Story:
             one.cancel()
 
     def expire(self) -> None:
-        self.purgatory.expire(self.random.choice(KEYS))
+        key = self.random.choice(KEYS)
+        waiting = self.waiting(key)
+        try:
+            assert self.purgatory.expire(key) <= len(waiting)
+        finally:
+            assert all(one.is_answered for one in waiting)
 
     def purge(self) -> None:
         self.purgatory.purge()
@@ -149,27 +223,32 @@ class Story:
         self.timer.advance_clock(self.random.randrange(40))
 
     def later(self) -> None:
-        self.timer.add(TimerTask(self.random.choice((0, 5)), self.act))
+        self.timer.add(TimerTask(self.random.choice((0, 5)), self.act_as_caller))
 
     def fail(self) -> None:
         if self.random.random() < 0.5:
+            self.raised += 1
             raise Failed("at random")
 
     def shut_down(self) -> None:
         if self.random.random() < 0.02:
+            for one in self.operations:
+                one.is_forgotten = not one.is_completed
             self.purgatory.shutdown()
 
     def compare(self) -> None:
         """What must hold whenever no callback runs."""
-        for one in self.operations:
-            assert one.completions == one.is_completed
-            assert one.expirations <= one.completions
         purgatory = self.purgatory
         lists = purgatory._watchers
         entries = [one for key in lists for one in lists[key].operations]
+        waiting = {one for one in entries if not one.is_completed}
+        for one in self.operations:
+            assert one.completions == one.is_completed
+            assert one.expirations <= one.completions
+            # One whose condition has raised was perhaps not let in.
+            assert one in waiting or one.is_answered or one.failed_looks, "nobody would answer it"
         assert all(lists[key].operations for key in lists)
         assert purgatory.watched == len(entries)
-        waiting = {one for one in entries if not one.is_completed}
         assert purgatory.delayed == len(waiting) == len(purgatory.waiting())
         for one in waiting:
             assert isinstance(one, Operation)
@@ -179,10 +258,21 @@ class Story:
             assert not one.is_completed or not one.is_pending
         stats = purgatory.stats
         assert stats.watched == stats.completed + len(waiting)
+        assert stats.expired == sum(one.expirations for one in self.operations)
+        assert purgatory._counts.pending_watches == sum(len(one.keys) for one in waiting)
 
-    def told(self, verb: Callable[[], object]) -> None:
-        with suppress(Failed):
+    def step(self, verb: Callable[[], object]) -> None:
+        """Does one thing at the top, and holds that what it asked for is done and told."""
+        self.raised = self.heard = 0
+        self.looked_at.clear()
+        self.asked.clear()
+        try:
             verb()
+        except Failed:
+            self.heard += 1
+        assert bool(self.raised) == bool(self.heard)
+        for one in self.asked:
+            one.check()
 
 
 def depth() -> int:
@@ -201,7 +291,7 @@ def test_whatever_callbacks_do_each_operation_completes_once(seed: int) -> None:
     below = depth()
     for _ in range(STEPS):
         story.left += story.random.randrange(30)
-        story.told(story.random.choice(story.verbs))
+        story.step(story.random.choice(story.verbs))
         story.compare()
     assert story.deepest - below < MOST_FRAMES
     story.left = 0

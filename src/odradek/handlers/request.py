@@ -109,9 +109,9 @@ class Request:
         self.amend: Callable[[dict[str, object]], None] | None = None
         self.used = 0
         self.size_bytes = 0
-        # What an observer notes: when its handler began, and left it waiting (-1: did not).
+        # What an observer notes: when its handler began, and left it waiting, if it did.
         self.began_ms = 0
-        self.left_ms = -1
+        self.left_ms: int | None = None
         # The name that it is counted under as well, and how often each error is in its
         # answer.
         self.variant = ""

@@ -41,7 +41,6 @@ ALWAYS_SHOWN: Final = ("Produce", FETCH, FETCH_CONSUMER, FETCH_FOLLOWER, "Metada
 _VARIANTS: Final = {"": 0, FETCH_CONSUMER: 1, FETCH_FOLLOWER: 2}
 _NETWORK: Final = "kafka.network"
 _TYPE: Final = "RequestMetrics"
-_NOT_LEFT: Final = -1
 MOST_THROTTLED: Final = 1000
 
 
@@ -61,7 +60,7 @@ class _Distributions:
     def record(self, now_ms: int, request: Request) -> None:
         """Counts a request that ends now and took some time."""
         received_ms, began_ms = request.exchange.received_ms, request.began_ms
-        left_ms = request.left_ms if request.left_ms != _NOT_LEFT else now_ms
+        left_ms = now_ms if request.left_ms is None else request.left_ms
         self.total.update(now_ms, now_ms - received_ms)
         self.queue.update(now_ms, began_ms - received_ms)
         self.local.update(now_ms, left_ms - began_ms)

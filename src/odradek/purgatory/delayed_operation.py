@@ -65,6 +65,18 @@ class Completing:
             del self._lines[thread]
 
 
+class Completions:
+    """How many there ever were in this process, in whichever purgatory and outside of them."""
+
+    __slots__ = ("total",)
+
+    def __init__(self) -> None:
+        self.total: i64 = 0
+
+
+COMPLETIONS: Final = Completions()
+
+
 class OperationCounts:
     """The counters of one purgatory, kept by its operations."""
 
@@ -182,9 +194,19 @@ class DelayedOperation(TimerTask):
                 if not looked_again or asked_by != get_ident():
                     looked_again = True
                     completed = self.try_complete()
+        except BaseException:
+            self._look_for_others()
+            raise
         finally:
             self._checking = False
         return completed
+
+    def _look_for_others(self) -> None:
+        """The condition has raised: what other threads have left word of is true all the same."""
+        asked_by, self._asked_by = self._asked_by, NOBODY
+        while asked_by not in (NOBODY, get_ident()) and not self._completed:
+            self.try_complete()
+            asked_by, self._asked_by = self._asked_by, NOBODY
 
     def run(self) -> None:
         """The time is over: completes the operation, unless somebody was earlier."""
@@ -205,6 +227,7 @@ def _complete(operation: DelayedOperation, expired: bool) -> None:
         counts.pending_watches -= operation._watches
         if expired:
             counts.expired += 1
+    COMPLETIONS.total += 1
     operation.cancel()
     completing = _ALONE if counts is None else counts.completing
     if completing.depth > 0:

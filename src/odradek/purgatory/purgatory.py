@@ -29,7 +29,12 @@ from typing import Final, NamedTuple
 
 from mypy_extensions import i64, mypyc_attr
 
-from odradek.purgatory.delayed_operation import DelayedOperation, OperationCounts, graver
+from odradek.purgatory.delayed_operation import (
+    COMPLETIONS,
+    DelayedOperation,
+    OperationCounts,
+    graver,
+)
 from odradek.purgatory.watchers import Watchers
 from odradek.timer.timer import Timer
 
@@ -109,6 +114,7 @@ class DelayedOperationPurgatory:
         self._asked_watches: list[tuple[DelayedOperation, Sequence[Hashable]]] = []
         self._has_asked = False
         self._failures: list[BaseException] = []
+        self._shutdowns: i64 = 0
 
     @property
     def watched(self) -> int:
@@ -137,8 +143,9 @@ class DelayedOperationPurgatory:
             raise ValueError("an operation must be watched under at least one key")
         outer, depth = self._looking_at, self._completing.depth
         if outer == depth:
-            hash(tuple(keys))  # now: who hands it in should hear of a key that cannot be one
-            self._asked_watches.append((operation, keys))
+            kept = tuple(keys)
+            hash(kept)  # now: who hands it in should hear of a key that cannot be one
+            self._asked_watches.append((operation, kept))
             self._has_asked = True
             return False
         self._looking_at = depth
@@ -156,9 +163,12 @@ class DelayedOperationPurgatory:
 
     def _try_else_watch(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> bool:
         operation._counts = self._counts
+        shutdowns = self._shutdowns
         if operation.safe_try_complete():
             self._completed_at_once += 1
             return True
+        if self._shutdowns != shutdowns:
+            return False
         try:
             if self._watch(operation, keys) and operation.safe_try_complete():
                 return True
@@ -293,22 +303,27 @@ class DelayedOperationPurgatory:
     def _do_asked(self, seen: set[Hashable]) -> None:
         """Generation by generation: what is asked for in one belongs to the next.
 
-        It ends with a generation in which nothing new happened: nothing completed, nothing was
-        handed in, no key was looked at for the first time. Its conditions would ask for ever.
+        It ends with a generation in which nothing new happened, and which asks for nothing new:
+        nothing completed, nothing was handed in, no key was looked at for the first time. Its
+        conditions would ask for ever. What completes elsewhere is new here, too: a condition may
+        complete an operation of another purgatory, whose completion checks here.
         """
-        counts = self._counts
         is_new = True
-        while is_new and self._has_asked:
+        while self._has_asked and (is_new or self._asks_anew(seen)):
             checks, watches = self._asked_checks, self._asked_watches
             self._forget_asked()
-            before = counts.completed
+            before, shutdowns = COMPLETIONS.total, self._shutdowns
             for operation, keys in watches:
-                self._attempt(partial(self.try_complete_else_watch, operation, keys))
+                if self._shutdowns == shutdowns:
+                    self._attempt(partial(self.try_complete_else_watch, operation, keys))
             for key, reason in checks.items():
                 self._attempt(partial(self.check_and_complete, key, reason))
-            is_new = bool(watches) or not seen.issuperset(checks) or counts.completed > before
+            is_new = bool(watches) or not seen.issuperset(checks) or COMPLETIONS.total > before
             seen.update(checks)
         self._forget_asked()
+
+    def _asks_anew(self, seen: set[Hashable]) -> bool:
+        return bool(self._asked_watches) or not seen.issuperset(self._asked_checks)
 
     def _attempt(self, action: Callable[[], object]) -> None:
         try:
@@ -424,8 +439,10 @@ class DelayedOperationPurgatory:
     def shutdown(self) -> None:
         """Forgets all operations, uncompleted; the timer, which others may use, goes on.
 
-        A check that is under way ends there. What completes yet counts no more.
+        A check that is under way ends there, and so does handing in. What completes yet counts no
+        more.
         """
+        self._shutdowns += 1
         for watchers in self._watchers.values():
             for one in watchers.operations:
                 one.cancel()

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from os.path import abspath
 from typing import Final
 
+from odradek.clock import LONG_AGO_MS
 from odradek.config.broker import BrokerConfig
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
@@ -62,7 +63,7 @@ class ReplicaAlterLogDirsManager:
         self._on_moved = on_moved
         self.step_bytes = STEP_BYTES
         self._moves: dict[TopicPartition, _Move] = {}
-        self._free_at_ms = 0.0
+        self._free_at_ms = float(LONG_AGO_MS)
         self._is_stopped = False
 
     def alter(self, topic_partition: TopicPartition, path: str) -> None:

@@ -300,3 +300,12 @@ def test_a_batch_that_is_too_large_goes_again_in_halves_in_its_place() -> None:
         accumulator.done(batch)
     assert sent == list(range(60))
     assert accumulator.used_bytes == 0
+
+
+def test_a_batch_that_nothing_holds_back_is_ready_on_a_clock_below_zero() -> None:
+    """It would wait for 0, which a clock that stands never comes to."""
+    accumulator = Accumulator(linger_ms=5)
+    put(accumulator, 1, now=-501)
+    assert accumulator.ready(-501) == ([], -496)
+    accumulator.hurries = True
+    assert accumulator.ready(-501) == ([ONE], None)

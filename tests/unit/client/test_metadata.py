@@ -208,3 +208,8 @@ def test_pauses_grow_while_answers_bring_nothing_new() -> None:
     assert waits[-1] == 1_000
     fresh.answer("a", leaders=(2, 1))
     assert fresh.freshness.wait_ms(["a"], fresh.now_ms) <= 120
+
+
+def test_what_was_never_asked_for_is_asked_for_at_once_on_a_clock_below_zero() -> None:
+    """It would wait for 0, which a clock that stands never comes to."""
+    assert Fresh().freshness.wait_ms(["a"], -501) == 0

@@ -4,78 +4,14 @@ What a completion or a condition asks of the purgatory is done in its turn, neve
 grows with the number of operations; and whatever one raises, the others have their turn.
 """
 
-import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import pytest
+from tests.unit.purgatory.acting import DEEP, Acting, Hall
 
-from odradek.purgatory import DelayedOperation, DelayedOperationPurgatory
-from odradek.timer import MockTimer, TimerTask
-
-DEEP = 3000
-"""More than the interpreter's stack holds."""
-
-
-def nothing() -> None:
-    """What a callback does if a test says nothing else."""
-
-
-class Acting(DelayedOperation):
-    """An operation whose three callbacks a test writes."""
-
-    def __init__(self, delay_ms: int = 1000, ready: bool = False) -> None:
-        super().__init__(delay_ms)
-        self.ready = ready
-        self.events: list[str] = []
-        self.when_tried: Callable[[], object] = nothing
-        self.when_completed: Callable[[], object] = nothing
-        self.when_expired: Callable[[], object] = nothing
-
-    def try_complete(self) -> bool:
-        self.events.append("look")
-        self.when_tried()
-        return self.ready and self.force_complete()
-
-    def on_complete(self) -> None:
-        self.events.append("complete")
-        self.when_completed()
-
-    def on_expiration(self) -> None:
-        self.events.append("expired")
-        self.when_expired()
-
-    @property
-    def looks(self) -> int:
-        return self.events.count("look")
-
-    @property
-    def completions(self) -> int:
-        return self.events.count("complete")
-
-
-class Hall:
-    """A purgatory over a timer that the test moves, and what the timer was told of."""
-
-    def __init__(self) -> None:
-        self.told: list[BaseException] = []
-        self.timer = MockTimer(on_error=lambda task, error: self.told.append(error))
-        self.purgatory = DelayedOperationPurgatory("test", self.timer)
-
-    def watch(self, *keys: object, delay_ms: int = 1000) -> Acting:
-        operation = Acting(delay_ms)
-        assert not self.purgatory.try_complete_else_watch(operation, keys)
-        operation.events.clear()
-        return operation
-
-    def is_empty(self) -> bool:
-        self.purgatory.purge()
-        return (self.purgatory.watched, self.purgatory.delayed, self.timer.size) == (0, 0, 0)
-
-
-@pytest.fixture
-def hall() -> Hall:
-    return Hall()
+from odradek.purgatory import DelayedOperationPurgatory
+from odradek.timer import TimerTask
 
 
 def chained(hall: Hall, step: Callable[[Acting, int], Callable[[], object]]) -> list[Acting]:
@@ -275,156 +211,6 @@ def test_an_expiration_that_raises_is_purged_like_the_others(hall: Hall) -> None
     assert purgatory.watched <= 11
 
 
-@pytest.mark.parametrize("several", [False, True])
-def test_a_condition_that_checks_its_own_key_is_looked_at_once_more(
-    hall: Hall, several: bool
-) -> None:
-    """The check would never return, and with it the loop."""
-    operation = hall.watch("a")
-    keys = ["a", "b"] if several else ["a"]
-    operation.when_tried = lambda: hall.purgatory.check_all_and_complete(keys)
-    assert hall.purgatory.check_and_complete("a") == 0
-    assert operation.looks == 2
-    operation.ready = True
-    assert hall.purgatory.check_and_complete("a") == 1
-    assert hall.is_empty()
-
-
-def test_a_condition_that_tries_itself_is_looked_at_once_more(hall: Hall) -> None:
-    """The same without a key."""
-    operation = hall.watch("a")
-    operation.when_tried = operation.safe_try_complete
-    assert not operation.safe_try_complete()
-    assert operation.looks == 2
-
-
-def test_word_of_another_thread_counts_at_every_look() -> None:
-    """Its completion would be lost, for the condition has left word itself before."""
-
-    class Late(DelayedOperation):
-        """Looks at what it waits for before others make that true."""
-
-        looks = 0
-        is_ready = False
-        completions = 0
-
-        def try_complete(self) -> bool:
-            seen = self.is_ready
-            self.looks += 1
-            leave_word()
-            return seen and self.force_complete()
-
-        def on_complete(self) -> None:
-            self.completions += 1
-
-    operation = Late(1000)
-
-    def leave_word() -> None:
-        operation.safe_try_complete()
-        if operation.looks == 2:
-            operation.is_ready = True
-            other = threading.Thread(target=operation.safe_try_complete)
-            other.start()
-            other.join()
-
-    assert operation.safe_try_complete()
-    assert (operation.looks, operation.completions) == (3, 1)
-
-
-def test_a_condition_that_checks_its_own_key_may_be_handed_in(hall: Hall) -> None:
-    """It is tried before and after it is watched, and must come to an end both times."""
-    operation = Acting()
-    operation.when_tried = lambda: hall.purgatory.check_and_complete("a")
-    assert not hall.purgatory.try_complete_else_watch(operation, ["a"])
-    assert operation.looks <= 3
-    assert (hall.purgatory.delayed, hall.timer.size) == (1, 1)
-
-
-def test_conditions_that_check_each_other_come_to_an_end(hall: Hall) -> None:
-    """Two groups that look at each other's members would hold the loop for ever."""
-    first, second = hall.watch("a"), hall.watch("b")
-    first.when_tried = lambda: hall.purgatory.check_and_complete("b")
-    second.when_tried = lambda: hall.purgatory.check_and_complete("a")
-    assert hall.purgatory.check_and_complete("a") == 0
-    assert (first.looks, second.looks) == (2, 1)
-
-
-def test_many_conditions_under_the_key_that_they_check_come_to_an_end(hall: Hall) -> None:
-    """Checks inside of checks would be as many as the orders of the operations."""
-    operations = [hall.watch("a") for _ in range(100)]
-    for one in operations:
-        one.when_tried = lambda: hall.purgatory.check_and_complete("a")
-    assert hall.purgatory.check_and_complete("a") == 0
-    assert [one.looks for one in operations] == [2] * 100
-
-
-def test_each_condition_may_make_the_next_one_true(hall: Hall) -> None:
-    """What a condition finds out concerns others, however long the chain."""
-    chain = [hall.watch(number) for number in range(DEEP)]
-
-    def tell(number: int) -> None:
-        chain[number].ready = True
-        hall.purgatory.check_and_complete(number)
-
-    for number in range(DEEP - 1):
-        chain[number].when_tried = lambda number=number: tell(number + 1)  # type: ignore[misc]
-    chain[0].ready = True
-    assert hall.purgatory.check_and_complete(0) == 1
-    assert all(one.completions == 1 for one in chain)
-    assert hall.is_empty()
-
-
-def test_a_condition_hears_of_every_other_that_concerns_it(hall: Hall) -> None:
-    """Looking once more is enough for one's own word, not for that of a hundred others."""
-    heard: list[int] = []
-    target = hall.watch("target")
-    target.when_tried = lambda: setattr(target, "ready", len(set(heard)) == 100)
-    chain = [hall.watch(number) for number in range(100)]
-
-    def tell(number: int) -> None:
-        heard.append(number)
-        hall.purgatory.check_and_complete("target")
-        hall.purgatory.check_and_complete(number + 1)
-
-    for number, one in enumerate(chain):
-        one.when_tried = lambda number=number: tell(number)  # type: ignore[misc]
-    hall.purgatory.check_and_complete(0)
-    assert target.completions == 1
-
-
-def test_each_condition_may_hand_in_another_operation(hall: Hall) -> None:
-    """What is handed in there is tried when the condition has returned."""
-    handed_in: list[Acting] = []
-
-    def hand_in() -> None:
-        if len(handed_in) < DEEP:
-            operation = Acting(ready=True)
-            operation.when_tried = hand_in
-            handed_in.append(operation)
-            hall.purgatory.try_complete_else_watch(operation, ["a"])
-
-    hall.watch("first").when_tried = hand_in
-    hall.purgatory.check_and_complete("first")
-    assert len(handed_in) == DEEP
-    assert all(one.completions == 1 for one in handed_in)
-
-
-def test_what_a_condition_hands_in_must_be_in_order_like_all_else(hall: Hall) -> None:
-    """A mistake is told to who makes it, not to who happens to check."""
-    refused: list[type[Exception]] = []
-
-    def hand_in() -> None:
-        for keys in ([], ["b", []]):
-            try:
-                hall.purgatory.try_complete_else_watch(Acting(), keys)
-            except (TypeError, ValueError) as error:
-                refused.append(type(error))
-
-    hall.watch("a").when_tried = hand_in
-    hall.purgatory.check_and_complete("a")
-    assert refused == [ValueError, TypeError]
-
-
 CHECKS = {
     "one key": lambda purgatory: purgatory.check_and_complete("a"),
     "several keys": lambda purgatory: purgatory.check_all_and_complete(["a", "b"]),
@@ -463,6 +249,29 @@ def test_a_shutdown_while_an_operation_is_handed_in_forgets_it(hall: Hall) -> No
     assert (hall.purgatory.watched, hall.purgatory.delayed, hall.timer.size) == (0, 0, 0)
     hall.timer.advance_clock(5000)
     assert operation.completions == 0
+
+
+def test_a_shutdown_while_an_operation_is_first_looked_at_forgets_it(hall: Hall) -> None:
+    """As at its second look: it would expire in a purgatory that is shut down."""
+    operation = Acting()
+    operation.when_tried = lambda: operation.looks == 1 and hall.purgatory.shutdown()
+    assert not hall.purgatory.try_complete_else_watch(operation, ["a"])
+    assert (hall.purgatory.watched, hall.purgatory.delayed, hall.timer.size) == (0, 0, 0)
+
+
+def test_a_shutdown_forgets_what_was_handed_in_with_it(hall: Hall) -> None:
+    """Of two that a condition has handed in, the first one's own shuts down."""
+    first, second = Acting(), Acting(ready=True)
+    first.when_tried = hall.purgatory.shutdown
+
+    def hand_in() -> None:
+        for one in (first, second):
+            hall.purgatory.try_complete_else_watch(one, ["b"])
+
+    hall.watch("a").when_tried = hand_in
+    hall.purgatory.check_and_complete("a")
+    assert (first.looks, second.events) == (1, [])
+    assert hall.is_empty()
 
 
 def test_a_shutdown_forgets_what_conditions_have_asked_for(hall: Hall) -> None:
@@ -505,22 +314,6 @@ def test_a_condition_that_raises_at_its_second_look_leaves_nothing_watched(hall:
         hall.purgatory.try_complete_else_watch(operation, ["a", "b"])
     assert (hall.purgatory.watched, hall.purgatory.delayed, hall.timer.size) == (1, 1, 1)
     assert not neighbour.is_completed
-
-
-def test_what_a_condition_asks_for_before_it_raises_is_done(hall: Hall) -> None:
-    """It concerns others, who know nothing of the failure."""
-    other, operation = hall.watch("other"), Acting()
-
-    def ask_and_fail() -> None:
-        other.ready = True
-        hall.purgatory.check_and_complete("other")
-        raise LookupError("no such log")
-
-    operation.when_tried = ask_and_fail
-    with pytest.raises(LookupError):
-        hall.purgatory.try_complete_else_watch(operation, ["a"])
-    assert other.completions == 1
-    assert hall.is_empty()
 
 
 def test_what_a_task_of_the_timer_completes_may_go_on_for_ever_so_long(hall: Hall) -> None:

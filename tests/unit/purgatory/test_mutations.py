@@ -13,8 +13,10 @@ TESTS = [
     "tests/unit/timer/test_timers.py",
     "tests/unit/purgatory/test_purgatory.py",
     "tests/unit/purgatory/test_callbacks.py",
+    "tests/unit/purgatory/test_conditions.py",
     "tests/property/test_timer_model.py",
     "tests/property/test_purgatory_model.py",
+    "tests/property/test_purgatory_callbacks.py",
     "tests/unit/purgatory/test_meetings.py",
 ]
 
@@ -65,6 +67,12 @@ MUTATIONS = {
     ),
     "what a condition asks for is forgotten": Mutation(
         "purgatory/purgatory.py", "                self._has_asked = True\n", ""
+    ),
+    "what a condition hands in when it is looked at again is forgotten": Mutation(
+        "purgatory/purgatory.py", "return bool(self._asked_watches) or not", "return not"
+    ),
+    "what a callback raises is told to nobody": Mutation(
+        "purgatory/purgatory.py", "            raise reduce(graver, failures)", "            pass"
     ),
     "a key outlives its operations": Mutation(
         "purgatory/purgatory.py", "            del self._watchers[key]\n", "            pass\n"

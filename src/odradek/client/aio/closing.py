@@ -25,7 +25,9 @@ class AsyncClosing:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.close()
+        # Of a child that ends, by sys.exit for one, that is what there is to tell.
+        if error is None or not self._cluster.is_forked:
+            await self.close()
 
     def __del__(self) -> None:
         cluster: ClusterClient | None = getattr(self, "_cluster", None)  # it may not have been made
@@ -54,6 +56,7 @@ class AsyncClosing:
 
     async def _close_once(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Does the work of `close`: once, and to its end, whoever waits for it or waits no more."""
+        self._cluster.check_process()
         if self._closing is None:
             self._closing = asyncio.create_task(work())
         await asyncio.shield(self._closing)

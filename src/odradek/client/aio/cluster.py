@@ -76,7 +76,8 @@ class ClusterClient(ClusterCore[AsyncConnection]):
     @property
     def is_in_use(self) -> bool:
         """Whether there is a connection to be closed, open or about to be."""
-        return not self._is_closed and bool(self._opening or self._connections.open)
+        is_ours = not self._is_closed and not self.is_forked
+        return is_ours and bool(self._opening or self._connections.open)
 
     # --- metadata ---------------------------------------------------------------------------
 

@@ -12,7 +12,8 @@ import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 from ipaddress import ip_address
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
+from weakref import WeakSet
 
 from odradek.client.addresses import Address
 from odradek.client.apis import ClientApi, VersionRanges
@@ -33,6 +34,18 @@ from odradek.client.errors import (
 )
 from odradek.client.security import NO_SECURITY, ClientSecurity
 from odradek.protocol.primitives import Buffer, ProtocolError
+from odradek.system_calls import not_for_children
+
+_connections: "Final[WeakSet[AsyncConnection]]" = WeakSet()
+
+
+def _give_up_descriptors() -> list[int]:
+    descriptors = [each.descriptor for each in _connections if each.descriptor >= 0]
+    _connections.clear()
+    return descriptors
+
+
+not_for_children(_give_up_descriptors)
 
 
 class _Asked(NamedTuple):
@@ -70,6 +83,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._over_at_s = math.inf
         self._renewal: asyncio.Task[LoginTerms] | None = None
         self._transport: asyncio.Transport | None = None
+        self.descriptor = -1
+        _connections.add(self)
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._cause: KafkaError | None = None
         # Set while the transport has nothing that the socket did not take yet.
@@ -246,6 +261,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
         """The socket is there."""
         # uvloop's transports are no subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
+        socket_ = transport.get_extra_info("socket")
+        self.descriptor = -1 if socket_ is None else socket_.fileno()
         if self.is_closed:
             self._transport.abort()  # who wanted it was cancelled while it came up
             return
@@ -289,6 +306,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
+        self.descriptor = -1
         reason = "the connection was lost" if exc is None else in_words(exc)
         self.close(NetworkError(f"{self.address}: {reason}"))
 

@@ -420,7 +420,8 @@ class Producer(AsyncClosing):
             yield
             await self.commit_transaction()
         except BaseException:
-            if self._transactions.life.state in _ABORTABLE:
+            is_ours = not self._cluster.is_forked
+            if is_ours and self._transactions.life.state in _ABORTABLE:
                 await self._abort_for_another_error()
             raise
 

@@ -382,9 +382,18 @@ class ClusterCore(Generic[C]):
         connection: C = yield lambda: self._opened(address, channel)
         return connection
 
-    def _check_open(self) -> None:
-        if self._process_id != os.getpid():
+    @property
+    def is_forked(self) -> bool:
+        """Whether the client is another process's, of which this one was forked."""
+        return self._process_id != os.getpid()
+
+    def check_process(self) -> None:
+        """Raises UsageError in a process that was forked from the client's."""
+        if self.is_forked:
             raise UsageError(FORKED, ErrorCode.INVALID_REQUEST)
+
+    def _check_open(self) -> None:
+        self.check_process()
         if self._is_closed:
             raise ClientClosed("the client was closed")
 

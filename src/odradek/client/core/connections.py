@@ -18,7 +18,7 @@ from odradek.client.core.traffic import Traffic
 from odradek.client.core.waits import Gen, Pause
 from odradek.client.errors import KafkaError
 from odradek.client.settings import ClientSettings
-from odradek.clock import Clock
+from odradek.clock import LONG_AGO_MS, Clock
 from odradek.log_limit import LimitedLog
 from odradek.protocol.primitives import Buffer
 
@@ -28,6 +28,7 @@ _TROUBLE_INTERVAL_MS: Final = 30_000
 MAIN_CHANNEL: Final = "main"
 GROUP_CHANNEL: Final = "group"
 FETCH_CHANNEL: Final = "fetch"
+_NO_FAILURES: Final = (0, LONG_AGO_MS)
 
 
 class Connection(Protocol):
@@ -162,7 +163,7 @@ class Connections(Generic[C]):
         known = self._known.get((address, channel))
         if known is not None:
             known.close()
-        failures, _ = self._failures.get(address, (0, 0))
+        failures, _ = self._failures.get(address, _NO_FAILURES)
         wait_ms = self._not_before_ms(address) - self._clock.monotonic_ms()
         if wait_ms > 0:
             yield Pause(wait_ms)
@@ -182,7 +183,8 @@ class Connections(Generic[C]):
     def throttle(self, address: Address, throttle_time_ms: int) -> None:
         """A broker wants to be asked nothing for so long."""
         until_ms = self._clock.monotonic_ms() + throttle_time_ms
-        self._throttled_until_ms[address] = max(until_ms, self._throttled_until_ms.get(address, 0))
+        before_ms = self._throttled_until_ms.get(address, until_ms)
+        self._throttled_until_ms[address] = max(until_ms, before_ms)
 
     def throttled_ms(self, address: Address) -> int:
         """For how long a broker is to be asked nothing yet."""
@@ -206,4 +208,4 @@ class Connections(Generic[C]):
         return is_long and not connection.in_flight_count
 
     def _not_before_ms(self, address: Address) -> int:
-        return self._failures.get(address, (0, 0))[1]
+        return self._failures.get(address, _NO_FAILURES)[1]

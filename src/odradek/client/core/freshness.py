@@ -13,6 +13,7 @@ from typing import Final
 from odradek.client.core.metadata import ClusterMetadata
 from odradek.client.core.retries import ExponentialBackoff
 from odradek.client.errors import error_for
+from odradek.clock import LONG_AGO_MS
 
 BROKERS_ALONE: Final = ""
 Subject = str | None
@@ -23,7 +24,7 @@ class _Asked:
 
     def __init__(self) -> None:
         self.fruitless = 0
-        self.not_before_ms = 0
+        self.not_before_ms = LONG_AGO_MS
         self.answered_ms: int | None = None
 
 

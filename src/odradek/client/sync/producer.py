@@ -2,9 +2,9 @@
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -96,17 +96,9 @@ class Producer(Shell[aio.Producer]):
         """
         self._close(lambda: self._client.close(timeout_ms))
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> AbstractContextManager[None]:
         """A transaction for the length of a `with` block: aborted if the block raises."""
-        scope = self._client.transaction()
-        self._wait(scope.__aenter__())
-        try:
-            yield
-        except BaseException as error:
-            self._wait(scope.__aexit__(type(error), error, error.__traceback__))
-            raise
-        self._wait(scope.__aexit__(None, None, None))
+        return self._within(self._client.transaction())
 
     send = _delivers(aio.Producer.send)
     send_and_wait = waits_for(aio.Producer.send_and_wait)

@@ -1,7 +1,7 @@
 """`ShareConsumer`, blocking."""
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -95,22 +95,14 @@ class ShareConsumer(Shell[aio.ShareConsumer]):
     commit = waits_for(aio.ShareConsumer.commit)
     commit_async = asks(aio.ShareConsumer.commit_async)
 
-    @contextmanager
-    def process(self, record: ConsumerRecord) -> Iterator[ConsumerRecord]:
+    def process(self, record: ConsumerRecord) -> AbstractContextManager[ConsumerRecord]:
         """Accepts the record at the end of a `with` block; releases it, for another attempt, when
         the block raises. What the block has acknowledged itself stays.
 
         Raises:
             UsageError: acknowledgement is implicit.
         """
-        processing = self._client.process(record)
-        self._wait(processing.__aenter__())
-        try:
-            yield record
-        except BaseException as error:
-            self._wait(processing.__aexit__(type(error), error, error.__traceback__))
-            raise
-        self._wait(processing.__aexit__(None, None, None))
+        return self._within(self._client.process(record))
 
     def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
         """The callback is told, inside of a later read, commit or close, which offsets of which

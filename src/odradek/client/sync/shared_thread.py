@@ -35,15 +35,23 @@ class SharedThread:
         with cls._lock:
             known = cls._current
             # A process that was forked has its parent's variables, but not its threads.
-            if known is None or known._process_id != os.getpid():
+            if known is None or known.is_forked:
                 known = cls._current = SharedThread()
             known._clients += 1
             return known
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether it lives in another process, of which this one was forked."""
+        return self._process_id != os.getpid()
+
+    def check_process(self) -> None:
+        """Raises UsageError in a process that was forked from the one that has it."""
+        if self.is_forked:
+            raise UsageError(FORKED, ErrorCode.INVALID_REQUEST)
+
     def move_out(self) -> None:
         """A client has ended; with the last one the thread does."""
-        if self._process_id != os.getpid():
-            return  # it lives on in another process
         with self._lock:
             self._clients -= 1
             if self._clients:
@@ -58,9 +66,9 @@ class SharedThread:
             UsageError: the caller is the thread itself, which would wait for itself, or a process
                 that was forked from the one that has it.
         """
-        if self._process_id != os.getpid():
+        if self.is_forked:
             work.close()
-            raise UsageError(FORKED, ErrorCode.INVALID_REQUEST)
+            self.check_process()
         if self._thread.is_current:
             work.close()
             raise UsageError(

@@ -6,8 +6,9 @@ with the same arguments and documentation.
 
 import functools
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, contextmanager
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
@@ -61,10 +62,12 @@ class Shell(Generic[C]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        # Of a child that ends, by sys.exit for one, that is what there is to tell.
+        if error is None or not self._thread.is_forked:
+            self.close()
 
     def __del__(self) -> None:
-        if not getattr(self, "_is_closed", True):
+        if not getattr(self, "_is_closed", True) and not self._thread.is_forked:
             warn_unclosed(self)
 
     def start(self) -> None:
@@ -92,6 +95,8 @@ class Shell(Generic[C]):
         self._close(self._client.close)
 
     def _close(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if not self._is_closed:
+            self._thread.check_process()
         # Who comes while another thread does it waits for the same end.
         with self._ending:
             if self._is_closed:
@@ -119,6 +124,18 @@ class Shell(Generic[C]):
         except BaseException:
             future.cancel()
             raise
+
+    @contextmanager
+    def _within(self, scope: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """The `with` block of what is an `async with` block of the client's."""
+        entered = self._wait(scope.__aenter__())
+        try:
+            yield entered
+        except BaseException as error:
+            if not self._thread.is_forked:
+                self._wait(scope.__aexit__(type(error), error, error.__traceback__))
+            raise
+        self._wait(scope.__aexit__(None, None, None))
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         if self._is_closed:

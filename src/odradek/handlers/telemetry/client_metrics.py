@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from odradek.background import Background
-from odradek.clock import Clock
+from odradek.clock import LONG_AGO_MS, Clock
 from odradek.config.client_metrics import (
     DEFAULT_INTERVAL_MS,
     check_client_metrics,
@@ -64,7 +64,6 @@ MOST_TEXT: Final = 256
 """What is kept of each word that a client says of itself, in characters."""
 # After these a client is let ask again at once: it has to find out what is right.
 _ASKS_AGAIN: Final = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-_NEVER: Final = -(1 << 62)
 
 
 class Client(NamedTuple):
@@ -115,8 +114,8 @@ class ClientInstance:
         self.subscription_id = zlib.crc32(text.encode()) - (1 << 31)
         self.last_error = ErrorCode.NONE
         self.has_ended = False
-        self._asked_ms = _NEVER
-        self._pushed_ms = _NEVER
+        self._asked_ms = LONG_AGO_MS
+        self._pushed_ms = LONG_AGO_MS
 
     def may_ask(self, now_ms: int) -> bool:
         """Whether the interval is over, which begins anew then; or the client has to know."""

@@ -12,7 +12,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from odradek.clock import Clock
+from odradek.clock import LONG_AGO_MS, Clock
 from odradek.protocol.otlp_metrics import MetricsData, NumberPoint, is_short, read_metrics
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class PushedMetrics:
         self._names: dict[tuple[str, Tags], MetricName] = {}
         self._value_count = 0
         self._left_out = 0
-        self._looked_ms = -_LOOKS_FOR_ROOM_MS
+        self._looked_ms = LONG_AGO_MS
 
     def counts(self) -> Counts:
         """How much there is."""

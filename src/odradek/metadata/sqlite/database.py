@@ -11,17 +11,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 from uuid import UUID
+from weakref import WeakSet
 
 from odradek.metadata.image import ConfigResource, PartitionImage, TopicImage
 from odradek.metadata.sqlite import acl_rows, quota_rows, schema
 from odradek.metadata.sqlite.journal import Statement, StoredMetadata
 from odradek.metadata.store import MetadataStoreError
 from odradek.model import ConfigResourceType
+from odradek.system_calls import left_open_by_children
 
 # The smallest page of sqlite3.
 _LEAST_BYTES: Final = 512
 # Enough for the deletion of a topic with hundreds of partitions.
 _RESERVE_BYTES: Final = 256 * 1024
+
+
+_open_databases: "Final[WeakSet[Database]]" = WeakSet()
+
+# sqlite3 folds the write-ahead log into the file and removes it: its owner would go on to write
+# into a file without a name.
+left_open_by_children(lambda: [each._connection for each in _open_databases])
 
 
 class Database:
@@ -36,7 +45,7 @@ class Database:
         self.path: Final = os.path.join(directory, schema.FILE_NAME)
         _check_size(self.path)
         with _explained(self.path):
-            self._connection: Final = sqlite3.connect(
+            self._connection: Final[sqlite3.Connection] = sqlite3.connect(
                 self.path, timeout=0, isolation_level=None, check_same_thread=False
             )
         try:
@@ -45,6 +54,7 @@ class Database:
         except MetadataStoreError:
             self._connection.close()
             raise
+        _open_databases.add(self)
 
     def read(self) -> StoredMetadata:
         """Everything that the file holds.
@@ -77,6 +87,7 @@ class Database:
 
     def close(self) -> None:
         """Lets go of the file."""
+        _open_databases.discard(self)
         self._connection.close()
 
     def _prepare(self) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final
 
-from odradek.clock import Clock
+from odradek.clock import LONG_AGO_MS, Clock
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import MetadataImage
 from odradek.model import UNKNOWN_OFFSET, AppendOrigin, TopicPartition
@@ -131,7 +131,7 @@ class Releaser(ScheduleListener):
         self._is_round_due = False
         self._asks_for_id = False
         self._fresh_id = NO_PRODUCER
-        self._rate_free_ms = 0
+        self._rate_free_ms = LONG_AGO_MS
         self._alarm = TimerTask(0, self.request_round)
         self._retries: dict[Target, TimerTask] = {}
         self._next_read = TimerTask(READ_RETRY_MS, lambda: self._attempt(self._read_on))
@@ -583,7 +583,7 @@ class Releaser(ScheduleListener):
 
     def _on_refused(self, release: Release, error: BrokerError) -> None:
         """One record may have spoilt it for the others: they are tried one by one."""
-        not_before_ms = 0
+        not_before_ms = LONG_AGO_MS
         if len(release.items) == 1:
             not_before_ms = self._services.clock.monotonic_ms() + REFUSED_RETRY_MS
             logger.warning(

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+from odradek.clock import LONG_AGO_MS
 from odradek.records.batch import BatchHeader, Buffer, split_batches
 from odradek.records.reader import read_batch
 from odradek.records.record import Record
@@ -66,7 +67,7 @@ class ScheduledRecord(TimerTask):
         self.size_bytes = _size(record)
         self.listener = listener
         self.alone = False
-        self.not_before_ms = 0
+        self.not_before_ms = LONG_AGO_MS
 
     def run(self) -> None:
         """Tells the listener that it is due."""

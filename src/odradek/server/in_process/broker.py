@@ -176,6 +176,7 @@ class Broker(OwnThread, FaultCalls):
             raise
         self._acls, self._quotas = [], []
         self._process_id = os.getpid()
+        self._kept_logs.forget()
         self._servers.append(server)
         self._helpers.on_started(server)
         self._faults.on_started(server)

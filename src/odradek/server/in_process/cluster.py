@@ -124,6 +124,7 @@ class ClusterBroker:
         self.kept_logs.check()
         server = self._cluster.make_server(self._settings, self._rng)
         await server.start()
+        self.kept_logs.forget()
         self._server = server
         self._cluster.on_started(server)
         # It comes back where clients have learnt to find it.
@@ -298,6 +299,7 @@ class Cluster(OwnThread, FaultCalls):
     @property
     def controller(self) -> ClusterBroker | None:
         """The broker that is the controller now."""
+        self.check_process()
         controller_id = self._shared.image.controller_id
         return self.broker(controller_id) if controller_id > 0 else None
 
@@ -307,6 +309,7 @@ class Cluster(OwnThread, FaultCalls):
         Raises:
             KeyError: there is no such partition.
         """
+        self.check_process()
         found = self._shared.image.partition(TopicPartition(topic, partition))
         if found is None:
             raise KeyError(f"{topic}-{partition}")

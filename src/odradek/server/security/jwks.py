@@ -14,6 +14,7 @@ from urllib.parse import urljoin
 from odradek.background import Background
 from odradek.client.oauth.http import LARGEST_BYTES, BadAnswer, Patience, exchange
 from odradek.client.oauth.issuer import file_of, shown_url
+from odradek.clock import LONG_AGO_MS
 from odradek.config import BrokerConfig, ConfigError
 from odradek.server.security.names import JWKS_URL
 from odradek.timer import PeriodicTask, Timer, TimerTask
@@ -48,7 +49,7 @@ class JsonWebKeys:
         self._keys: Mapping[str, Any] | None = None
         self._is_reading = False
         self._failures = 0
-        self._not_before_ms = 0
+        self._not_before_ms = LONG_AGO_MS
         self._retry: TimerTask | None = None
         if url.startswith(FILE):
             try:
@@ -99,7 +100,7 @@ class JsonWebKeys:
 
     def _again(self) -> None:
         self._retry = None
-        self._not_before_ms = 0
+        self._not_before_ms = LONG_AGO_MS
         self.refresh()
 
 

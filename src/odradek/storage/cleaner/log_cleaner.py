@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from odradek.background import Background
-from odradek.clock import Clock
+from odradek.clock import LONG_AGO_MS, Clock
 from odradek.config.broker import BrokerConfig
 from odradek.errors import BrokerError
 from odradek.model import TopicPartition
@@ -59,7 +59,7 @@ class LogCleaner:
         # Where the last round got nowhere; they wait for the next look.
         self._fruitless: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
-        self._free_at_ms = 0.0
+        self._free_at_ms = float(LONG_AGO_MS)
         self._is_stopped = False
 
     @property

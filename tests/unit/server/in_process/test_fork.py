@@ -227,3 +227,162 @@ def test_what_did_not_run_when_the_process_was_forked_runs_in_a_child() -> None:
         assert ended(child) == 0
         """
     )
+
+
+def test_a_child_that_ends_leaves_the_metadata_of_its_parent() -> None:
+    """It would fold the log of the metadata into the file and remove it: what the broker commits
+    afterwards, and acknowledges, would be gone when the machine or the process dies."""
+    succeeds(
+        """
+        import shutil, signal, tempfile
+
+        async def serve(directory):
+            async with odradek.Broker(directory) as broker:
+                await broker.create_topic_async("before")
+                child = os.fork()
+                if not child:
+                    # From 3.14 on no exception gets out of a loop in a child.
+                    sys.exit(7) if sys.version_info < (3, 14) else os._exit(7)
+                assert ended(child) == 7
+                await broker.create_topic_async("after")
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        directory = tempfile.mkdtemp()
+        parent = os.fork()
+        if not parent:
+            warnings.simplefilter("ignore", ResourceWarning)  # what the child drops
+            asyncio.run(serve(directory))
+        assert ended(parent) == -signal.SIGKILL
+        with odradek.Broker(directory) as again:
+            assert sorted(again.topics()) == ["after", "before"]
+        shutil.rmtree(directory)
+        """
+    )
+
+
+def test_a_child_does_not_act_on_its_copy_of_a_broker() -> None:
+    """It would expire the copy of a member, and write that into the parent's files."""
+    succeeds(
+        """
+        clock = odradek.ManualClock()
+        with odradek.Broker(clock=clock) as broker, odradek.Cluster(brokers=2) as cluster:
+            cluster.create_topic("orders")
+            child = os.fork()
+            if not child:
+                tell([
+                    run(broker.settle_async), run(lambda: broker.expire_member_async("g", "m")),
+                    lambda: cluster.controller, lambda: cluster.leader("orders"),
+                    lambda: cluster.partition_state("orders", 0),
+                ])
+            assert ended(child) == 0
+        """
+    )
+
+
+CLIENTS = """
+from odradek.client import Producer, sync
+from odradek.client.errors import UsageError
+
+class Ended(BaseException):
+    pass
+
+def is_told(call):
+    try:
+        call()
+    except UsageError as error:
+        return "before its process was forked" in str(error)
+    return False
+
+def connections(broker):
+    name = "kafka.server:type=socket-server-metrics,listener=PLAINTEXT,networkProcessor=0"
+    return broker.metrics()[name]["connection-count"]
+"""
+
+
+def test_a_child_that_ends_within_blocks_of_clients_ends_as_it_meant_to() -> None:
+    """Its status would be that of a client that cannot be closed there."""
+    succeeds(
+        CLIENTS
+        + """
+def write_and_fork(servers):
+    with sync.Producer(servers, transactional_id="till") as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send_and_wait("orders", b"spool")
+            child = os.fork()
+            if not child:
+                raise Ended
+            assert ended(child) == 7
+
+async def write_and_fork_async(servers):
+    try:
+        async with Producer(servers, transactional_id="till") as producer:
+            await producer.init_transactions()
+            async with producer.transaction():
+                await producer.send_and_wait("orders", b"spool")
+                child = os.fork()
+                if not child:
+                    raise Ended
+                assert ended(child) == 7
+                await producer.send_and_wait("orders", b"thread")
+    except Ended:
+        os._exit(7)
+
+with odradek.Broker() as broker:
+    try:
+        write_and_fork(broker.bootstrap_servers)
+    except Ended:
+        os._exit(7)
+    asyncio.run(write_and_fork_async(broker.bootstrap_servers))
+    kept = [one.value for one in broker.records("orders", read_committed=True)]
+    assert kept == [b"spool", b"spool", b"thread"]
+"""
+    )
+
+
+def test_calls_of_clients_in_a_child_are_refused_in_a_sentence() -> None:
+    """They would wait for ever, or write into a transaction that the parent commits."""
+    succeeds(
+        CLIENTS
+        + """
+with odradek.Broker() as broker:
+    with sync.Producer(broker.bootstrap_servers, transactional_id="till") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_and_wait("orders", b"spool")
+        child = os.fork()
+        if not child:
+            tell([
+                producer.commit_transaction, producer.abort_transaction, producer.flush,
+                lambda: producer.send("orders", b"thread"), producer.close,
+                lambda: producer.__exit__(None, None, None),
+            ])
+        assert ended(child) == 0
+        producer.commit_transaction()
+    assert [one.value for one in broker.records("orders", read_committed=True)] == [b"spool"]
+"""
+    )
+
+
+def test_a_child_holds_no_connection_of_a_client_of_its_parents() -> None:
+    """The broker would not learn that the client has gone; the child's end would take a socket from
+    what the parent's loop looks at."""
+    succeeds(
+        CLIENTS
+        + """
+with odradek.Broker() as broker:
+    reads, writes = os.pipe()
+    producer = sync.Producer(broker.bootstrap_servers)
+    producer.send_and_wait("orders", b"spool")
+    child = os.fork()
+    if not child:
+        os.close(writes)
+        os._exit(len(os.read(reads, 1)))
+    assert connections(broker)
+    producer.close()
+    while connections(broker):
+        pass
+    os.write(writes, b".")
+    assert ended(child) == 1
+"""
+    )

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -289,13 +290,29 @@ def test_a_data_directory_may_be_a_path(tmp_path: Path) -> None:
     assert (tmp_path / "data" / "orders-0").is_dir()
 
 
+def remove_directory(log: Path) -> None:
+    shutil.rmtree(log)
+
+
+def remove_files(log: Path) -> None:
+    for file in log.iterdir():
+        file.unlink()
+
+
+def remove_records(log: Path) -> None:
+    for file in log.glob("*.log"):
+        file.unlink()
+
+
 @pytest.mark.parametrize("kept", [False, True])
-def test_a_restart_that_finds_its_records_gone_fails(kept: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("remove", [remove_directory, remove_files, remove_records])
+def test_a_restart_that_finds_its_records_gone_fails(
+    remove: Callable[[Path], None], kept: bool, tmp_path: Path
+) -> None:
     """It would pass, with topics that are empty."""
     with odradek.Broker(tmp_path if kept else None) as broker:
         broker.produce("orders", "spool")
-        directory = broker._running().config.log_dirs[0]
-        shutil.rmtree(f"{directory}/orders-0")
+        remove(Path(broker._running().config.log_dirs[0], "orders-0"))
         with pytest.raises(
             StartError, match=r"The records that the broker had are gone: .*orders-0"
         ):

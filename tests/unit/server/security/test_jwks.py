@@ -7,6 +7,7 @@ from tests.issuers import Issuer, drips, endless, is_silent, raw, says
 
 from odradek.background import InlineBackground
 from odradek.client.oauth.http import Patience
+from odradek.clock import ManualClock
 from odradek.config import BrokerConfig, ConfigError
 from odradek.server.security.jwks import MIN_INTERVAL_MS, JsonWebKeys, read_keys
 from odradek.timer import MockTimer
@@ -143,3 +144,15 @@ def test_a_server_that_drips_its_keys_does_not_hold_a_thread_for_ever(behaviour,
         server.then = [behaviour]
         with pytest.raises(OSError, match="no whole answer within 50 ms"):
             read_keys(server.url)
+
+
+def test_keys_are_read_again_on_a_clock_below_zero(tmp_path, background):
+    """Tokens would be checked against old keys until 0."""
+    path = tmp_path / "keys.json"
+    path.write_text(json.dumps(FIRST))
+    timer = MockTimer(clock=ManualClock(monotonic_ms=-(10**9)))
+    keys = keys_at(path, timer, background)
+    path.write_text(json.dumps(SECOND))
+    timer.advance_clock(3_600_000)
+    assert keys.current() == SECOND
+    keys.close()

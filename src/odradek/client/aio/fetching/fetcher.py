@@ -39,6 +39,7 @@ from odradek.client.errors import (
     RecordTooLarge,
     error_for,
 )
+from odradek.clock import LONG_AGO_MS
 from odradek.errors import ErrorCode
 from odradek.model import NO_LEADER_EPOCH, TopicPartition
 from odradek.protocol.fetch import (
@@ -49,6 +50,8 @@ from odradek.protocol.fetch import (
 _LOGGER: Final = logging.getLogger(__name__)
 # Between looks at the other partitions of a broker while one has all that it may have.
 LOOK_AGAIN_MS: Final = 100
+# Until when to leave a broker alone that has not failed, and how often it has.
+_NEVER_FAILED: Final = (LONG_AGO_MS, 0)
 # Of what may pass, the one that the reader is told of: it has to choose where to go on.
 _TOLD: Final = ErrorCode.CORRUPT_MESSAGE
 
@@ -145,7 +148,7 @@ class Fetcher:
         for node_id, (wanted, is_full) in fetchable.items():
             if node_id in self._fetches and node_id != answered_id:
                 continue
-            rest_ms = self._resting.get(node_id, (0, 0))[0] - now_ms
+            rest_ms = self._resting.get(node_id, _NEVER_FAILED)[0] - now_ms
             if rest_ms > 0:
                 self._pump_at(rest_ms)
                 continue
@@ -323,7 +326,7 @@ class Fetcher:
 
     def _rest(self, node_id: int) -> None:
         """A broker has failed: others that answer do not have it asked again at once."""
-        _, failures = self._resting.get(node_id, (0, 0))
+        _, failures = self._resting.get(node_id, _NEVER_FAILED)
         until_ms = self._cluster.clock.monotonic_ms() + self._backoff.wait_ms(failures)
         self._resting[node_id] = until_ms, failures + 1
 

@@ -20,6 +20,7 @@ from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
 from odradek.client.core.consuming.fetched import FetchedChunk
 from odradek.client.errors import BadRecord
+from odradek.clock import LONG_AGO_MS
 from odradek.model import NO_LEADER_EPOCH, TopicPartition
 from odradek.records.columnar import ColumnBuffers
 
@@ -63,8 +64,8 @@ class PartitionPosition:
         self.last_stable_offset = -1
         self.log_start_offset = -1
         self.preferred_replica: int | None = None
-        self.preferred_until_ms = 0
-        self.not_before_ms = 0
+        self.preferred_until_ms = LONG_AGO_MS
+        self.not_before_ms = LONG_AGO_MS
         self.topic_id: UUID | None = None  # of the topic that `position` is in, as far as known
 
     @property

@@ -24,6 +24,7 @@ from uuid import UUID
 
 from odradek.client.core.producing.deliveries import BulkDelivery, Delivery
 from odradek.client.record_metadata import RecordMetadata
+from odradek.clock import LONG_AGO_MS
 from odradek.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
 from odradek.records.batch import split_batches
 from odradek.records.builder import Headers, RecordBatchBuilder
@@ -162,7 +163,7 @@ class _Queue:
         self.last_done = (0, 0)  # the last place, of those that have left, that is in the log
         self.next_sequence = 0
         self.has_gap = False
-        self.not_before_ms = 0
+        self.not_before_ms = LONG_AGO_MS
 
     @property
     def is_empty(self) -> bool:
@@ -290,7 +291,7 @@ class Accumulator:
             return None
         first = queue.waiting[0]
         if first.is_full or len(queue.waiting) > 1 or self.hurries:
-            return 0
+            return LONG_AGO_MS
         return first.created_ms + self._linger_ms
 
     def _waits_for_answers(self, queue: _Queue) -> bool:

@@ -35,7 +35,7 @@ class TimeCalls(BrokerCalls):
         is due has been done, and nothing is under way in the background. A clock that is moved does
         this by itself."""
         self._check_running()
-        await settle(self._servers)
+        await self._there(settle(self._servers))
 
     settle = waits_for(settle_async)
 
@@ -77,7 +77,13 @@ class TimeCalls(BrokerCalls):
                 answer at this moment, so that it is not silent (REBALANCE_IN_PROGRESS).
             ValueError: several members have this client id.
         """
-        await self.settle_async()
+        self._check_running()
+        await self._there(self._expire_member(group, member))
+
+    expire_member = waits_for(expire_member_async)
+
+    async def _expire_member(self, group: str, member: str) -> None:
+        await settle(self._servers)
         member_id = member_called(self._helpers.groups.describe(group), member)
         server = self._helpers.brokers.coordinator(group)
         server.presence.forget(group, member_id)
@@ -88,8 +94,6 @@ class TimeCalls(BrokerCalls):
             raise BrokerError(
                 ErrorCode.REBALANCE_IN_PROGRESS, f"{member_id} waits for the rebalance of {group!r}"
             )
-
-    expire_member = waits_for(expire_member_async)
 
     def _next_deadline(self, kind: str | None) -> Deadline | None:
         self._check_running()
