@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from odradek.config.definition import readable
 from odradek.config.properties import load_properties, parse_properties
 
 _PREFIX: Final = "KAFKA_"
@@ -79,8 +80,11 @@ def _setting(variable: str) -> str:
 
 
 def _secret(path: str) -> str:
-    with open(path, encoding="utf-8") as file:
-        return file.read().strip()
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().strip()
+    except ValueError as error:  # no UTF-8, or a path that can be nobody's
+        raise ValueError(f"{readable(path)}: {error}") from error
 
 
 def settings_beneath(

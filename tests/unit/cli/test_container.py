@@ -2,6 +2,7 @@
 `KafkaDockerWrapper` makes of it."""
 
 import argparse
+import re
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,14 @@ def given(
     monkeypatch.setattr(container.os, "environ", environment)
     assert container.main(["/var/lib/odradek", str(folder), *words]) == 0
     return started[0]
+
+
+@pytest.mark.parametrize("name", ["latin", "a\\u0000b"])
+def test_a_secret_that_cannot_be_read_names_its_file(name: str, tmp_path: Path) -> None:
+    """Who has several of them would look at each byte of all."""
+    (tmp_path / "latin").write_bytes(b"Z\xfcrich")
+    with pytest.raises(ValueError, match=f"^{re.escape(f'{tmp_path}/{name}')}: "):
+        settings_of({"KAFKA_SSL_KEY_CREDENTIALS": name}, str(tmp_path))
 
 
 HERE = {"log.dirs": "/var/lib/odradek", "broker.id": "1"}

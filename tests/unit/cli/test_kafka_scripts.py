@@ -269,10 +269,12 @@ def test_a_broker_is_known_by_what_it_was_begun_with() -> None:
 @contextmanager
 def like_a_broker(*more: str | bytes) -> Iterator[int]:
     """The number of a process that has the words of a broker, and these."""
-    waits = "import sys; sys.stdin.read()"
-    words = [sys.executable, "-c", waits, "-m", "odradek", AS_KAFKA, "server-start", *more]
-    with subprocess.Popen(words, stdin=subprocess.PIPE) as process:
+    program = "import sys; print(flush=True); sys.stdin.read()"
+    words = [sys.executable, "-c", program, "-m", "odradek", AS_KAFKA, "server-start", *more]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
+            assert process.stdout is not None, "it was asked for"
+            process.stdout.readline()  # before, it may have no words yet
             yield process.pid
         finally:
             process.communicate()
