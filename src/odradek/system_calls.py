@@ -1,9 +1,9 @@
 """System calls that not every operating system has, each with its substitute.
 
-Linux has all of it. macOS lacks `fdatasync`, `posix_fallocate` and files without a name; Windows
-lacks these, reads and writes at a position, directories that can be synced, `uname`, `fcntl` and
-`resource`. Whoever needs one of them takes it from here and sees
-no difference but in speed. On Linux the names are the system's own functions, at no cost.
+Linux has all of it. macOS lacks `/proc`, `fdatasync`, `posix_fallocate` and files without a name;
+Windows lacks these, reads and writes at a position, directories that can be synced, `uname`,
+`fcntl` and `resource`. Whoever needs one of them takes it from here and sees no difference but in
+speed. On Linux the names are the system's own functions, at no cost.
 """
 
 import errno
@@ -23,6 +23,7 @@ OPEN_FLAGS: Final[int] = getattr(os, "O_CLOEXEC", getattr(os, "O_NOINHERIT", 0))
 # What is said of a directory on file systems that cannot sync one, as some over a network.
 _CANNOT_SYNC: Final = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSUP})
 _OPEN_DESCRIPTORS: Final = "/proc/self/fd"
+_PROCESSES: Final = "/proc"
 _OPEN_FILES: Final = 512
 _UNLIMITED_FILES: Final = 1 << 16
 _ZEROS: Final = bytes(1 << 16)
@@ -234,3 +235,33 @@ def core_count() -> int:
     """How many processors this process may use."""
     affinity: Any = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def processes() -> Iterator[tuple[int, list[str]]]:
+    """The number of each process of this machine, and the words that it was begun with.
+
+    Raises:
+        OSError: this system has neither /proc, as Linux has, nor `ps`.
+    """
+    return _from_proc() if os.path.isdir(f"{_PROCESSES}/self") else _from_ps()
+
+
+def _from_proc() -> Iterator[tuple[int, list[str]]]:
+    for name in filter(str.isdecimal, os.listdir(_PROCESSES)):
+        try:
+            with open(f"{_PROCESSES}/{name}/cmdline", "rb") as file:
+                words = os.fsdecode(file.read()).split("\0")
+        except OSError:
+            continue  # it has ended meanwhile
+        yield int(name), words
+
+
+def _from_ps() -> Iterator[tuple[int, list[str]]]:
+    import subprocess
+
+    # Twice -w: else lines end where an exported COLUMNS says.
+    command = ["ps", "-A", "-ww", "-o", "pid=", "-o", "args="]
+    listed = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    for line in os.fsdecode(listed.stdout).splitlines():
+        number, *words = line.split()
+        yield int(number), words

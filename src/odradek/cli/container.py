@@ -3,9 +3,10 @@
     python -m odradek.cli.container DATA_DIR CONFIG_DIR [FLAG ...]
 
 A variable `KAFKA_LOG_RETENTION_MS` is the setting `log.retention.ms`; two underscores are one in
-the name, three a hyphen. They go before `server.properties` in the folder for mounted settings.
-With neither, nor flags, clients of this host are served at localhost:9092. Records are in
-`DATA_DIR` unless the settings name another place. What is no flag is a program to run instead.
+the name, three a hyphen. They go before `server.properties` in the folder for mounted settings, and
+flags before both. With nothing of this, clients of this host are served at localhost:9092. Records
+are in `DATA_DIR` unless the settings name another place. What is no flag is a program to run
+instead.
 """
 
 import os
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from odradek.config.definition import readable
 from odradek.config.properties import load_properties, parse_properties
 
 _PREFIX: Final = "KAFKA_"
@@ -78,25 +80,21 @@ def _setting(variable: str) -> str:
 
 
 def _secret(path: str) -> str:
-    with open(path, encoding="utf-8") as file:
-        return file.read().strip()
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().strip()
+    except ValueError as error:  # no UTF-8, or a path that can be nobody's
+        raise ValueError(f"{readable(path)}: {error}") from error
 
 
-def start_words(
-    data_dir: str, config_dir: str, flags: Sequence[str], environment: Mapping[str, str]
-) -> list[str]:
-    """The command line that starts the broker; raises as `settings_of`."""
-    settings = settings_of(environment)
+def settings_beneath(
+    config_dir: str, flags: Sequence[str], environment: Mapping[str, str]
+) -> dict[str, str]:
+    """The settings that lie under the flags; raises as `settings_of`."""
     file = os.path.join(config_dir, "server.properties")
     mounted = load_properties(file) if os.path.lexists(file) else {}
-    if not settings and not mounted and not flags:
-        settings = dict(_DEFAULTS)
-    if not {"log.dirs", "log.dir"} & {*settings, *mounted}:
-        settings["log.dirs"] = data_dir
-    words = ["start", "--config", file] if mounted else ["start"]
-    for name, value in settings.items():
-        words += ["--set", f"{name}={value}"]
-    return [*words, *flags]
+    settings = mounted | settings_of(environment)
+    return settings if settings or flags else dict(_DEFAULTS)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -109,10 +107,11 @@ def main(arguments: Sequence[str]) -> int:
     if words and not words[0].startswith("-"):
         return _run_instead(words)
     try:
-        return run_command(start_words(data_dir, config_dir, words, os.environ))
+        settings = settings_beneath(config_dir, words, os.environ)
     except (OSError, ValueError) as error:
         print(f"odradek: {error}", file=sys.stderr)
         return 1
+    return run_command(["start", *words], beneath=settings, default_data_dir=data_dir)
 
 
 def _run_instead(words: list[str]) -> int:

@@ -167,15 +167,19 @@ OF_SCRIPTS: Final = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command; returns its exit status. Wrong usage exits with 2 from here."""
+def main(argv: Sequence[str] | None = None, **beside: object) -> int:
+    """Runs a command; returns its exit status. Wrong usage exits with 2 from here. `beside` are
+    arguments that no word stands for."""
     words = list(sys.argv[1:] if argv is None else argv)
     is_kafkas = words[:1] == [AS_KAFKA]
     status = 0
     open_closed_streams()
     try:
         try:
-            status = run_command(words[1:], OF_SCRIPTS) if is_kafkas else run_command(words)
+            if is_kafkas:
+                status = run_command(words[1:], OF_SCRIPTS)
+            else:
+                status = run_command(words, COMMANDS, **beside)
         finally:
             gc.enable()
             print(end="", flush=True)
@@ -209,7 +213,9 @@ def discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def run_command(words: Sequence[str], commands: Sequence[Command] = COMMANDS) -> int:
+def run_command(
+    words: Sequence[str], commands: Sequence[Command] = COMMANDS, **beside: object
+) -> int:
     """Parses `words` and runs the one of `commands` that they name; returns its exit status."""
     if not __debug__:
         # Assertions are part of how the broker protects its data; they stay on.
@@ -225,6 +231,7 @@ def run_command(words: Sequence[str], commands: Sequence[Command] = COMMANDS) ->
     arguments, unknown = parser.parse_known_args(in_its_own_way(parser, words))
     if unknown:
         refuse_arguments(arguments.parser, unknown)
+    vars(arguments).update(beside)
     module = import_module(arguments.module)
     gc.enable()
     status: int = module.run(arguments)

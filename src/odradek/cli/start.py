@@ -40,6 +40,7 @@ logger = logging.getLogger("odradek.start")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `odradek start`."""
+    parser.set_defaults(beneath={}, default_data_dir=DEFAULT_DATA_DIR)
     parser.add_argument(
         "--data-dir",
         metavar="DIR",
@@ -154,20 +155,20 @@ def end_process(reason: str) -> NoReturn:
 
 
 def collect_settings(arguments: argparse.Namespace) -> dict[str, str]:
-    """The settings of all places in their order of precedence.
+    """The settings of all places in their order of precedence, over those `beneath` them.
 
     Raises:
         StartError: the file of `--config` cannot be read.
         ConfigError: it is malformed, or a value stands where it cannot be read.
     """
-    settings: dict[str, str] = {}
+    settings: dict[str, str] = dict(arguments.beneath)
     if arguments.config is not None:
         settings.update(read_properties(arguments.config))
     settings.update(arguments.set)
     if arguments.data_dir is not None:
         settings["log.dirs"] = arguments.data_dir
     elif "log.dir" not in settings:
-        settings.setdefault("log.dirs", DEFAULT_DATA_DIR)
+        settings.setdefault("log.dirs", arguments.default_data_dir)
     if arguments.listener:
         settings["listeners"] = ",".join(arguments.listener)
     if arguments.port is not None:

@@ -72,6 +72,10 @@ class ConfigError(ValueError):
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+# What no path and no message can have: the end of C's strings, and halves of characters.
+_NO_TEXT: Final = re.compile("[\0\ud800-\udfff]")
+# Of Java's `trim`: all that is not above the space.
+_BLANKS: Final = "".join(map(chr, range(33)))
 _BITS: Final = {SettingType.SHORT: 16, SettingType.INT: 32, SettingType.LONG: 64}
 
 
@@ -79,7 +83,8 @@ _BITS: Final = {SettingType.SHORT: 16, SettingType.INT: 32, SettingType.LONG: 64
 class Setting:
     """One row of a settings table.
 
-    `default` is a parsed value; None says that the setting is unset unless someone sets it.
+    `default` is a parsed value; None says that the setting is unset unless someone sets it. A list
+    has at least as many elements as `at_least` says.
     `also` is one more legal number outside the bounds, `choices` names the legal strings (of
     a list: the legal elements), and every string or element must match `pattern` wholly, unless
     `alone` is all that a list has.
@@ -110,7 +115,11 @@ class Setting:
         Raises:
             ConfigError: the text is not of the setting's type, or outside its bounds.
         """
-        trimmed = text.strip()
+        trimmed = text.strip(_BLANKS)
+        if _NO_TEXT.search(trimmed):
+            raise self._error(
+                readable(trimmed), "Neither \\u0000 nor half a character may be in it"
+            )
         match self.type:
             case SettingType.BOOLEAN:
                 return self._boolean(trimmed)
@@ -143,6 +152,8 @@ class Setting:
             return f"[{', '.join(self.choices)}]"
         if self.at_least is None and self.at_most is None:
             return ""
+        if self.type is SettingType.LIST:
+            return "any non-empty list"
         parts = [_plain(self.at_least), "...", _plain(self.at_most)]
         bounds = f"[{','.join(part for part in parts if part)}]"
         return bounds if self.also is None else f"{bounds} or {self.also}"
@@ -177,6 +188,10 @@ class Setting:
 
     def _list(self, text: str) -> tuple[str, ...]:
         elements = tuple(each.strip() for each in text.split(",")) if text else ()
+        if self.at_least is not None and len(elements) < self.at_least:
+            raise self._error(text, "There must be at least one element")
+        if "" in elements and self.alone is None:
+            raise self._error(text, "No element may be empty")
         for element in () if "".join(elements) == self.alone else elements:
             self._check_string(element)
         # Kafka leaves doubles in lists that it checks as a whole.
@@ -195,6 +210,11 @@ class Setting:
 
     def _error(self, text: str, reason: str) -> ConfigError:
         return ConfigError(self.name, "[hidden]" if self.is_sensitive else text, reason)
+
+
+def readable(text: str) -> str:
+    """The text with escapes for what cannot be in one."""
+    return _NO_TEXT.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def table(rows: Iterable[Setting]) -> Mapping[str, Setting]:

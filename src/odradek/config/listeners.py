@@ -104,7 +104,7 @@ def _check_between_brokers(
 
 
 def _check_roles(values: Mapping[str, Any]) -> None:
-    if set(values["process.roles"]) == {"controller"}:
+    if set(values["process.roles"] or ()) == {"controller"}:
         raise _refusal(
             "process.roles",
             "controller",
@@ -114,7 +114,7 @@ def _check_roles(values: Mapping[str, Any]) -> None:
 
 
 def _controller_names(values: Mapping[str, Any]) -> list[str]:
-    return [name.upper() for name in values["controller.listener.names"]]
+    return [name.upper() for name in values["controller.listener.names"] or ()]
 
 
 def _refusal(name: str, value: str, sentence: str) -> ConfigError:

@@ -19,14 +19,15 @@ _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _NAMED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-def load_properties(path: str) -> dict[str, str]:
+def load_properties(path: str, encoding: str = "iso-8859-1") -> dict[str, str]:
     """The keys and values of a properties file.
 
     Raises:
         OSError: it cannot be read.
+        UnicodeDecodeError: it is of another encoding.
         ConfigError: see `parse_properties`; it names the file.
     """
-    with open(path, encoding="iso-8859-1", newline="") as file:
+    with open(path, encoding=encoding, newline="") as file:
         text = file.read()
     try:
         return parse_properties(text)

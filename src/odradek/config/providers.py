@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from odradek.config.definition import ConfigError
-from odradek.config.properties import parse_properties
+from odradek.config.definition import ConfigError, readable
+from odradek.config.properties import load_properties
 from odradek.expressions import ExpressionError, Match, java_pattern
 
 _Lookup = Callable[[str, str], str | None]
@@ -96,10 +96,11 @@ def _from_file(path: str, key: str) -> str | None:
     if not path:
         return None
     try:
-        with open(path, encoding="utf-8") as file:
-            return parse_properties(file.read()).get(key)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = f"Could not read properties from file {path}"
+        return load_properties(path, "utf-8").get(key)
+    except ConfigError:
+        raise
+    except (OSError, ValueError) as error:  # no UTF-8, or a path that can be nobody's
+        reason = f"Could not read properties from file {readable(path)}"
         raise ConfigError(_SETTING, path, reason, reason) from error
 
 

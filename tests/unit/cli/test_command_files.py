@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cli.tools.connection import client_config
+from odradek.cli.tools.connection import client_config, read_properties
+from odradek.config import ConfigError
 
 
 def settings_in(path: Path) -> dict[str, object]:
@@ -32,3 +33,20 @@ def test_a_command_file_is_read_as_java_reads_it(
         "client.id": "€",
         "bootstrap.servers": "127.0.0.1:9092",
     }
+
+
+@pytest.mark.parametrize("text", ["client.id=a\\ud800", "unknown\\ud800=a"])
+def test_what_no_message_can_have_is_refused(text: str, tmp_path: Path) -> None:
+    """The tool would end with a traceback of Python's, about bytes or an encoding."""
+    file = tmp_path / "client.properties"
+    file.write_text(text)
+    with pytest.raises(ConfigError):
+        settings_in(file)
+
+
+def test_half_a_character_is_told_by_its_property(tmp_path: Path) -> None:
+    """Settings of `--add-config-file` and of formatters would be told as a fault of an encoding."""
+    file = tmp_path / "some.properties"
+    file.write_text("key.separator=\\u0000\nretention.ms=\\ud800")
+    with pytest.raises(ConfigError, match=rf"^{file}: retention\.ms: Half a character"):
+        read_properties(str(file))

@@ -1,16 +1,16 @@
 """What the container image makes of its environment; the names are those that Apache Kafka 4.3's
 `KafkaDockerWrapper` makes of it."""
 
+import argparse
+import re
 from pathlib import Path
 
 import pytest
 
 from odradek.cli import container
-from odradek.cli.container import settings_of, start_words
-
-
-def words(flags: list[str], environment: dict[str, str], folder: Path) -> list[str]:
-    return start_words("/var/lib/odradek", str(folder), flags, environment)
+from odradek.cli.container import settings_of
+from odradek.cli.start import collect_settings
+from odradek.config.properties import load_properties
 
 
 @pytest.mark.parametrize(
@@ -69,36 +69,106 @@ def test_secrets_are_files(tmp_path: Path) -> None:
     }
 
 
-def test_without_anything_clients_of_the_host_are_served(tmp_path: Path) -> None:
+def given(
+    words: list[str],
+    environment: dict[str, str],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> dict[str, str]:
+    """The settings that the image's broker is started with."""
+    started: list[dict[str, str]] = []
+
+    def start(arguments: argparse.Namespace) -> int:
+        started.append(collect_settings(arguments))
+        return 0
+
+    monkeypatch.setattr("odradek.cli.start.run", start)
+    monkeypatch.setattr(container.os, "environ", environment)
+    assert container.main(["/var/lib/odradek", str(folder), *words]) == 0
+    return started[0]
+
+
+@pytest.mark.parametrize("name", ["latin", "a\\u0000b"])
+def test_a_secret_that_cannot_be_read_names_its_file(name: str, tmp_path: Path) -> None:
+    """Who has several of them would look at each byte of all."""
+    (tmp_path / "latin").write_bytes(b"Z\xfcrich")
+    with pytest.raises(ValueError, match=f"^{re.escape(f'{tmp_path}/{name}')}: "):
+        settings_of({"KAFKA_SSL_KEY_CREDENTIALS": name}, str(tmp_path))
+
+
+HERE = {"log.dirs": "/var/lib/odradek", "broker.id": "1"}
+
+
+def test_without_anything_clients_of_the_host_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`docker run -p 9092:9092` would not do."""
-    assert words([], {}, tmp_path) == [
-        "start",
-        *("--set", "listeners=PLAINTEXT://0.0.0.0:9092"),
-        *("--set", "advertised.listeners=PLAINTEXT://localhost:9092"),
-        *("--set", "log.dirs=/var/lib/odradek"),
-    ]
+    assert given([], {}, tmp_path, monkeypatch) == {
+        "listeners": "PLAINTEXT://0.0.0.0:9092",
+        "advertised.listeners": "PLAINTEXT://localhost:9092",
+        **HERE,
+    }
 
 
-def test_flags_and_the_environment_take_the_place_of_the_defaults(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "environment", "settings"),
+    [
+        (["--port", "7"], {}, {**HERE, "listeners": "PLAINTEXT://:7"}),
+        ([], {"LISTENERS": "PLAINTEXT://:1"}, {**HERE, "listeners": "PLAINTEXT://:1"}),
+        (["--port", "7"], {"LISTENERS": "A://:1"}, {**HERE, "listeners": "PLAINTEXT://:7"}),
+        ([], {"LOG_DIRS": "/data"}, {**HERE, "log.dirs": "/data"}),
+        ([], {"LOG_DIR": "/data"}, {"log.dir": "/data", "broker.id": "1"}),
+        (["--data-dir", "/d"], {"LOG_DIRS": "/data"}, {**HERE, "log.dirs": "/d"}),
+        (["--set", "a=1"], {"A": "2"}, {**HERE, "a": "1"}),
+        ([], {"___A": "1"}, {**HERE, "-a": "1"}),
+    ],
+)
+def test_flags_and_the_environment_take_the_place_of_the_defaults(
+    words: list[str],
+    environment: dict[str, str],
+    settings: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A listener that was asked for would contradict one that was not."""
-    here = ["--set", "log.dirs=/var/lib/odradek"]
-    assert words(["--port", "7"], {}, tmp_path) == ["start", *here, "--port", "7"]
-    environment = {"KAFKA_LISTENERS": "PLAINTEXT://:1"}
-    listener = ["--set", "listeners=PLAINTEXT://:1"]
-    assert words([], environment, tmp_path) == ["start", *listener, *here]
-    elsewhere = {"KAFKA_LOG_DIRS": "/data"}
-    assert words([], elsewhere, tmp_path) == ["start", "--set", "log.dirs=/data"]
+    variables = {f"KAFKA_{name}": value for name, value in environment.items()}
+    assert given(words, variables, tmp_path, monkeypatch) == settings
 
 
-def test_a_mounted_file_comes_before_the_environment(tmp_path: Path) -> None:
+def test_a_mounted_file_comes_before_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Settings that were mounted would be passed over."""
     file = tmp_path / "server.properties"
-    file.write_text("log.dirs=/data\nnum.partitions=3\n")
-    assert words([], {"KAFKA_NUM_PARTITIONS": "5"}, tmp_path) == [
-        "start",
-        *("--config", str(file)),
-        *("--set", "num.partitions=5"),
-    ]
+    file.write_text("log.dirs=/data\nnum.partitions=3\nlog.retention.ms=1\n")
+    environment = {"KAFKA_NUM_PARTITIONS": "5"}
+    settings = {**HERE, "log.dirs": "/data", "num.partitions": "5", "log.retention.ms": "1"}
+    assert given([], environment, tmp_path, monkeypatch) == settings
+
+
+def test_a_file_behind_the_images_name_goes_over_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its data would be in the image's own folder, which nobody mounts then."""
+    file = tmp_path / "my.properties"
+    file.write_text("log.dir=/data\nnum.partitions=3\n")
+    environment = {"KAFKA_NUM_PARTITIONS": "5"}
+    settings = {"log.dir": "/data", "num.partitions": "3", "broker.id": "1"}
+    assert given(["--config", str(file)], environment, tmp_path, monkeypatch) == settings
+
+
+def test_a_mounted_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is put in place meanwhile would be half of what is decided."""
+    file = tmp_path / "server.properties"
+    file.write_text("log.dirs=/data\n")
+
+    def load(path: str) -> dict[str, str]:
+        settings = load_properties(path)
+        file.write_text("log.dirs=/elsewhere\n")
+        return settings
+
+    monkeypatch.setattr(container, "load_properties", load)
+    assert given([], {}, tmp_path, monkeypatch) == {**HERE, "log.dirs": "/data"}
 
 
 def test_a_program_may_run_instead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

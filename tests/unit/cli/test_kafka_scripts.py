@@ -5,11 +5,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import odradek
+from odradek import system_calls
 from odradek.cli.main import AS_KAFKA, OF_SCRIPTS, main
 from odradek.cli.tools.kafka_bin import REFUSED, TOOLS
 from odradek.cli.tools.scripts import run_class, server_start, server_stop
@@ -264,16 +266,45 @@ def test_a_broker_is_known_by_what_it_was_begun_with() -> None:
         assert not server_stop.is_broker(other.split())
 
 
-def test_brokers_are_found_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`ps` cuts its lines where a shell exports COLUMNS: nothing would be there to stop."""
-    monkeypatch.setenv("COLUMNS", "20")
-    waits = "import sys; sys.stdin.read()"
-    words = [sys.executable, "-c", waits, "-m", "odradek", AS_KAFKA, "server-start"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE) as process:
+@contextmanager
+def like_a_broker(*more: str | bytes) -> Iterator[int]:
+    """The number of a process that has the words of a broker, and these."""
+    program = "import sys; print(flush=True); sys.stdin.read()"
+    words = [sys.executable, "-c", program, "-m", "odradek", AS_KAFKA, "server-start", *more]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
-            assert process.pid in server_stop.running_brokers()
+            assert process.stdout is not None, "it was asked for"
+            process.stdout.readline()  # before, it may have no words yet
+            yield process.pid
         finally:
             process.communicate()
+
+
+@pytest.mark.parametrize("place", [system_calls._PROCESSES, "/nowhere"])
+def test_brokers_are_found_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """`ps` cuts its lines where a shell exports COLUMNS: nothing would be there to stop."""
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setattr(system_calls, "_PROCESSES", place)
+    with like_a_broker() as process:
+        assert process in server_stop.running_brokers()
+
+
+@pytest.mark.parametrize("place", [system_calls._PROCESSES, "/nowhere"])
+def test_words_need_not_be_text(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """One process whose file has a name of another time would keep all brokers from being found."""
+    monkeypatch.setattr(system_calls, "_PROCESSES", place)
+    with like_a_broker(b"/srv/\xe4") as process:
+        assert process in server_stop.running_brokers()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+def test_brokers_are_found_without_ps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slim images of Debian have no `ps`: nothing could be stopped in a container."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    with like_a_broker() as process:
+        assert process in server_stop.running_brokers()
 
 
 def test_groups_of_every_kind_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

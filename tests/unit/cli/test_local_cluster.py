@@ -104,6 +104,22 @@ def test_the_settings_of_all_brokers(tmp_path: Path) -> None:
     assert {*alone.values()} == {"1"}
 
 
+def test_references_are_left_to_the_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A secret would be a word of each broker's command, which everybody on the machine can read,
+    and one that looks like a reference would be looked through once more."""
+    provider = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
+    given = [
+        ("config.providers", "env"),
+        ("config.providers.env.class", provider),
+        ("num.partitions", "${env:PARTITIONS}"),
+    ]
+    monkeypatch.setenv("PARTITIONS", "5")
+    assert broker_settings(None, given, 1).items() >= dict(given).items()
+    monkeypatch.setenv("PARTITIONS", "many")
+    with pytest.raises(StartError, match=r"num\.partitions"):
+        broker_settings(None, given, 1)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [

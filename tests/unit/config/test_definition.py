@@ -71,6 +71,39 @@ def test_choices_hold_for_every_element_of_a_list() -> None:
         policy.parse("delete,compat")
 
 
+@pytest.mark.parametrize("type", [SettingType.STRING, SettingType.LIST, SettingType.CLASS])
+@pytest.mark.parametrize(("text", "shown"), [("/x\0y", "/x\\u0000y"), ("a\ud83d", "a\\ud83d")])
+def test_what_no_path_and_no_message_can_have_is_refused(
+    type: SettingType, text: str, shown: str
+) -> None:
+    """A broker would end with a traceback where a directory is made, or a client where it says its
+    name."""
+    with pytest.raises(ConfigError, match="Invalid value ") as caught:
+        _setting(type).parse(text)
+    assert str(caught.value).split()[2] == shown
+
+
+def test_a_value_is_trimmed_as_by_java() -> None:
+    """All that is not above a blank goes, and a blank of another kind is a part of the value."""
+    assert _setting(SettingType.STRING).parse("\0\x1f a\u00a0\0") == "a\u00a0"
+
+
+@pytest.mark.parametrize("text", [",", "a,,b", "a,"])
+def test_no_element_of_a_list_is_empty(text: str) -> None:
+    """A directory of log.dirs would be the one where the broker was begun."""
+    with pytest.raises(ConfigError, match="No element may be empty"):
+        _setting(SettingType.LIST).parse(text)
+
+
+def test_a_list_may_have_to_have_elements() -> None:
+    """An empty log.dirs would be the default of another setting."""
+    directories = _setting(SettingType.LIST, at_least=1)
+    assert directories.parse("a") == ("a",)
+    with pytest.raises(ConfigError, match="There must be at least one element"):
+        directories.parse(" ")
+    assert directories.valid_values == "any non-empty list"
+
+
 def test_password_never_shows_in_errors() -> None:
     """An error goes to the log and to the client."""
     secret = _setting(SettingType.PASSWORD, pattern="x+")

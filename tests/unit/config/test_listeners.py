@@ -15,7 +15,6 @@ QUICKSTART = {
 TWO = {
     "listeners": "A://:9092,B://:9094",
     "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
-    "controller.listener.names": "",
 }
 
 

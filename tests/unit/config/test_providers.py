@@ -83,6 +83,7 @@ def test_without_a_provider_a_reference_is_text() -> None:
     ("text", "more", "reason"),
     [
         ("${file:/nope/x:dir}", {}, "Could not read properties from file /nope/x"),
+        ("${file:/a\0b:dir}", {}, "Could not read properties from file /a\\u0000b"),
         (
             "${env:a:DATA}",
             {},
@@ -109,6 +110,13 @@ def test_what_cannot_be_had_is_refused(
     with pytest.raises(ConfigError) as refused:
         value_of(text, files, more)
     assert str(refused.value) == reason
+
+
+def test_a_file_of_secrets_is_named(files: Path) -> None:
+    """Nobody would know which of several files has the broken escape."""
+    (files / "p.properties").write_text("dir=\\u12")
+    with pytest.raises(ConfigError, match=rf"^{files}/p\.properties: .*hexadecimal"):
+        value_of("${file:@/p.properties:dir}", files)
 
 
 def test_a_broker_in_a_program_has_them(monkeypatch: pytest.MonkeyPatch) -> None:

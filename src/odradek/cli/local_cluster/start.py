@@ -148,12 +148,14 @@ def broker_settings(
         StartError: the file cannot be read, or a setting is wrong, or not to be set here.
     """
     try:
-        chosen = resolved({**(read_properties(config) if config else {}), **dict(given)})
+        chosen = {**(read_properties(config) if config else {}), **dict(given)}
         for name, reason in _NOT_TO_BE_SET.items():
             if name in chosen:
                 raise StartError(f"{name} cannot be set for all brokers: {reason}")
         settings = {**replication_defaults(brokers), **chosen}
-        BrokerConfig({**settings, "broker.id": "1"})
+        # For a look alone. Each broker resolves its own: what a reference stands for is not looked
+        # through again, and is no word of a command that all on this machine can read.
+        BrokerConfig({**resolved(settings), "broker.id": "1"})
     except ConfigError as error:
         raise StartError(str(error)) from error
     return settings

@@ -6,6 +6,7 @@
 import argparse
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -15,7 +16,7 @@ from odradek.cli.tools.client_properties import check_properties
 from odradek.cli.tools.option_words import read_words, refuse_values
 from odradek.client.addresses import parse_bootstrap_servers
 from odradek.client.settings import ADMIN_SETTINGS
-from odradek.config.definition import ConfigError, Setting
+from odradek.config.definition import ConfigError, Setting, readable
 from odradek.config.properties import load_properties
 from odradek.config.providers import resolved
 from odradek.expressions import (
@@ -47,6 +48,8 @@ WARNING: Final = (
 # And of both names at once, the old one first.
 CANNOT_BE_TOGETHER: Final = "Options --{} and --{} cannot be specified together."
 CANNOT_BE_USED: Final = 'Option "[{}]" can\'t be used with option "[{}]"'
+
+_HALF: Final = re.compile("[\ud800-\udfff]")
 
 
 class _Gone(argparse.Action):
@@ -322,9 +325,14 @@ def read_properties(path: str) -> dict[str, str]:
         ConfigError: it is malformed.
     """
     try:
-        return load_properties(path)
+        found = load_properties(path)
     except FileNotFoundError:
         raise NoFile(path) from None
+    for name, value in found.items():
+        if _HALF.search(name + value):
+            reason = "Half a character can neither be sent nor printed"
+            raise ConfigError(name, "[hidden]", reason, f"{path}: {readable(name)}: {reason}")
+    return found
 
 
 def _check_addresses(name: str, text: str) -> None:

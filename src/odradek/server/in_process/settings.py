@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Final
 
-from odradek.config import TOPIC_SETTINGS, BrokerConfig
+from odradek.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig
 from odradek.config.protection import check_protection
 from odradek.config.providers import resolved
 from odradek.config.single_node import SINGLE_NODE_DEFAULTS
@@ -101,10 +101,19 @@ def path_of(data_dir: str | os.PathLike[str] | None) -> str | None:
 
     Raises:
         TypeError: it is no path: settings that were meant for `config`, for one.
+        ValueError: `log.dirs` would stand for other directories, or none.
     """
     if isinstance(data_dir, Mapping):
         raise TypeError("data_dir is a path; settings go into config={...}")
-    return None if data_dir is None else os.fspath(data_dir)
+    if data_dir is None:
+        return None
+    path = os.fsdecode(data_dir)
+    if not path or "," in path or path != path.strip():
+        raise ValueError(
+            f"data_dir is {path!r}: it must be one path, without commas and blanks at its ends"
+        )
+    BROKER_SETTINGS["log.dirs"].parse(path)
+    return path
 
 
 def with_authorizer(acls: object) -> dict[str, str]:

@@ -4,12 +4,12 @@ to end, in order."""
 import argparse
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 
 from odradek.cli.main import AS_KAFKA
 from odradek.cli.tools.scripts import server_start
+from odradek.system_calls import processes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,14 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def running_brokers() -> Iterator[int]:
     """The numbers of their processes."""
-    # Twice -w: else lines end where an exported COLUMNS says.
-    listed = subprocess.run(
-        ["ps", "-A", "-ww", "-o", "pid=", "-o", "args="], capture_output=True, text=True, check=True
-    )
-    for line in listed.stdout.splitlines():
-        number, *words = line.split()
-        if is_broker(words):
-            yield int(number)
+    return (number for number, words in processes() if is_broker(words))
 
 
 def is_broker(words: Sequence[str]) -> bool:
