@@ -3,6 +3,7 @@ than its command line says, without a word, or refuses a file that Kafka's tool 
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -43,6 +44,15 @@ JMX = "org.apache.kafka.common.metrics.JmxReporter"
         (ADMIN_SETTINGS, "sasl.oauthbearer.assertion.file", "token.jwt"),
         (ADMIN_SETTINGS, "send.buffer.bytes", "-5"),
         (ADMIN_SETTINGS, "metadata.recovery.strategy", "somehow"),
+        (ADMIN_SETTINGS, "sasl.kerberos.ticket.renew.jitter", "some"),
+        (ADMIN_SETTINGS, "sasl.oauthbearer.clock.skew.seconds", "some"),
+        (ADMIN_SETTINGS, "ssl.protocol", "SSLv3"),
+        (ADMIN_SETTINGS, "ssl.provider", "BCFIPS"),
+        (PRODUCER_SETTINGS, "transactional.id", ""),
+        (CONSUMER_SETTINGS, "group.instance.id", ""),
+        (CONSUMER_SETTINGS, "group.instance.id", "a/b"),
+        (CONSUMER_SETTINGS, "group.instance.id", ".."),
+        (SHARE_CONSUMER_SETTINGS, "max.poll.interval.ms", "long"),
     ],
 )
 def test_what_is_not_here_is_refused(
@@ -66,12 +76,41 @@ def test_what_is_not_here_is_refused(
         (ADMIN_SETTINGS, "metric.reporters", JMX),
         (ADMIN_SETTINGS, "metadata.recovery.strategy", "none"),
         (ADMIN_SETTINGS, "send.buffer.bytes", "-1"),
+        (ADMIN_SETTINGS, "ssl.protocol", "TLSv1.2"),
+        (ADMIN_SETTINGS, "ssl.provider", "SunJSSE"),
+        (CONSUMER_SETTINGS, "group.instance.id", "a.b-c_1"),
+        (CONSUMER_SETTINGS, "group.remote.assignor", ""),
+        (SHARE_CONSUMER_SETTINGS, "max.poll.interval.ms", "5"),
     ],
 )
 def test_what_changes_nothing_is_taken(
     settings: Mapping[str, Setting], name: str, value: str
 ) -> None:
     check_properties({name: value}, settings)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "name", "value"),
+    [
+        ("classic", "group.remote.assignor", "uniform"),
+        ("classic", "share.acknowledgement.mode", "explicit"),
+        ("Consumer", "share.acquire.mode", "record_limit"),
+        ("consumer", "session.timeout.ms", "10000"),
+        ("consumer", "heartbeat.interval.ms", "1000"),
+        ("consumer", "partition.assignment.strategy", "range"),
+    ],
+)
+def test_what_only_the_other_protocol_of_groups_has_is_refused(
+    protocol: str, name: str, value: str
+) -> None:
+    """It would have no effect, and nobody would be told."""
+    said = f"{name} cannot be set when group.protocol={protocol.upper()}"
+    given = {"group.protocol": protocol, name: value}
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        check_properties(given, CONSUMER_SETTINGS)
+    if protocol == "classic":  # which is the default
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            check_properties({name: value}, CONSUMER_SETTINGS)
 
 
 def test_records_go_around_whatever_their_keys() -> None:
