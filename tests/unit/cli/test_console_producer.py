@@ -9,6 +9,7 @@ import pytest
 import odradek
 from odradek.cli.main import main
 
+PROPERTY = "--reader-property"
 Send = Callable[..., int]
 
 
@@ -31,6 +32,64 @@ def send(broker: odradek.Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             return main(["console-producer", *where, *words])
 
     return call
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        (b"a\rb\n", [b"a", b"b"]),
+        (b"a\r\n\r\nb", [b"a", b"", b"b"]),
+        (b"a\r\r\nb\r", [b"a", b"", b"b"]),
+        (b"\r", [b""]),
+        (b"\n", [b""]),
+        (b"", []),
+    ],
+)
+def test_a_line_ends_as_for_java(
+    broker: odradek.Broker, send: Send, text: bytes, values: list[bytes]
+) -> None:
+    broker.create_topic("t")
+    assert send("t", text) == 0
+    assert [record.value for record in broker.records("t")] == values
+
+
+def test_a_line_reader_may_choose_the_topic(
+    broker: odradek.Broker, send: Send, tmp_path: Path
+) -> None:
+    """Only its flags do: its file is below the topic that the tool is given."""
+    config = tmp_path / "reader.properties"
+    config.write_text("topic=file\n")
+    for topic in ("t", "other"):
+        broker.create_topic(topic)
+    assert send("t", b"a\n", "--reader-config", str(config)) == 0
+    assert send("t", b"b\n", PROPERTY, "topic=other") == 0
+    assert [record.value for record in broker.records("t")] == [b"a"]
+    assert [record.value for record in broker.records("other")] == [b"b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("LineMessageReader", 0),
+        ("org.apache.kafka.tools.LineMessageReader", 0),
+        ("kafka.tools.ConsoleProducer$LineMessageReader", 0),
+        ("com.example.LineMessageReader", 2),
+    ],
+)
+def test_the_reader_of_lines_goes_by_its_old_name_and_its_new(
+    broker: odradek.Broker, send: Send, name: str, status: int
+) -> None:
+    try:
+        found = send("t", b"v\n", "--line-reader", name)
+    except SystemExit as ended:
+        found = ended.code
+    assert found == status
+
+
+def test_an_empty_codec_is_gzip(broker: odradek.Broker, send: Send) -> None:
+    """As one without a value: a script's variable is unset."""
+    assert send("t", b"v\n", "--compression-codec", "") == 0
+    assert send("t", b"v\n", "--compression-codec", "lz9") == 1
 
 
 def test_a_topic_without_a_name_is_refused(
