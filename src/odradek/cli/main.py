@@ -26,6 +26,8 @@ from odradek.cli.arguments import CommandParser, Help
 from odradek.suggestions import did_you_mean
 
 WRONG_USAGE: Final = 2
+# How Python runs this command: with -P, else it would take modules from wherever it is called.
+COMMAND: Final = ("-P", "-m", "odradek")
 # Before a command: its wrong usage has the status that it has of Kafka's tools.
 AS_KAFKA: Final = "--as-kafka"
 KAFKA_WRONG_USAGE: Final = 1

@@ -283,4 +283,5 @@ def start_command(data_dir: str | os.PathLike[str], *arguments: str, port: int =
     """The command line of a broker on one port of this machine."""
     listener = f"PLAINTEXT://127.0.0.1:{port}"
     flags = ["--data-dir", os.fspath(data_dir), "--listener", listener]
-    return [sys.executable, "-m", "odradek", "start", *flags, *arguments]
+    # -P: what lies in the folder of the tests is not taken for the broker's modules.
+    return [sys.executable, "-P", "-m", "odradek", "start", *flags, *arguments]

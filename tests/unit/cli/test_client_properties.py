@@ -1,7 +1,10 @@
 """Properties of Kafka's clients that ours do not have. If these fail, a tool does something else
 than its command line says, without a word, or refuses a file that Kafka's tool takes."""
 
-from collections.abc import Mapping
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -20,6 +23,7 @@ from odradek.client.sync import Admin, Consumer
 from odradek.config.definition import ConfigError, Setting
 
 ROUND_ROBIN = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
+Piped = Callable[[str], str]
 JMX = "org.apache.kafka.common.metrics.JmxReporter"
 
 
@@ -40,6 +44,15 @@ JMX = "org.apache.kafka.common.metrics.JmxReporter"
         (ADMIN_SETTINGS, "sasl.oauthbearer.assertion.file", "token.jwt"),
         (ADMIN_SETTINGS, "send.buffer.bytes", "-5"),
         (ADMIN_SETTINGS, "metadata.recovery.strategy", "somehow"),
+        (ADMIN_SETTINGS, "sasl.kerberos.ticket.renew.jitter", "some"),
+        (ADMIN_SETTINGS, "sasl.oauthbearer.clock.skew.seconds", "some"),
+        (ADMIN_SETTINGS, "ssl.protocol", "SSLv3"),
+        (ADMIN_SETTINGS, "ssl.provider", "BCFIPS"),
+        (PRODUCER_SETTINGS, "transactional.id", ""),
+        (CONSUMER_SETTINGS, "group.instance.id", ""),
+        (CONSUMER_SETTINGS, "group.instance.id", "a/b"),
+        (CONSUMER_SETTINGS, "group.instance.id", ".."),
+        (SHARE_CONSUMER_SETTINGS, "max.poll.interval.ms", "long"),
     ],
 )
 def test_what_is_not_here_is_refused(
@@ -63,6 +76,11 @@ def test_what_is_not_here_is_refused(
         (ADMIN_SETTINGS, "metric.reporters", JMX),
         (ADMIN_SETTINGS, "metadata.recovery.strategy", "none"),
         (ADMIN_SETTINGS, "send.buffer.bytes", "-1"),
+        (ADMIN_SETTINGS, "ssl.protocol", "TLSv1.2"),
+        (ADMIN_SETTINGS, "ssl.provider", "SunJSSE"),
+        (CONSUMER_SETTINGS, "group.instance.id", "a.b-c_1"),
+        (CONSUMER_SETTINGS, "group.remote.assignor", ""),
+        (SHARE_CONSUMER_SETTINGS, "max.poll.interval.ms", "5"),
     ],
 )
 def test_what_changes_nothing_is_taken(
@@ -71,14 +89,56 @@ def test_what_changes_nothing_is_taken(
     check_properties({name: value}, settings)
 
 
+@pytest.mark.parametrize(
+    ("protocol", "name", "value"),
+    [
+        ("classic", "group.remote.assignor", "uniform"),
+        ("classic", "share.acknowledgement.mode", "explicit"),
+        ("Consumer", "share.acquire.mode", "record_limit"),
+        ("consumer", "session.timeout.ms", "10000"),
+        ("consumer", "heartbeat.interval.ms", "1000"),
+        ("consumer", "partition.assignment.strategy", "range"),
+    ],
+)
+def test_what_only_the_other_protocol_of_groups_has_is_refused(
+    protocol: str, name: str, value: str
+) -> None:
+    """It would have no effect, and nobody would be told."""
+    said = f"{name} cannot be set when group.protocol={protocol.upper()}"
+    given = {"group.protocol": protocol, name: value}
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        check_properties(given, CONSUMER_SETTINGS)
+    if protocol == "classic":  # which is the default
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            check_properties({name: value}, CONSUMER_SETTINGS)
+
+
 def test_records_go_around_whatever_their_keys() -> None:
     choose = partitioner_of({"partitioner.class": ROUND_ROBIN})
     assert choose is not None
     assert [choose(b"k", [0, 1, 2], [0, 2]) for _ in range(4)] == [0, 2, 0, 2]
 
 
+@pytest.fixture
+def piped() -> Iterator[Piped]:
+    """Names a file that can be read once, as `<(...)` of a shell and `/dev/stdin` do."""
+    with contextlib.ExitStack() as opened:
+
+        def pipe(text: str) -> str:
+            reader, writer = os.pipe()
+            opened.callback(os.close, reader)
+            os.write(writer, text.encode())
+            os.close(writer)
+            return f"/dev/fd/{reader}"
+
+        yield pipe
+
+
+@pytest.mark.parametrize("is_piped", [False, True])
 @pytest.mark.parametrize("tool", ["console-producer", "produce", "producer-perf-test"])
-def test_a_tool_that_sends_uses_the_partitioner(tool: str, tmp_path: Path) -> None:
+def test_a_tool_that_sends_uses_the_partitioner(
+    tool: str, is_piped: bool, piped: Piped, tmp_path: Path
+) -> None:
     lines = tmp_path / "lines"
     lines.write_text("a\nb\nc\nd\ne\nf\n", encoding="utf-8")
     with odradek.Broker() as broker, lines.open() as text, pytest.MonkeyPatch.context() as patch:
@@ -93,10 +153,25 @@ def test_a_tool_that_sends_uses_the_partitioner(tool: str, tmp_path: Path) -> No
             ],
         }[tool]
         where = ["--bootstrap-server", broker.bootstrap_servers]
-        partitioner = ["--command-property", f"partitioner.class={ROUND_ROBIN}"]
+        setting = f"partitioner.class={ROUND_ROBIN}"
+        partitioner = ["--command-property", setting]
+        if is_piped:
+            partitioner = ["--command-config", piped(f"{setting}\n")]
         assert main([tool, *words, *where, *partitioner]) == 0
         counts = [record.partition for record in broker.records("round")]
         assert sorted(counts) == [0, 0, 1, 1, 2, 2]
+
+
+def test_two_clients_of_one_command_have_the_same_settings(
+    piped: Piped, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second one would have those of an empty file: no password, no group, no limit."""
+    with odradek.Broker() as broker:
+        where = ["--bootstrap-server", broker.bootstrap_servers]
+        # Which only the second one has.
+        file = piped("max.poll.records=many\n")
+        assert main(["groups", *where, "--command-config", file]) == 1
+    assert "Invalid value many for configuration max.poll.records" in capsys.readouterr().err
 
 
 def test_a_value_may_have_commas(capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,6 +65,32 @@ def test_a_tool_that_is_not_here_says_so(folder: Path, name: str) -> None:
     assert done.stderr == f"{name}: {REFUSED[name]}\n"
 
 
+def test_a_script_works_wherever_it_is_called_and_by_a_link(folder: Path) -> None:
+    """Python takes modules from the folder where it is called: one of that name would be run in
+    place of its own, and the script end in a stack trace."""
+    (folder / "argparse.py").write_text("raise SystemExit(7)\n", encoding="utf-8")
+    link = folder / "a link"
+    link.symlink_to(folder / "kafka-topics.sh")
+    done = subprocess.run(
+        [link, "--version"],
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_S,
+        check=False,
+        cwd=folder,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("odradek ")
+
+
+@pytest.mark.parametrize("tool", ["server-start", "dump-log", "console-producer"])
+def test_a_tool_tells_its_version(tool: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([AS_KAFKA, tool, "--version"])
+    assert not ended.value.code
+    assert capsys.readouterr().out.startswith("odradek ")
+
+
 def test_every_other_one_is_a_command() -> None:
     known = {command.name for command in OF_SCRIPTS}
     assert set(TOOLS) <= known
@@ -239,6 +265,8 @@ def test_a_broker_is_begun_and_stopped_as_by_kafkas_scripts(
     os.mkfifo(pipe)
     output = os.open(pipe, os.O_RDWR)  # so that opening it waits for nobody
     monkeypatch.setenv("LOG_DIR", str(pipe.parent))
+    monkeypatch.chdir(properties.parent)
+    (properties.parent / "argparse.py").write_text("raise SystemExit(7)\n", encoding="utf-8")
     override = ["--override", "num.partitions=7"]
     assert main([AS_KAFKA, "server-start", "-daemon", str(properties), *override]) == 0
     with open(output, encoding="utf-8") as lines:

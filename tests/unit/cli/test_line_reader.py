@@ -53,6 +53,12 @@ def test_headers_are_separated_by_an_expression(
     assert reader.read(1, text + b"\tv") == (None, b"v", headers)
 
 
+def test_an_empty_separator_is_everywhere() -> None:
+    """A script whose variable is unset would end with a sentence of Python's."""
+    properties = {**HEADERS, "parse.key": "true", "key.separator": "", "headers.key.separator": ""}
+    assert LineReader(properties).read(1, b"a:1\tv") == (b"", b"v", [("", b"a:1")])
+
+
 @pytest.mark.parametrize("text", [b"", b",a:1", b"a:1,,b:2"])
 def test_a_header_that_is_empty_is_named(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"found in pair '' on line number 7$"):

@@ -157,3 +157,82 @@ def test_what_is_no_such_record_is_passed_over_or_named(
     assert main(["console-consumer", *where, "--max-messages", "4", *group]) == 1
     assert "Could not read record at offset 3 due to: " in capfd.readouterr().err
     assert shown("t", 4, *group, "--skip-message-on-error") == ""
+
+
+STRING = "org.apache.kafka.common.serialization.StringDeserializer"
+
+
+@pytest.mark.parametrize(
+    ("option", "data", "expected"),
+    [
+        ("value.deserializer.encoding=ISO-8859-1", b"Z\xfcrich", "Zürich\n"),
+        ("deserializer.encoding=windows-1252", b"\x80 5", "€ 5\n"),
+        ("deserializer.encoding=UTF-16", b"\x20\xac", "€\n"),
+        ("deserializer.encoding=UTF-16", b"\xff\xfe\xac\x20", "€\n"),
+        ("value.deserializer.encoding=UTF-16LE", b"\xac\x20", "€\n"),
+        ("key.deserializer.encoding=UTF-16", "€".encode(), "€\n"),
+    ],
+)
+def test_text_is_shown_in_its_encoding(
+    broker: odradek.Broker, shown: Shown, option: str, data: bytes, expected: str
+) -> None:
+    """Other letters would be shown than were written, without a word."""
+    broker.produce("t", data)
+    words = [FLAG, f"value.deserializer={STRING}", FLAG, f"value.deserializer.{option}"]
+    assert shown("t", 1, *words) == expected
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--key-deserializer", "com.example.LongDeserializer"],
+        ["--value-deserializer", "com.example.Mine"],
+        [FLAG, f"headers.deserializer={STRING}x"],
+        [
+            *("--value-deserializer", STRING),
+            *(FLAG, "value.deserializer.deserializer.encoding=EBCDIC-9"),
+        ],
+    ],
+)
+def test_a_deserializer_that_is_not_here_is_told(
+    broker: odradek.Broker, capfd: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    """Bytes are shown as they are, as by Kafka's tool: nobody would know why."""
+    broker.produce("t", b"v", key=b"k")
+    where = ["--bootstrap-server", broker.bootstrap_servers, "--topic", "t", "--from-beginning"]
+    more = ["--max-messages", "1", FLAG, "print.key=true"]
+    assert main(["console-consumer", *where, *more, *words]) == 0
+    said = capfd.readouterr()
+    assert said.out == "k\tv\n"
+    assert said.err.startswith("Unable to instantiate a deserializer from ")
+
+
+@pytest.mark.parametrize("tool", ["console-consumer", "console-share-consumer"])
+def test_a_consumer_that_has_not_begun_tells_no_count(
+    broker: odradek.Broker, capfd: pytest.CaptureFixture[str], tool: str
+) -> None:
+    """A setting that it cannot have would look like a topic in which nothing is."""
+    where = ["--bootstrap-server", broker.bootstrap_servers, "--topic", "t"]
+    assert main([tool, *where, "--command-property", "max.poll.records=x"]) == 1
+    assert capfd.readouterr().err == (
+        "Invalid value x for configuration max.poll.records: Not a number of type INT\n"
+    )
+
+
+@pytest.mark.parametrize("tool", ["console-consumer", "console-share-consumer"])
+def test_a_formatter_of_somebody_elses_is_not_taken_for_kafkas(
+    broker: odradek.Broker, capfd: pytest.CaptureFixture[str], tool: str
+) -> None:
+    where = ["--bootstrap-server", broker.bootstrap_servers, "--topic", "t"]
+    with pytest.raises(SystemExit):
+        main(
+            [
+                tool,
+                *where,
+                "--timeout-ms",
+                "1",
+                "--formatter",
+                "com.example.DefaultMessageFormatter",
+            ]
+        )
+    assert "there are no Java classes here" in capfd.readouterr().err

@@ -6,6 +6,7 @@ import socket
 
 import pytest
 
+from odradek.client.core.producing.consistency import check_consistent
 from odradek.client.core.retries import UNKNOWN_TOPIC_PATIENCE_MS, Attempts, ExponentialBackoff
 from odradek.client.errors import (
     AuthorizationError,
@@ -17,7 +18,7 @@ from odradek.client.errors import (
     in_words,
     raise_for,
 )
-from odradek.client.settings import ADMIN_SETTINGS, ClientSettings
+from odradek.client.settings import ADMIN_SETTINGS, PRODUCER_SETTINGS, ClientSettings
 from odradek.errors import BrokerError, ErrorCode
 
 
@@ -105,6 +106,22 @@ def test_settings_are_read_under_both_names() -> None:
 def test_mistaken_settings_are_named(keywords: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ClientSettings(ADMIN_SETTINGS, {}, keywords)
+
+
+@pytest.mark.parametrize(
+    ("excluding", "reason"),
+    [({"retries": 0}, "Must set retries to non-zero"), ({"acks": 1}, "Must set acks to all")],
+)
+def test_batches_are_numbered_where_that_is_possible(
+    excluding: dict[str, object], reason: str
+) -> None:
+    """A batch that is given up and not repeated would leave a gap in the numbers."""
+    settings = ClientSettings(PRODUCER_SETTINGS, excluding, {})
+    check_consistent(settings)
+    assert not settings.flag("enable.idempotence")
+    for asks in ({"enable.idempotence": "true"}, {"transactional.id": "t"}):
+        with pytest.raises(ValueError, match=reason):
+            check_consistent(ClientSettings(PRODUCER_SETTINGS, {**excluding, **asks}, {}))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from odradek import __version__
 from odradek.cli.arguments import add_format
 from odradek.cli.data_directory.record_decoders import (
     RecordDecoder,
@@ -65,6 +66,7 @@ _END_MARKERS: Final = ("ABORT", "COMMIT")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of Kafka's tool."""
+    parser.add_argument("--version", action="version", version=f"odradek {__version__}")
     parser.add_argument(
         "--files",
         metavar="FILE,FILE...",

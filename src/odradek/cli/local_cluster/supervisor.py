@@ -15,6 +15,7 @@ from odradek.cli.local_cluster.control import Say, answering
 from odradek.cli.local_cluster.health import NotHealthy, await_brokers, await_in_sync
 from odradek.cli.local_cluster.kept_process import KeptProcess
 from odradek.cli.local_cluster.state import ClusterState
+from odradek.cli.main import COMMAND
 from odradek.server.errors import StartError
 
 HOST: Final = "127.0.0.1"
@@ -129,7 +130,7 @@ class Supervisor:
         self._note_pids()
 
     def _command(self, broker_id: int) -> list[str]:
-        words = [sys.executable, "-m", "odradek", "start", "--broker-id", str(broker_id)]
+        words = [sys.executable, *COMMAND, "start", "--broker-id", str(broker_id)]
         words += ["--data-dir", str(self._plan.directory / f"broker-{broker_id}")]
         words += ["--listener", f"PLAINTEXT://{self._addresses[broker_id - 1]}"]
         words += ["--zookeeper", self._zookeeper_address]

@@ -36,6 +36,7 @@ _OF_ALL: Final[_Refused] = {
         _NO_CLASSES,
         ("org.apache.kafka.common.security.ssl.DefaultSslEngineFactory",),
     ),
+    "ssl.provider": (_NO_CLASSES, ("", "SunJSSE")),
 }
 _OF_CONSUMERS: Final[_Refused] = {
     **_OF_ALL,
@@ -63,6 +64,19 @@ _ASSERTIONS: Final = "sasl.oauthbearer.assertion."
 # As what their values are read; most of these change nothing.
 _CHECKED: Final = table(rows("java_client"))
 _CHECKED_BY_PRODUCERS: Final = table([*rows("java_client"), *rows("java_producer")])
+_CHECKED_BY_CONSUMERS: Final = table([*rows("java_client"), *rows("java_consumer")])
+_CHECKED_BY_SHARE_CONSUMERS: Final = {**CONSUMER_SETTINGS, **_CHECKED}
+
+_PROTOCOL: Final = "group.protocol"
+_OF_SHARE_GROUPS: Final = ("share.acknowledgement.mode", "share.acquire.mode")
+# What belongs to the other protocols of groups.
+_NOT_WITH: Final = {
+    "classic": ("group.remote.assignor", *_OF_SHARE_GROUPS),
+    "consumer": (
+        *("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"),
+        *_OF_SHARE_GROUPS,
+    ),
+}
 
 
 def check_properties(given: Mapping[str, str], settings: Mapping[str, Setting]) -> None:
@@ -76,13 +90,23 @@ def check_properties(given: Mapping[str, str], settings: Mapping[str, Setting]) 
         refused, checked = _OF_PRODUCERS, _CHECKED_BY_PRODUCERS
         partitioner_of(given)
     elif settings is CONSUMER_SETTINGS:
-        refused = _OF_CONSUMERS
+        refused, checked = _OF_CONSUMERS, _CHECKED_BY_CONSUMERS
+        _check_protocol(given)
     elif settings is SHARE_CONSUMER_SETTINGS:
-        refused = _OF_SHARE_CONSUMERS
-    for name in given.keys() - settings.keys():
+        refused, checked = _OF_SHARE_CONSUMERS, _CHECKED_BY_SHARE_CONSUMERS
+    for name, value in given.items():
         if name in checked:
-            checked[name].parse(given[name])
-        _refuse(name, given[name], refused)
+            checked[name].parse(value)
+        if name not in settings:
+            _refuse(name, value, refused)
+
+
+def _check_protocol(given: Mapping[str, str]) -> None:
+    protocol = given.get(_PROTOCOL, "classic").strip().lower()
+    for name in _NOT_WITH.get(protocol, ()):
+        if value := given.get(name):
+            reason = f"{name} cannot be set when {_PROTOCOL}={protocol.upper()}"
+            raise ConfigError(name, value, reason, reason)
 
 
 def _refuse(name: str, value: str, refused: _Refused) -> None:

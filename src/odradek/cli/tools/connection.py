@@ -304,11 +304,20 @@ def client_config(
 def given_properties(arguments: argparse.Namespace) -> dict[str, str]:
     """The properties that the flags name, those of no client of ours among them.
 
+    Who asks again is given the same: a file may be a pipe, which can be read once.
+
     Raises:
         NoFile: there is no such file.
         OSError: the file cannot be read.
         ConfigError: it is malformed, or a provider of settings does not know one.
     """
+    given: dict[str, str] | None = vars(arguments).get("properties")
+    if given is None:
+        given = arguments.properties = _properties_of(arguments)
+    return given
+
+
+def _properties_of(arguments: argparse.Namespace) -> dict[str, str]:
     given = {} if arguments.command_config is None else read_properties(arguments.command_config)
     for pair in arguments.command_property:
         name, _, value = pair.partition("=")

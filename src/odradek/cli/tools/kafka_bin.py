@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-from odradek.cli.main import AS_KAFKA, SCRIPTS
+from odradek.cli.main import AS_KAFKA, COMMAND, SCRIPTS
 
 TOOLS: Final = (
     *("topics", "configs", "console-producer", "console-consumer", "console-share-consumer"),
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _scripts() -> Iterator[tuple[str, str]]:
     """Each script's name and what it does."""
     for tool in TOOLS:
-        command = f"{shlex.quote(sys.executable)} -m odradek {AS_KAFKA} {tool}"
+        command = shlex.join((sys.executable, *COMMAND, AS_KAFKA, tool))
         yield f"kafka-{tool}", f'exec {command} "$@"'
     for name, reason in REFUSED.items():
         yield name, f"echo {shlex.quote(f'{name}: {reason}')} >&2\nexit 1"

@@ -126,11 +126,12 @@ class ClusterClient(ClusterCore[AsyncConnection]):
         async with self._asking:
             self._under_way = update = self._updates.pop(kind)
             is_complete, allow_auto_topic_creation = kind
+            named = {each for each in update.subjects if isinstance(each, str)}
             try:
                 return await wait(
                     self.update_gen(
                         update.subjects,
-                        None if is_complete else {each for each in update.subjects if each},
+                        None if is_complete else named,
                         allow_auto_topic_creation=allow_auto_topic_creation,
                     )
                 )

@@ -198,6 +198,8 @@ class Subscription:
 
 
 def _compiled(pattern: str) -> Match:
+    if not pattern:
+        raise UsageError("the pattern is empty", ErrorCode.INVALID_REQUEST)
     try:
         return java_pattern(pattern)
     except ExpressionError as error:

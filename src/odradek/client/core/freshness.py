@@ -3,11 +3,12 @@
 A topic is outdated when it is not known, when somebody doubts what is known of it, or when it was
 last answered `metadata.max.age.ms` ago. What is doubted stays known: other partitions of the topic
 are read and written meanwhile. What was asked for a moment ago is asked for again only after a
-pause, which grows while the answers bring nothing new. "" stands for the brokers alone, None for
-all topics.
+pause, which grows while the answers bring nothing new. `BROKERS_ALONE` stands for no topic, None
+for all of them.
 """
 
 from collections.abc import Collection, Iterable
+from enum import Enum
 from typing import Final
 
 from odradek.client.core.metadata import ClusterMetadata
@@ -15,8 +16,15 @@ from odradek.client.core.retries import ExponentialBackoff
 from odradek.client.errors import error_for
 from odradek.clock import LONG_AGO_MS
 
-BROKERS_ALONE: Final = ""
-Subject = str | None
+
+class _NoTopic(Enum):
+    """No name: any text may be asked for, by mistake, as a topic."""
+
+    BROKERS_ALONE = 0
+
+
+BROKERS_ALONE: Final = _NoTopic.BROKERS_ALONE
+Subject = str | _NoTopic | None
 
 
 class _Asked:
@@ -56,13 +64,13 @@ class Freshness:
 
     def sent(self, subjects: Iterable[Subject]) -> None:
         """They are being asked for: what is doubted from now on is another doubt."""
-        self._doubted.difference_update(each for each in subjects if each is not None)
+        self._doubted.difference_update(each for each in subjects if isinstance(each, str))
 
     def failed(self, subjects: Iterable[Subject], now_ms: int) -> None:
         """No answer came."""
         for subject in subjects:
             self._pause(self._of(subject), now_ms, has_news=False)
-            if subject:
+            if isinstance(subject, str):
                 self._doubted.add(subject)
 
     def answered(
@@ -75,7 +83,7 @@ class Freshness:
     ) -> None:
         """An answer came, which made what was known before what is known after it."""
         for subject in subjects:
-            if subject == BROKERS_ALONE:
+            if subject is BROKERS_ALONE:
                 has_news = (before.nodes, before.controller_id) != (
                     after.nodes,
                     after.controller_id,
@@ -83,6 +91,7 @@ class Freshness:
             elif subject is None:
                 has_news = before.topics != after.topics
             else:
+                assert isinstance(subject, str), "a topic has a name"
                 has_news = before.topics.get(subject) != after.topics.get(subject)
             self._pause(self._of(subject), now_ms, has_news=has_news)
         for name, topic in answer.topics.items():

@@ -6,7 +6,7 @@ and brokers go away, so with every failure what is known of leaders is forgotten
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, TypeVar
 
 from odradek.client.addresses import Address
@@ -20,7 +20,7 @@ from odradek.client.core.consuming.list_offsets import (
     list_offsets_gen,
     no_leader,
 )
-from odradek.client.core.freshness import BROKERS_ALONE
+from odradek.client.core.freshness import BROKERS_ALONE, Subject
 from odradek.client.core.metadata import ClusterMetadata, TopicMetadata
 from odradek.client.core.waits import Gen, Pause
 from odradek.client.errors import KafkaError, StaleMetadata, raise_for
@@ -204,7 +204,7 @@ class Cluster(ClusterCore[BlockingConnection]):
     def refresh_gen(self, names: Iterable[str]) -> Gen[ClusterMetadata]:
         """See `ClusterCore`: nobody shares the question, it is only kept from coming too soon."""
         wanted = set(names)
-        subjects = wanted or {BROKERS_ALONE}
+        subjects: Collection[Subject] = wanted or {BROKERS_ALONE}
         wait_ms = self._freshness.wait_ms(subjects, self.clock.monotonic_ms())
         if wait_ms:
             yield Pause(wait_ms)

@@ -344,6 +344,9 @@ _JAVA = "org.apache.kafka.common.serialization"
 LOGGED = [
     f"{_NUMBER} --key-deserializer {_JAVA}.ShortDeserializer",
     f"{_NUMBER} --key-deserializer {_JAVA}.UUIDDeserializer --skip-message-on-error",
+    f"{_NUMBER} --key-deserializer no.such.Deserializer",
+    f"{_NUMBER} --key-deserializer {_JAVA}.StringDeserializer "
+    "--formatter-property key.deserializer.deserializer.encoding=no-such",
 ]
 _CLASSES = "org.apache.kafka.clients"
 _ROUND = "console-producer --topic {topic}-round --command-property"
@@ -412,6 +415,13 @@ CONSOLES = [
     f"{_NUMBER} --formatter-property key.deserializer={_JAVA}.FloatDeserializer "
     f"--formatter-property value.deserializer={_JAVA}.DoubleDeserializer",
     f"{_NUMBER} --key-deserializer {_JAVA}.BytesDeserializer",
+    f"{_NUMBER} --key-deserializer {_JAVA}.StringDeserializer "
+    "--formatter-property key.deserializer.key.deserializer.encoding=UTF-16",
+    f"{_READ} --command-property group.remote.assignor=uniform",
+    f"{_READ} --command-property group.protocol=consumer "
+    "--command-property session.timeout.ms=9000",
+    f"{_READ} --command-property group.instance.id=a/b",
+    f"{_READ} --command-property max.poll.records=x",
     *LOGGED,
     f"{_WRITE} <<< a\nb\n",
     f"{_WRITE} --sync <<< c\n",
@@ -454,6 +464,13 @@ CONSOLES = [
     f"{_WRITE} --batch-size 100 --timeout 10 --request-required-acks 1 --request-timeout-ms 5000 "
     "--message-send-max-retries 2 --retry-backoff-ms 5 --max-block-ms 9000 "
     "--max-memory-bytes 50000000 --metadata-expiry-ms 5000 --socket-buffer-size 5000 <<< n\n",
+    f"{_WRITE} <<< a\rb\r\n\r\nc",
+    f"{_WRITE} --reader-property parse.headers=true --reader-property headers.key.separator= "
+    "<<< h:1\tv\n",
+    f"{_WRITE} --reader-property topic={{topic}}-round <<< n\n",
+    f"{_WRITE} --compression-codec= <<< n\n",
+    f"{_WRITE} --command-property retries=0 --command-property enable.idempotence=true <<< n\n",
+    f"{_WRITE} --command-property transactional.id= <<< n\n",
     f"{_WRITE} --max-partition-memory-bytes 100 <<< o\n",
     f"{_WRITE} --request-required-acks 7 <<< p\n",
     f"{_WRITE} --request-required-acks all --command-property linger.ms=3 <<< q\n",

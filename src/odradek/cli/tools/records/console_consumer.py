@@ -80,9 +80,9 @@ def run(arguments: argparse.Namespace) -> int:
     async def work() -> int:
         write = formatter_of(arguments)
         config = _config(arguments)
-        printed.has_begun = True
-        await reach_brokers(config)
         async with Consumer(config=config) as consumer:
+            printed.has_begun = True
+            await reach_brokers(config)
             await _begin(consumer, arguments)
             while not printed.is_enough:
                 try:

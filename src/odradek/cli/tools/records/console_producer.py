@@ -23,6 +23,7 @@ from odradek.cli.tools.connection import (
     text_of,
 )
 from odradek.cli.tools.records.line_reader import LineReader
+from odradek.cli.tools.wording.java_names import simple_name
 from odradek.cli.tools.wording.java_values import java_int, java_long
 from odradek.client import Producer
 from odradek.client.record_metadata import RecordMetadata
@@ -30,6 +31,9 @@ from odradek.client.settings import PRODUCER_SETTINGS
 
 _TOGETHER: Final = "Options --{1} and --{0} cannot be specified together."
 _LINE_READER: Final = "LineMessageReader"
+_CODEC: Final = "gzip"
+# The property by which a line reader may choose another topic.
+_TOPIC: Final = "topic"
 # Flags that stand for settings, each with the default of Kafka's tool.
 _SETTINGS: Final[tuple[tuple[str, str, Callable[[str], object], str], ...]] = (
     ("--batch-size", "batch.size", java_int, "16384"),
@@ -70,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--topic", metavar="NAME")
     parser.add_argument("--sync", action="store_true", help="wait for each record")
-    parser.add_argument("--compression-codec", nargs="?", const="gzip", metavar="CODEC")
+    parser.add_argument("--compression-codec", nargs="?", const=_CODEC, metavar="CODEC")
     for flag, name, kind, default in _SETTINGS:
         help_text = f"{name} (default: {default})"
         parser.add_argument(flag, dest=name, type=kind, default=None, help=help_text)
@@ -104,13 +108,14 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.parser.error("Error while validating the bootstrap address")
     check_host_and_port(arguments)
     take_old_flags(arguments)
-    if arguments.line_reader.rpartition(".")[2] != _LINE_READER:
+    if simple_name(arguments.line_reader) != _LINE_READER:
         arguments.parser.error(
             f"--line-reader: there are no Java classes here, only {_LINE_READER}, the default"
         )
 
     async def work() -> int:
-        reader = LineReader(_reader_properties(arguments))
+        properties = _reader_properties(arguments)
+        reader = LineReader(properties)
         deliveries: set[asyncio.Future[RecordMetadata]] = set()
         failed = False
 
@@ -127,7 +132,7 @@ def run(arguments: argparse.Namespace) -> int:
             async for number, line in _lines():
                 each = reader.read(number, line)
                 delivery = await producer.send(
-                    arguments.topic, each.value, key=each.key, headers=each.headers
+                    properties[_TOPIC], each.value, key=each.key, headers=each.headers
                 )
                 deliveries.add(delivery)
                 delivery.add_done_callback(delivered)
@@ -150,7 +155,7 @@ def _config(arguments: argparse.Namespace) -> dict[str, object]:
         else:
             config.setdefault(name, default)
     if arguments.compression_codec is not None:
-        config["compression.type"] = arguments.compression_codec
+        config["compression.type"] = arguments.compression_codec or _CODEC
     config.setdefault("client.id", "console-producer")
     return config
 
@@ -159,6 +164,7 @@ def _reader_properties(arguments: argparse.Namespace) -> dict[str, str]:
     properties: dict[str, str] = {}
     if arguments.reader_config:
         properties = read_properties(arguments.reader_config)
+    properties[_TOPIC] = arguments.topic
     for each in arguments.reader_property:
         name, _, value = each.partition("=")
         properties[name.strip()] = value
@@ -166,9 +172,11 @@ def _reader_properties(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 async def _lines() -> AsyncIterator[tuple[int, bytes]]:
-    """The lines of standard input with their numbers; a prompt before each on a terminal."""
+    """The lines of standard input with their numbers; a prompt before each on a terminal. A line
+    ends as for Java: with CR, LF or both."""
     prompt = (lambda: print(">", end="", flush=True)) if sys.stdin.isatty() else None
     number = 0
-    async for line in read_lines(sys.stdin.fileno(), before=prompt):
-        number += 1
-        yield number, line.removesuffix(b"\r")
+    async for text in read_lines(sys.stdin.fileno(), before=prompt):
+        for line in text.removesuffix(b"\r").split(b"\r"):
+            number += 1
+            yield number, line

@@ -71,9 +71,9 @@ def run(arguments: argparse.Namespace) -> int:
             "share.acknowledgement.mode": "explicit",
         }
         config.setdefault("client.id", _GROUP)
-        printed.has_begun = True
-        await reach_brokers(config)
         async with ShareConsumer(config=config, topics=[arguments.topic]) as consumer:
+            printed.has_begun = True
+            await reach_brokers(config)
             await _print(consumer, arguments, write, printed)
         return 0
 

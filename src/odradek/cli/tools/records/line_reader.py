@@ -80,7 +80,7 @@ class LineReader:
     def _split(
         self, line: bytes, separator: bytes, what: str, number: int
     ) -> tuple[bytes | None, bytes]:
-        left, found, right = line.partition(separator) if separator else (b"", True, line)
+        left, found, right = _parted(line, separator)
         if found:
             return left, right
         if self._ignores_errors:
@@ -88,7 +88,7 @@ class LineReader:
         raise ValueError(f"No {what} found on line number {number}: '{_shown(line)}'")
 
     def _header(self, part: bytes, number: int) -> tuple[str, bytes | None]:
-        name, found, value = part.partition(self._headers_key_separator)
+        name, found, value = _parted(part, self._headers_key_separator)
         if not found and not self._ignores_errors:
             raise ValueError(
                 f"No header key separator found in pair '{_shown(part)}' on line number {number}"
@@ -102,6 +102,12 @@ class LineReader:
 
     def _or_null(self, data: bytes | None) -> bytes | None:
         return None if data is not None and data == self._null else data
+
+
+def _parted(data: bytes, separator: bytes) -> tuple[bytes, bool, bytes]:
+    """The parts around the separator, and whether it is there; an empty one is everywhere."""
+    left, found, right = data.partition(separator) if separator else (b"", True, data)
+    return left, bool(found), right
 
 
 def _check_different(separators: Mapping[str, str]) -> None:

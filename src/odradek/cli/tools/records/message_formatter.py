@@ -4,13 +4,13 @@ Keys and values are written as they are, bytes included.
 """
 
 import argparse
-import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from odradek.cli.tools.connection import add_old_flag, read_properties
 from odradek.cli.tools.records.internal_records import FORMATTERS, writer_of
+from odradek.cli.tools.wording.java_names import simple_name
 from odradek.cli.tools.wording.java_values import text_reader
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
 
@@ -18,8 +18,6 @@ _TIMESTAMP_TYPES: Final = {0: "CreateTime", 1: "LogAppendTime"}
 _DEFAULT: Final = "DefaultMessageFormatter"
 _NOTHING: Final = "NoOpMessageFormatter"
 _FORMATTERS: Final = (_DEFAULT, "LoggingMessageFormatter", _NOTHING, *FORMATTERS)
-# Kafka had some as classes within others: `TransactionLog$TransactionLogMessageFormatter`.
-_OUTER_NAMES: Final = re.compile(r".*[.$]")
 
 
 def add_formatter(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +32,7 @@ def add_formatter(parser: argparse.ArgumentParser) -> None:
 
 def check_formatter(arguments: argparse.Namespace) -> None:
     """Ends the command where a class is named that is not here."""
-    if _simple_name(arguments.formatter) not in _FORMATTERS:
+    if simple_name(arguments.formatter) not in _FORMATTERS:
         arguments.parser.error(
             f"--formatter: there are no Java classes here, only {', '.join(_FORMATTERS)}"
         )
@@ -48,7 +46,7 @@ def formatter_of(arguments: argparse.Namespace) -> Callable[[ConsumerRecord], No
     for each in arguments.formatter_property:
         name, _, value = each.partition("=")
         properties[name.strip()] = value
-    name = _simple_name(arguments.formatter)
+    name = simple_name(arguments.formatter)
     if name == _NOTHING:
         return lambda _: None
     if name in FORMATTERS:
@@ -56,8 +54,21 @@ def formatter_of(arguments: argparse.Namespace) -> Callable[[ConsumerRecord], No
     return _Formatter(properties, arguments.key_deserializer, arguments.value_deserializer).write
 
 
-def _simple_name(class_name: str) -> str:
-    return _OUTER_NAMES.sub("", class_name)
+def _reader_of(
+    part: str, properties: Mapping[str, str], class_name: str = ""
+) -> Callable[[bytes], bytes]:
+    """Prints a part as its deserializer does. As in Kafka bytes are printed as they are where there
+    is no such class, and that is told."""
+    name = f"{part}.deserializer"
+    kind = "key" if part == "key" else "value"
+    of_all = properties.get(f"{name}.deserializer.encoding", "")
+    encoding = properties.get(f"{name}.{kind}.deserializer.encoding", of_all)
+    class_name = properties.get(name, class_name)
+    try:
+        return text_reader(class_name, encoding)
+    except LookupError:
+        print(f"Unable to instantiate a deserializer from {class_name}", file=sys.stderr)
+        return bytes
 
 
 class _Formatter:
@@ -87,9 +98,9 @@ class _Formatter:
         self._line_separator = text("line.separator", "\n")
         self._headers_separator = text("headers.separator", ",")
         self._null = text("null.literal", "null")
-        self._key = text_reader(properties.get("key.deserializer", key_class))
-        self._value = text_reader(properties.get("value.deserializer", value_class))
-        self._header = text_reader(properties.get("headers.deserializer", ""))
+        self._key = _reader_of("key", properties, key_class)
+        self._value = _reader_of("value", properties, value_class)
+        self._header = _reader_of("headers", properties)
 
     def write(self, record: ConsumerRecord) -> None:
         """Writes one record."""

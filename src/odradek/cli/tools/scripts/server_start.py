@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from odradek.cli.main import AS_KAFKA, run_command
+from odradek import __version__
+from odradek.cli.main import AS_KAFKA, COMMAND, run_command
 
 NAME: Final = "server-start"
 _USAGE: Final = (
@@ -21,6 +22,7 @@ OUTPUT: Final = "kafkaServer.out"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     parser.set_defaults(read_words=_read_words)
+    parser.add_argument("--version", action="version", version=f"odradek {__version__}")
     parser.add_argument("-daemon", action="store_true", help="run it in the background")
     parser.add_argument("-loggc", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("-name", help=argparse.SUPPRESS)
@@ -45,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _in_background(arguments: argparse.Namespace) -> int:
     overrides = [word for each in arguments.override for word in ("--override", each)]
-    command = [sys.executable, "-m", "odradek", AS_KAFKA, NAME, arguments.file, *overrides]
+    command = [sys.executable, *COMMAND, AS_KAFKA, NAME, arguments.file, *overrides]
     folder = os.environ.get("LOG_DIR", _LOG_DIR)
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, OUTPUT), "ab") as output:

@@ -4,12 +4,15 @@ sentence.
 Its tools print exceptions of single items as they are, so a script may look for these words.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
 from odradek.coordinator.runtime.partitioning import java_hash
 from odradek.errors import BrokerError, ErrorCode
 
+# Kafka had some classes within others: `TransactionLog$TransactionLogMessageFormatter`.
+_KAFKAS_CLASS: Final = re.compile(r"(?:(?:org\.apache\.)?kafka\.(?:\w+\.)*(?:\w+\$)?)?(\w+)")
 _PACKAGE: Final = "org.apache.kafka.common.errors."
 _NAMES: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
@@ -137,3 +140,10 @@ def in_java_order(names: Iterable[str], *, is_copy: bool = False) -> list[str]:
         return (code ^ code >> 16) % buckets
 
     return sorted(names, key=bucket)
+
+
+def simple_name(class_name: str) -> str:
+    """The name of a class of Kafka's without its package, old or new; that of another class whole,
+    whose simple name may be the same."""
+    found = _KAFKAS_CLASS.fullmatch(class_name.strip())
+    return found[1] if found else class_name

@@ -2,6 +2,7 @@
 make of the bytes of a record."""
 
 import argparse
+import codecs
 import re
 import struct
 from collections.abc import Callable
@@ -9,8 +10,15 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from odradek.cli.tools.wording.java_names import simple_name
+
 _INTEGERS: Final = {"Long": 8, "Integer": 4, "Short": 2}
 _FLOATS: Final = {"Double": ">d", "Float": ">f"}
+# What tells the order of bytes; without it Java takes the highest for the first.
+_ENDIAN: Final = {
+    "utf-16": (codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE),
+    "utf-32": (codecs.BOM_UTF32_BE, codecs.BOM_UTF32_LE),
+}
 # Where Java begins to write floating numbers with an exponent.
 _PLAIN_FROM: Final = 1e-3
 _PLAIN_BELOW: Final = 1e7
@@ -72,13 +80,15 @@ def _number(text: str, bits: int) -> int:
     return int(text)
 
 
-def text_reader(class_name: str) -> Callable[[bytes], bytes]:
-    """Chooses the function that prints as a deserializer does; an unknown one prints bytes as they
-    are.
+def text_reader(class_name: str, encoding: str = "") -> Callable[[bytes], bytes]:
+    """Chooses the function that prints as a deserializer does; `encoding` is of its text.
 
     The reader raises ValueError for bytes that its deserializer refuses.
+
+    Raises:
+        LookupError: there is no such class, or no such encoding.
     """
-    kind = class_name.rpartition(".")[2].removesuffix("Deserializer")
+    kind = simple_name(class_name).removesuffix("Deserializer")
     if kind in _INTEGERS:
         return _sized(kind, _INTEGERS[kind], _integer)
     if kind in _FLOATS:
@@ -86,7 +96,20 @@ def text_reader(class_name: str) -> Callable[[bytes], bytes]:
         digits = 17 if kind == "Double" else 9
         size = struct.calcsize(layout)
         return _sized(kind, size, lambda data: java_float(struct.unpack(layout, data)[0], digits))
-    return {"UUID": _uuid, "Boolean": _boolean, "Void": _void, "Bytes": _escaped}.get(kind, bytes)
+    if kind == "String" and encoding:
+        return _text_in(encoding)
+    return _OTHERS[kind]
+
+
+def _text_in(encoding: str) -> Callable[[bytes], bytes]:
+    b"".decode(encoding)  # which not every codec can do
+    name = codecs.lookup(encoding).name
+
+    def read(data: bytes) -> bytes:
+        is_unmarked = name in _ENDIAN and not data.startswith(_ENDIAN[name])
+        return data.decode(f"{name}-be" if is_unmarked else name, "replace").encode()
+
+    return read
 
 
 def _sized(kind: str, size: int, text: Callable[[bytes], str]) -> Callable[[bytes], bytes]:
@@ -179,3 +202,12 @@ def _escaped(data: bytes) -> bytes:
     return b"".join(
         bytes((byte,)) if _PRINTABLE.match(bytes((byte,))) else b"\\x%02X" % byte for byte in data
     )
+
+
+_OTHERS: Final[dict[str, Callable[[bytes], bytes]]] = {
+    **dict.fromkeys(("", "String", "ByteArray", "ByteBuffer"), bytes),
+    "Boolean": _boolean,
+    "Bytes": _escaped,
+    "UUID": _uuid,
+    "Void": _void,
+}

@@ -1,5 +1,7 @@
 """Which of a producer's settings go together."""
 
+from collections.abc import Iterator
+
 from odradek.client.settings import ClientSettings
 
 
@@ -9,11 +11,11 @@ def check_consistent(settings: ClientSettings) -> None:
     Raises:
         ValueError: a setting contradicts another.
     """
-    is_idempotent = settings.flag("enable.idempotence")
-    if is_idempotent and settings.text("acks") not in ("all", "-1"):
-        if "enable.idempotence" in settings.given or settings.text("transactional.id"):
-            raise ValueError("Must set acks to all in order to use the idempotent producer.")
-        settings.override("enable.idempotence", False)
+    if settings.flag("enable.idempotence"):
+        for reason in _against_idempotence(settings):
+            if "enable.idempotence" in settings.given or settings.text("transactional.id"):
+                raise ValueError(reason)
+            settings.override("enable.idempotence", False)
     if settings.text("transactional.id") and not settings.flag("enable.idempotence"):
         raise ValueError("Cannot set a transactional.id without also enabling idempotence.")
     in_flight = settings.number("max.in.flight.requests.per.connection")
@@ -31,3 +33,10 @@ def check_consistent(settings: ClientSettings) -> None:
                 "request.timeout.ms"
             )
         settings.override("delivery.timeout.ms", linger_ms + request_ms)
+
+
+def _against_idempotence(settings: ClientSettings) -> Iterator[str]:
+    if settings.number("retries") == 0:
+        yield "Must set retries to non-zero when using the idempotent producer."
+    if settings.text("acks") not in ("all", "-1"):
+        yield "Must set acks to all in order to use the idempotent producer."
