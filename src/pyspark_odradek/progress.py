@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from threading import Condition, Thread
 from typing import Any, Final
+from uuid import UUID
 
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -34,7 +35,12 @@ from pyspark.sql.streaming.listener import (
 from odradek.client import Admin
 from odradek.client.core.admin_types import CommittedOffset
 from odradek.errors import BrokerError
-from odradek.tables.plan.offsets import PartitionOffsets, offsets_from_json, reader_from_json
+from odradek.tables.plan.offsets import (
+    PartitionOffsets,
+    offsets_from_json,
+    reader_from_json,
+    topic_ids_from_json,
+)
 
 _log = logging.getLogger(__name__)
 # How long the end of a session waits for a broker that is not there.
@@ -214,6 +220,14 @@ def read_offsets(text: str | None) -> PartitionOffsets:
     """The offsets of a source that speaks of topics; none of one that does not."""
     try:
         return offsets_from_json(_document(text))
+    except (ValueError, AttributeError, TypeError):
+        return {}
+
+
+def read_topic_ids(text: str) -> dict[str, UUID]:
+    """The ids of the topics that the offsets of a source are of, where it knows them."""
+    try:
+        return topic_ids_from_json(_document(text))
     except (ValueError, AttributeError, TypeError):
         return {}
 

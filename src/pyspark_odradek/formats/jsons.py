@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -30,6 +31,7 @@ _TYPES: Final[dict[str, t.DataType]] = {
 }
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _WORDS: Final = {"true": True, "false": False}
+_NOT_A_NUMBER: Final = Decimal("NaN")
 
 
 class Number:
@@ -94,15 +96,29 @@ def parse(value: bytes) -> Any:
     """A value's text as dicts, lists, words, and `Number`s.
 
     Raises:
-        Undecodable: it has a number that JSON does not have.
+        Undecodable: it has a number that JSON does not have, or an object that has a key twice.
         ValueError: it is no JSON.
         RecursionError: it is too deep.
     """
-    return json.loads(value, parse_float=Number, parse_int=Number, parse_constant=_refuse)
+    return json.loads(
+        value,
+        parse_float=Number,
+        parse_int=Number,
+        parse_constant=_refuse,
+        object_pairs_hook=_object,
+    )
 
 
 def _refuse(text: str) -> Any:
     raise Undecodable(f"{text} is no number of JSON")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
+        raise Undecodable(f"an object has the key {json.dumps(name)[:_SHOWN]} twice")
+    return found
 
 
 def converter(type: t.DataType) -> Convert:
@@ -189,12 +205,19 @@ def _text(value: Any) -> str | None:
 
 def _decimal(value: Number | str) -> Decimal:
     written = value.text if isinstance(value, Number) else value
+    # In Python `_` may stand between digits.
+    number = _NOT_A_NUMBER if "_" in written else _exact(written)
+    if number.is_finite():
+        return number
+    why = "is not a number" if isinstance(value, str) else "has too large an exponent"
+    raise Undecodable(f"{_as_json(value)[:_SHOWN]} {why}")
+
+
+def _exact(text: str) -> Decimal:
     try:
-        if "_" not in written:  # which stands between digits in Python
-            return Decimal(written)
+        return Decimal(text)
     except ArithmeticError:
-        pass
-    raise Undecodable(f"{_as_json(value)[:_SHOWN]} is not a number")
+        return _NOT_A_NUMBER
 
 
 def _float(value: Number) -> float:

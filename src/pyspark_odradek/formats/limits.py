@@ -31,14 +31,15 @@ def integer(bits: int) -> Callable[[int], int]:
 
 
 def decimal(precision: int, scale: int) -> Callable[[Decimal], Decimal]:
-    """The function that rounds behind the point, as Spark does, and refuses what is too large.
+    """The function that rounds finite numbers behind the point, as Spark does, and refuses those
+    that are too large.
 
     It rounds here since Java is busy for minutes with one of 1e-99999999.
     """
     last = Decimal(1).scaleb(-scale)
 
     def fitting(value: Decimal) -> Decimal:
-        if value.is_finite() and (not value or value.adjusted() < precision - scale):
+        if not value or value.adjusted() < precision - scale:
             rounded = value.quantize(last, ROUND_HALF_UP, _EXACT)
             if len(rounded.as_tuple().digits) <= max(precision, 1):
                 return rounded

@@ -51,6 +51,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
         # Over Spark Connect this runs in the server, where only the batch has a session.
         manifest = Manifest(batch.sparkSession, target)
         if not output.has(batch_id):
+            manifest.check_topics(batch_id, output.checkpoint.offsets(batch_id))
             # As those of the batch before turned out: bytes are known when they are written.
             limit = records_per_file(manifest.batch_files(batch_id - 1), settings.file_bytes)
             rows = arranged(batch, columns, limit)

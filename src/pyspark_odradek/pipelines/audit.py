@@ -85,6 +85,11 @@ def audit(
     findings += missing_batches(archived.snapshot.last_batch, done)
     if len({part.topic for part in spans_of(files)}) > 1:
         raise PipelineError(f"{directory} is of several topics")
+    if settings.path is not None and kept.isolation_level == "read_committed":
+        raise PipelineError(
+            f"{directory} has committed records only, which cannot be told from others in "
+            "segments: leave out --data-dir"
+        )
     # The topic may have another name, as one has that was restored.
     settings = replace(settings, isolation_level=kept.isolation_level)
     there = topic_spans(settings)

@@ -47,7 +47,26 @@ def build(spark: SparkSession, settings: PipelineSettings) -> OnceJob:
     """
     archive = settings.archive("compact")
     table = begun_table(spark, archive)
-    return OnceJob(lambda: compact(Manifest(spark, archive), settings.file_bytes, table))
+
+    def run() -> Outcome:
+        manifest = Manifest(spark, archive)
+        check_topic(manifest, settings.topic)
+        return compact(manifest, settings.file_bytes, table)
+
+    return OnceJob(run)
+
+
+def check_topic(manifest: Manifest, topic: str) -> None:
+    """Checks that an archive is of a topic: what is put together is not what it was before.
+
+    Raises:
+        PipelineError: there is no archive, or it is of another topic.
+    """
+    with manifest.reading() as archived:
+        topics = {part.topic for part in archived.ends}
+    if topic not in topics:
+        of = ", ".join(sorted(topics))
+        raise PipelineError(f"{manifest.table.directory} is an archive of {of}, not of {topic}")
 
 
 def compact(manifest: Manifest, file_bytes: int, table: LakeTable | None = None) -> Outcome:

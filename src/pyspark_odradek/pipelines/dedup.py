@@ -23,7 +23,7 @@ from pyspark_odradek.pipelines.ends.owners import Lock
 from pyspark_odradek.pipelines.ends.snapshots import is_there, no_topic
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
 from pyspark_odradek.pipelines.running.jobs import StreamJob
-from pyspark_odradek.pipelines.running.settings import PipelineSettings
+from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
 _NAME: Final = "dedup"
 _ID: Final = "_id"
@@ -33,9 +33,11 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     """The job; it goes on where an earlier one with the same checkpoint ended.
 
     Raises:
-        PipelineError: it is not said where to write, or the directory is something else's, or
-            there is no such topic.
+        PipelineError: it is not said where to write, or said twice, or the directory is something
+            else's, or there is no such topic.
     """
+    if settings.to is not None and settings.to_topic is not None:
+        raise PipelineError(f"{_NAME} writes to one place: say --to DIR or --to-topic T, not both")
     records = read_topic(spark, settings, includeHeaders="true")
     once = dedup(records, settings.by, settings.within)
     if settings.to_topic is None:

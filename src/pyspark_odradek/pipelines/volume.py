@@ -13,7 +13,7 @@ from pyspark_odradek.pipelines.ends.batches import open_output
 from pyspark_odradek.pipelines.ends.hours import begin_of_hour
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
 from pyspark_odradek.pipelines.running.jobs import StreamJob
-from pyspark_odradek.pipelines.running.settings import PipelineSettings
+from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
 SHOWN_ROWS = 48
 
@@ -22,8 +22,10 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     """The count as a job; with a directory it goes on where an earlier one ended.
 
     Raises:
-        PipelineError: the directory belongs to something else.
+        PipelineError: the directory belongs to something else, or there is none to go on in.
     """
+    if settings.to is None and settings.checkpoint is not None:
+        raise PipelineError("what is only shown is counted anew each time: leave out --checkpoint")
     records = read_topic(spark, settings, columns="key,value,partition,timestamp")
     writer = write_stream(volume(records), settings, "volume").outputMode("complete")
     if settings.to is None:

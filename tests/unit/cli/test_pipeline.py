@@ -44,6 +44,7 @@ def test_an_unknown_pipeline_is_wrong_usage(capsys: pytest.CaptureFixture[str]) 
     ("words", "told"),
     [
         (["audit", "--every", "1h"], "audit does nothing with --every"),
+        (["audit", "--isolation-level", "read_committed"], "nothing with --isolation-level"),
         (["latest", "--max-records", "5", "--allow-loss"], "--allow-loss, --max-records"),
         (["query", "--from", "d"], "query does nothing with --from"),
         (["latest", "--to", "d", "--report", "/nowhere/r.html"], "there is no directory /nowhere"),

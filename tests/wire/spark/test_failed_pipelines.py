@@ -111,6 +111,8 @@ def rows(spark: Any, *folder: str | None) -> int:
         (query, {"topic": "ordres", "sql": "SELECT 1"}, r"\(did you mean orders\?\)"),
         (dedup, {"to": None, "to_topic": "ordres"}, r"\(did you mean orders\?\)"),
         (query, {"sql": "SELECT colour FROM orders"}, "colour"),
+        (dedup, {"to_topic": "once", "checkpoint": "c"}, "--to DIR or --to-topic T, not both"),
+        (volume, {"to": None, "checkpoint": "c"}, "counted anew each time"),
     ],
 )
 def test_what_is_refused_leaves_nothing(

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 
 import odradek
@@ -293,6 +294,31 @@ def test_gaps_are_found_and_no_others(spark, broker, tmp_path) -> None:
         audit.build(spark, settings).run()
 
 
+@pytest.mark.parametrize(("topic", "is_compacted"), [("anew", False), ("anew-compacted", True)])
+def test_an_archive_does_not_go_on_with_a_topic_that_was_made_anew(
+    spark, broker, tmp_path, topic: str, is_compacted: bool
+) -> None:
+    """With `allow_loss` it had two records at one offset, and findings for ever."""
+    settings = PipelineSettings(
+        broker.bootstrap_servers, topic, to=str(tmp_path / "a"), source=str(tmp_path / "a"),
+        allow_loss=True, max_offsets_per_trigger=2,
+    )  # fmt: skip
+    broker.create_topic(topic, partitions=1, config={"retention.ms": "-1"})
+    broker.produce_many(topic, [b"old"] * 3)
+    archive.build(spark, settings).run()
+    if is_compacted:
+        facts = compact.build(spark, settings).run().facts
+        assert facts == {"files before": 2, "files after": 1}
+    broker.delete_topic(topic)
+    broker.create_topic(topic, partitions=1, config={"retention.ms": "-1"})
+    broker.produce_many(topic, [b"new"] * 5)
+    with pytest.raises(PySparkException, match=f"{topic} was deleted and made anew: archive it to"):
+        archive.build(spark, settings).run()
+    kept = read_table(spark, str(settings.to))
+    assert kept is not None
+    assert [bytes(row.value) for row in kept.collect()] == [b"old"] * 3
+
+
 def test_a_compacted_topic_has_fewer_records_than_its_archive(spark, broker, tmp_path) -> None:
     """It was reported as different, though nothing is missing."""
     broker.create_topic("compacted", partitions=1, config={"cleanup.policy": "compact"})
@@ -442,6 +468,8 @@ def test_a_directory_of_something_else_is_left_alone(spark, broker, archived, tm
     for pipeline in (archive, volume):
         with pytest.raises(PipelineError, match=is_archive):
             pipeline.build(spark, wrong).run()
+    with pytest.raises(PipelineError, match="is an archive of orders, not of other"):
+        compact.build(spark, wrong).run()
     assert rows_of(spark, Path(str(archived.to))) == before
     (tmp_path / "photographs").mkdir()
     with pytest.raises(PipelineError, match="holds photographs, which is not of latest"):
@@ -476,6 +504,25 @@ def test_what_was_taken_back_is_in_no_table(spark, broker, archived, tmp_path: P
             found = read_table(spark, target)
             assert found is not None
             assert {bytes(row.value) for row in found.collect()} == expected
+
+
+def test_an_audit_does_not_say_to_use_a_flag_that_it_has_not(spark, archived) -> None:
+    """It named `--isolation-level`, which made no difference: an archive knows how it was read."""
+    with pytest.raises(PipelineError, match=r"has committed records only, .* leave out --data-dir"):
+        audit.build(spark, replace(archived, path="/data")).run()
+
+
+def test_an_audit_looks_where_the_archive_keeps_how_far_it_is(
+    spark, broker, archived, tmp_path
+) -> None:
+    """With a checkpoint elsewhere nobody noticed that the last batch was missing."""
+    kept = str(tmp_path / "checkpoint")
+    settings = replace(archived, to=str(tmp_path / "a"), source=str(tmp_path / "a"))
+    settings = replace(settings, checkpoint=kept, max_offsets_per_trigger=450)
+    archive.build(spark, settings).run()
+    (tmp_path / "a/_manifest/batch-1.json").unlink()
+    findings = audit.build(spark, settings).run().findings
+    assert "batch 1 is done, and not in the manifest" in findings
 
 
 def test_an_audit_without_a_topic_does_not_pass(spark, archived) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -31,7 +31,7 @@ from pyspark_odradek.pipelines.ends.sealed import Document
 from pyspark_odradek.pipelines.ends.tables import Number, Snapshot, Table
 from pyspark_odradek.pipelines.running.jobs import OnceJob, Outcome
 from pyspark_odradek.pipelines.running.settings import PipelineError
-from pyspark_odradek.progress import read_offsets
+from pyspark_odradek.progress import read_offsets, read_topic_ids
 
 # The directories of an archive below those of its batches, by how it is cut.
 TIME_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
@@ -111,6 +111,24 @@ class Manifest:
         """The files of a batch that is complete and was not compacted; else none."""
         document = self.table.document(batch_id) if batch_id >= 0 else None
         return [] if document is None else entries(document["files"])
+
+    def check_topics(self, batch_id: int, offsets: Iterable[str]) -> None:
+        """Checks that a batch is of the topics of the one before: a topic that was made anew has
+        the same offsets again, for other records.
+
+        Raises:
+            PipelineError: it is not.
+        """
+        if batch_id == 0:
+            return
+        before = self.table.document(batch_id - 1) or self.table.snapshot().documents[-1]
+        known, now = _topic_ids(before["offsets"]), _topic_ids(offsets)
+        for topic, topic_id in known.items():
+            if now.get(topic, topic_id) != topic_id:
+                raise PipelineError(
+                    f"{topic} was deleted and made anew: archive it to another directory than "
+                    f"{self.table.directory}"
+                )
 
     def superseded_files(self, snapshot: Snapshot) -> list[ArchivedFile]:
         """The files of batches and compactions that a compaction has taken the place of."""
@@ -192,6 +210,11 @@ def entries(files: Iterable[Document]) -> list[ArchivedFile]:
         values: dict[str, Any] = {**entry, "ranges": [FileRange(**r) for r in entry["ranges"]]}
         found.append(ArchivedFile(**values))
     return found
+
+
+def _topic_ids(offsets: Iterable[str]) -> dict[str, UUID]:
+    """The ids of topics in the offsets of a batch, source by source."""
+    return {topic: each for text in offsets for topic, each in read_topic_ids(text).items()}
 
 
 def _ranges(records: DataFrame) -> DataFrame:

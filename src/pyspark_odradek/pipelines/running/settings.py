@@ -188,7 +188,7 @@ PIPELINES: Final = (
         "audit",
         "pyspark_odradek.pipelines.audit",
         "compare an archive with its checksums and with the topic",
-        ("source", "path", "isolation_level"),
+        ("source", "path", "checkpoint"),
     ),
     Pipeline(
         "latest",
