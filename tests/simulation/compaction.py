@@ -201,12 +201,14 @@ class Simulation:
         """The broker ends, in order or not, with a round of compaction under way or not."""
         self._replicate()
         known, epochs = self._known(), self.log.leader_epochs.entries
+        end = self.log.log_end_offset
         is_orderly = self.random.random() < 0.5
         if is_orderly:
             self.manager.shutdown()
         self.world.crash(self.manager)
         self.world.timer = MockTimer()
         self._open()
+        assert self.log.log_end_offset == end, f"{end} was the log's end before a restart"
         assert self._known() == known, "a producer is another one after a restart"
         assert not is_orderly or self.log.leader_epochs.entries == epochs
         self.check()

@@ -75,17 +75,19 @@ def marker(world, log, producer_id, *, commit):
     log.update_high_watermark(log.log_end_offset)
 
 
-def write_marker(world, log, producer_id, *, commit, leader_epoch=0):
+def write_marker(world, log, producer_id, *, commit, leader_epoch=0, producer_epoch=0):
+    """The end marker of a producer's transaction; what became of it."""
     data = build_end_marker(
         commit=commit,
         base_offset=0,
         timestamp_ms=world.clock.wall_ms(),
         producer_id=producer_id,
-        producer_epoch=0,
+        producer_epoch=producer_epoch,
         coordinator_epoch=1,
     )
     batches = [memoryview(bytearray(data))]
-    log.appender.append_as_leader(batches, leader_epoch, AppendOrigin.COORDINATOR)
+    (info,) = log.appender.append_as_leader(batches, leader_epoch, AppendOrigin.COORDINATOR)
+    return info
 
 
 def batches_of(log):

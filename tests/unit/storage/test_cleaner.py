@@ -539,3 +539,29 @@ def test_epochs_that_compaction_has_thinned_out_are_not_rebuilt(world, caplog):
     manager.shutdown()
     assert world.log(**COMPACT).leader_epochs.entries == epochs
     assert "rebuilding" not in caplog.text
+
+
+def cut_where_it_was_compacted(world, offset):
+    """The manager of a log that lost what lies from `offset` on after it was compacted, and it."""
+    world.directories = [f"{world.directories[0].split('@')[0]}@{offset}"]
+    manager = world.start()
+    log = world.log(manager, **COMPACT)
+    for n in range(30):
+        append(world, log, (b"%d" % n if n % 10 < 3 else b"k", b"v" * 20))
+    clean(world, log)
+    log.truncate_to(offset)
+    return manager, log
+
+
+def test_a_cut_where_nothing_is_left_keeps_the_end(world, caplog):
+    """Offsets would be given out twice: a restart looked for the end behind the last batch."""
+    for offset in range(30):
+        manager, log = cut_where_it_was_compacted(world, offset)
+        end, left = log.log_end_offset, contents(log)
+        manager.shutdown()
+        world.timer = MockTimer()
+        log = world.log(**COMPACT)
+        assert (log.log_end_offset, contents(log)) == (end, left), f"cut at {offset}"
+        append(world, log, (b"k", b"new"))
+        assert contents(log) == [*left, (end, b"k", b"new")], f"cut at {offset}"
+    assert "records are missing" not in caplog.text

@@ -1,5 +1,7 @@
 """Compaction of transactions that end where a round does not come: behind each of its limits."""
 
+from pathlib import Path
+
 import pytest
 from tests.unit.storage.compacted import (
     BACKOFF_MS,
@@ -8,11 +10,14 @@ from tests.unit.storage.compacted import (
     batches_of,
     clean,
     committed,
+    contents,
     marker,
+    write_marker,
 )
 
 from odradek.storage.leases import Lease, release_lease, write_lease
 from odradek.storage.log.local_log import LogListener
+from odradek.timer import MockTimer
 
 LAG_MS = 60_000
 
@@ -218,3 +223,47 @@ def test_fsck_knows_what_retention_may_have_taken(world):
     log.maybe_increment_log_start_offset(1)
     assert log.delete_old_segments(world.clock.wall_ms()) == 1
     assert world.findings() == []
+
+
+def with_an_emptied_marker(world, manager):
+    """A log in which nothing is left of a producer but the marker of its next epoch, emptied."""
+    log = world.log(manager, **COMPACT, delete_retention_ms="0")
+    in_transaction(world, log, 1, (b"A", b"1"))
+    write_marker(world, log, 1, commit=True, producer_epoch=1)
+    log.update_high_watermark(log.log_end_offset)
+    for n in range(4):
+        world.clock.advance(1)
+        append(world, log, (b"A", b"%d" % n))
+        clean(world, log)
+    header = batches_of(log)[0]
+    assert (header.is_control, header.record_count, header.producer_epoch) == (True, 0, 1)
+    return log
+
+
+def epochs_of(log):
+    return {state.producer_id: state.epoch for state in log.producers.active()}
+
+
+def test_a_follower_takes_in_what_is_left_of_a_marker(world):
+    """It would pass for damage: the replica would never come into the in-sync set again, a log
+    could not move to another directory."""
+    log = with_an_emptied_marker(world, world.start())
+    world.directories = [f"{world.directories[0]}-of-the-follower"]
+    follower = world.log(**COMPACT)
+    for segment in log.segments.all():
+        follower.appender.append_as_follower(memoryview(segment.read(0, segment.size_bytes)))
+    assert follower.log_end_offset == log.log_end_offset
+    assert contents(follower) == contents(log)
+    assert epochs_of(follower) == epochs_of(log) == {1: 1}
+
+
+def test_what_is_left_of_a_marker_tells_of_its_producer(world):
+    """A producer that was fenced would write again after a crash."""
+    manager = world.start()
+    log = with_an_emptied_marker(world, manager)
+    manager.checkpoints.write_recovery_points()
+    for snapshot in Path(log.local.path).glob("*.snapshot"):
+        snapshot.unlink()
+    world.crash(manager)
+    world.timer = MockTimer()
+    assert epochs_of(world.log(**COMPACT)) == {1: 1}

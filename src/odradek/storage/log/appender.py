@@ -33,7 +33,7 @@ from odradek.storage.log.roll_rules import segment_ms
 from odradek.storage.log.staging import Staged
 from odradek.storage.producers.end_marker import parse_end_marker
 from odradek.storage.producers.producer_state import BatchMetadata, ProducerStateManager
-from odradek.storage.producers.replay import take_snapshot
+from odradek.storage.producers.replay import replay_marker, take_snapshot
 
 AppendResult = LogAppendInfo | BrokerError
 
@@ -250,17 +250,15 @@ class LogAppender:
         if not header.is_control:
             self._producers.update(header)
             return
-        marker = parse_end_marker(batch)
-        if marker is not None:
-            completed = self._producers.complete(header, marker.is_commit, marker.coordinator_epoch)
-            if completed is not None and completed.is_aborted:
-                # Asked now: what follows in the row may decide or begin other transactions.
-                stable = self._producers.last_stable_offset(completed)
-                staged.aborted.append(
-                    AbortedEntry(
-                        completed.producer_id, completed.first_offset, completed.last_offset, stable
-                    )
+        completed = replay_marker(self._producers, header, batch)
+        if completed is not None and completed.is_aborted:
+            # Asked now: what follows in the row may decide or begin other transactions.
+            stable = self._producers.last_stable_offset(completed)
+            staged.aborted.append(
+                AbortedEntry(
+                    completed.producer_id, completed.first_offset, completed.last_offset, stable
                 )
+            )
 
     def _replicated_headers(self, records: memoryview) -> list[BatchHeader]:
         headers = split_batches(records, drop_partial_tail=True)

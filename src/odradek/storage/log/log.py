@@ -202,7 +202,16 @@ class Log:
         self.cleaned_offset = min(self.cleaned_offset, local.log_end_offset)
         self.update_high_watermark(self.high_watermark)
         local.listener.on_truncated(local)
+        self._keep_end()
         return True
+
+    def _keep_end(self) -> None:
+        """Begins a segment at the log end where compaction has left nothing in front of it.
+
+        The next start looks for the end behind the last batch, or at the last segment's beginning.
+        """
+        if self.segments.active.next_offset() < self.local.log_end_offset:
+            self.appender.roll()
 
     def _end_epochs(self) -> None:
         """Forgets the epochs that begin where the log ends; their file may be written later."""

@@ -18,6 +18,7 @@ from odradek.storage.producers.producer_snapshot import (
     encode_snapshot,
 )
 from odradek.storage.producers.producer_state import (
+    NO_COORDINATOR_EPOCH,
     CompletedTransaction,
     ProducerState,
     ProducerStateManager,
@@ -204,8 +205,21 @@ def replay_batch(
         # An empty one too: compaction kept it for the sequence that it ends with.
         producers.update(header)
         return None
+    return replay_marker(producers, header, batch)
+
+
+def replay_marker(
+    producers: ProducerStateManager, header: BatchHeader, batch: Buffer
+) -> CompletedTransaction | None:
+    """Takes in a producer's control batch; the transaction that it ends, if any.
+
+    One that compaction has emptied was kept for the epoch that it names: nothing is left of its
+    transaction.
+    """
     if header.record_count == 0:
-        return None
+        known = producers.get(header.producer_id)
+        coordinator_epoch = NO_COORDINATOR_EPOCH if known is None else known.coordinator_epoch
+        return producers.complete(header, True, coordinator_epoch)
     marker = parse_end_marker(batch)
     if marker is None:
         return None
