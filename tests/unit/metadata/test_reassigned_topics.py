@@ -310,3 +310,70 @@ def test_what_the_node_asks_for_is_begun_once_it_can_be_written(path: str) -> No
     cluster.tree.unwritable.clear()
     cluster.settle(80)
     assert cluster.controller.state().replicas == (1, 3, 2)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_what_a_tool_adds_to_the_node_is_begun(cluster: Cluster, moment: int) -> None:
+    """The controller would write the node over, as a reassignment ends, and forget what a tool has
+    added since it read it."""
+    create(cluster, (1, 2), (2, 3))
+    requested(cluster, (TP, (1, 3)))
+    cluster.settle()
+    state = cluster.controller.state()
+    change = PartitionChange(TP, state.partition_epoch, 1, state.replicas)
+    cluster.brokers[1].begin("change_partitions", [change])
+    step(cluster, moment)
+    requested(cluster, (TP, (1, 3)), (SECOND, (2, 1)))
+    cluster.settle()
+    catch_up(cluster, SECOND)
+    cluster.settle()
+    assert written(cluster) == [(1, 3), (2, 1)]
+    assert REASSIGNMENTS not in cluster.tree.entries
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_controller_that_ends_as_the_node_is_overruled(cluster: Cluster, moment: int) -> None:
+    """The next one would find the node, and undo what was accepted after it was written."""
+    create(cluster, (1, 2))
+    requested(cluster, (TP, (2, 3)))
+    cluster.settle()
+    answers = reassign(cluster.brokers[1], TP, (3, 2))
+    step(cluster, moment)
+    is_accepted = answers == [{TP: None}]
+    cluster.stop(1)
+    assert written(cluster)[0][:2] in ([(3, 2)] if is_accepted else [(3, 2), (2, 3)])
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_request_to_a_controller_that_begins_overrules_the_node(
+    cluster: Cluster, moment: int
+) -> None:
+    """It would read the node after it has accepted the request, and undo that."""
+    create(cluster, (2,))
+    cluster.brokers.pop(1).store.close()
+    requested(cluster, (TP, (2, 3)))
+    while not (active := [b for b in cluster.brokers.values() if b.store._election.active]):
+        step(cluster, 1)
+    step(cluster, moment)
+    answers = reassign(active[0], TP, (3, 2))
+    cluster.settle()
+    assert answers == [{TP: None}]
+    assert written(cluster)[0][:2] == (3, 2)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_connection_that_breaks_in_a_reassignment(cluster: Cluster, moment: int) -> None:
+    """What was written as the connection broke is written again, and refused: it would be taken
+    back, or tried for ever."""
+    create(cluster, (1, 2), (2, 3))
+    first = reassign(cluster.brokers[1], TP, (2, 3))
+    second = reassign(cluster.brokers[1], SECOND, (3, 1))
+    step(cluster, moment)
+    cluster.brokers[1].zookeeper.drop()
+    cluster.settle()
+    assert [*first, *second] == [{TP: None}, {SECOND: None}]
+    catch_up(cluster, TP, SECOND)
+    cluster.settle()
+    assert written(cluster) == [(2, 3), (3, 1)]
+    for broker in cluster.brokers.values():
+        assert [broker.state("a", index).replicas for index in range(2)] == written(cluster)

@@ -210,6 +210,7 @@ class TreeClient(ZooKeeperClient):
         self._waiting: list[Callable[[Any], None]] = []
         self._listeners: list[Callable[[], None]] = []
         self._session = 0
+        self._drops = 0
 
     def start(self) -> None:
         self.tree.sessions += 1
@@ -224,7 +225,9 @@ class TreeClient(ZooKeeperClient):
             self._fail()
 
     def drop(self) -> None:
-        """The connection breaks, and is made again; what was on its way is done twice."""
+        """The connection breaks, and is made again; changes that were on their way are made twice,
+        and their answers are those of the second time."""
+        self._drops += 1
         watches = self.tree.forget(self)
         self.turns.extend(watches)
 
@@ -284,7 +287,7 @@ class TreeClient(ZooKeeperClient):
         def answer(outcome: Any) -> None:
             on_done(Refusal(0, outcome) if isinstance(outcome, Failure) else outcome)
 
-        self._ask(lambda: self.tree.commit(operations, self._session), answer)
+        self._ask(lambda: self.tree.commit(operations, self._session), answer, is_change=True)
 
     def read_now(self, paths: Sequence[str]) -> Mapping[str, Node | None]:
         entries = {path: self.tree.entries.get(path) for path in paths}
@@ -296,7 +299,9 @@ class TreeClient(ZooKeeperClient):
     def commit_now(self, operations: Sequence[Operation]) -> Created | Refusal:
         return self.tree.commit(operations, self._session)
 
-    def _ask(self, work: Callable[[], Any], answer: Callable[[Any], None]) -> None:
+    def _ask(
+        self, work: Callable[[], Any], answer: Callable[[Any], None], *, is_change: bool = False
+    ) -> None:
         """Done in one turn, answered in another."""
         if self not in self.tree.clients:
             self.turns.append(lambda: answer(Failure.SESSION_LOST))
@@ -304,10 +309,12 @@ class TreeClient(ZooKeeperClient):
         self._waiting.append(answer)
 
         def do() -> None:
-            outcome = work()
-            self.turns.append(lambda: finish(outcome))
+            outcome, drops = work(), self._drops
+            self.turns.append(lambda: finish(outcome, drops))
 
-        def finish(outcome: Any) -> None:
+        def finish(outcome: Any, drops: int) -> None:
+            if is_change and drops != self._drops:
+                outcome = work()
             if answer in self._waiting:
                 self._waiting.remove(answer)
                 answer(outcome)

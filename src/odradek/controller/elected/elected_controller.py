@@ -1,12 +1,12 @@
 """`ElectedController`: the work of the broker that was elected controller, while it is.
 
 It reads everything once, and from then on what the watches say has changed (`topic_reader`,
-`topic_deletions`, `admin_znodes`, and the brokers here). Every change of partitions goes through
-one event queue: it is worked out on the image that the one before it left, written to ZooKeeper
-(`state_writer`), acted on, published, and told to the other brokers over their channels. What is
-written is conditional twice: on the epoch of the controller, so that one that was deposed writes
-nothing, and on the version of each node that the change was worked out on. Where a node turns out
-to be another, it is read again, and whoever had asked is told to look.
+`topic_deletions`, `requested_reassignments`, `admin_znodes`, and the brokers here). Every change of
+partitions goes through one event queue: it is worked out on the image that the one before it left,
+written to ZooKeeper (`state_writer`), acted on, published, and told to the other brokers over their
+channels. What is written is conditional twice: on the epoch of the controller, so that one that was
+deposed writes nothing, and on the version of each node that the change was worked out on. Where a
+node turns out to be another, it is read again, and whoever had asked is told to look.
 """
 
 import logging
@@ -20,6 +20,7 @@ from odradek.controller.elected.broker_channel import BrokerChannel
 from odradek.controller.elected.context import ControllerContext
 from odradek.controller.elected.event_queue import ControllerEventQueue, with_refusals
 from odradek.controller.elected.image_changes import with_come, with_partitions, without_gone
+from odradek.controller.elected.requested_reassignments import RequestedReassignments
 from odradek.controller.elected.state_writer import StateWriter
 from odradek.controller.elected.topic_deletions import TopicDeletions
 from odradek.controller.elected.topic_reader import TopicReader
@@ -72,7 +73,7 @@ class ElectedController:
             view,
             StateWriter(context, on_deposed, on_lost=self.close),
             on_refused=lambda refused: self._topics.on_refused(refused),
-            on_done=lambda: self._admin_znodes.end_reassignments(),
+            on_done=lambda: self._reassignments.end(),
         )
         self._events: Final = events
         self._deletions: Final = TopicDeletions(
@@ -86,9 +87,8 @@ class ElectedController:
         self._topics: Final = TopicReader(
             context, events, view, timer, configs, self._deletions, new_id, ids_in_logs
         )
-        self._admin_znodes: Final = AdminZnodes(
-            context, events, view, timer, self._channels, self._topics.read
-        )
+        self._admin_znodes: Final = AdminZnodes(context, events, self._channels, self._topics.read)
+        self._reassignments: Final = RequestedReassignments(context, events, view, timer)
 
     @property
     def epoch(self) -> int:
@@ -110,10 +110,14 @@ class ElectedController:
             if not self._context.is_open:
                 return
             self._deletions.read()
+            self._reassignments.begin()
             self._admin_znodes.read_all()
             on_open()
 
-        self._read_brokers(lambda: self._topics.read_all(on_read))
+        def read_topics() -> None:
+            self._topics.read_all(on_read)
+
+        self._read_brokers(lambda: self._reassignments.read(read_topics))
 
     def close(self) -> None:
         """Ends it: nothing is written or told any more; who waits hears of it."""
@@ -166,10 +170,13 @@ class ElectedController:
         on_done: OnDone[list[PartitionImage | BrokerError]],
     ) -> None:
         """See `MetadataStore.change_partitions`; asked for by a broker."""
-        self._events.submit(
-            lambda image: with_partitions(image, wanted, broker_id),
-            on_done,
-            with_refusals(wanted),
+        self._reassignments.overrule(
+            wanted,
+            lambda: self._events.submit(
+                lambda image: with_partitions(image, wanted, broker_id),
+                on_done,
+                with_refusals(wanted),
+            ),
         )
 
     def alter_partition(

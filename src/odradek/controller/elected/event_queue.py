@@ -4,12 +4,14 @@ A change is committed by writing the partition states to ZooKeeper. What another
 meanwhile is refused there, and left out of what is acted on, published and answered.
 """
 
-from collections.abc import Callable, Collection, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from odradek.background import ignore
+from odradek.controller.answers import one_each
 from odradek.controller.elected.context import ControllerContext
-from odradek.controller.elected.image_changes import without_refused
+from odradek.controller.elected.image_changes import with_partitions, without_refused
 from odradek.controller.elected.state_writer import Refused, StateWriter
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.changes import Change
@@ -18,9 +20,13 @@ from odradek.metadata.image import MetadataImage, PartitionImage
 from odradek.metadata.store import OnDone, PartitionChange
 from odradek.model import TopicPartition
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 Settle = Callable[[Change[T], Refused], T]
 """Makes the answer where some partitions could not be written."""
+
+_UNWRITTEN: Final = (ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 class ControllerEventQueue:
@@ -84,6 +90,39 @@ class ControllerEventQueue:
 
         self._count += 1
         self._view.submit(plan_elected, answer, None if is_written else commit)
+
+    def change_each(
+        self,
+        partitions: Iterable[TopicPartition],
+        plan: Callable[[MetadataImage, TopicPartition], PartitionChange | None],
+        on_unwritten: Callable[[Collection[TopicPartition]], None] = ignore,
+    ) -> None:
+        """Changes partitions as `plan` has it, and passes over those for which it raises a
+        BrokerError; `on_unwritten` hears of those that could not be written."""
+        planned: list[PartitionChange] = []
+
+        def prepare(image: MetadataImage) -> Change[list[PartitionImage | BrokerError]]:
+            for each in partitions:
+                try:
+                    change = plan(image, each)
+                except BrokerError as error:
+                    logger.info("%s is passed over: %s", each, error)
+                    continue
+                if change is not None:
+                    planned.append(change)
+            return with_partitions(image, planned, self._context.broker_id)
+
+        def on_done(outcome: list[PartitionImage | BrokerError] | BrokerError) -> None:
+            each_outcome = zip(planned, one_each(outcome, len(planned)), strict=True)
+            on_unwritten(
+                [
+                    change.topic_partition
+                    for change, each in each_outcome
+                    if isinstance(each, BrokerError) and each.code in _UNWRITTEN
+                ]
+            )
+
+        self.submit(prepare, on_done, with_refusals(planned))
 
     def refuse_all(self) -> None:
         """Another controller has been elected; who waits hears of it."""
