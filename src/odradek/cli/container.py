@@ -35,9 +35,10 @@ _NO_SETTINGS: Final = frozenset(
         "KAFKA_JMX_HOSTNAME",
     }
 )
+_ADVERTISED: Final = "advertised.listeners"
 _DEFAULTS: Final = {
     "listeners": "PLAINTEXT://0.0.0.0:9092",
-    "advertised.listeners": "PLAINTEXT://localhost:9092",
+    _ADVERTISED: "PLAINTEXT://localhost:9092",
 }
 # The end of a line that the next one does not continue.
 _LINE_END: Final = re.compile(r"(?<![\\\r])(?:\r\n|\r|\n)")
@@ -94,7 +95,19 @@ def settings_beneath(
     file = os.path.join(config_dir, "server.properties")
     mounted = load_properties(file) if os.path.lexists(file) else {}
     settings = mounted | settings_of(environment)
-    return settings if settings or flags else dict(_DEFAULTS)
+    if not settings and not flags:
+        return dict(_DEFAULTS)
+    return _listeners_of(settings.get(_ADVERTISED, "")) | settings
+
+
+def _listeners_of(advertised: str) -> dict[str, str]:
+    """Where to listen, where only addresses for clients are given: images of Confluent go by them,
+    and Apache's would refuse others than that of its one listener."""
+    parts = [each.strip().partition("://") for each in advertised.split(",") if each.strip()]
+    if all(name.upper() == "PLAINTEXT" for name, _, _ in parts):
+        return {}
+    ports = (f"{name}://:{address.rpartition(':')[2]}" for name, _, address in parts)
+    return {"listeners": ",".join(ports)}
 
 
 def main(arguments: Sequence[str]) -> int:

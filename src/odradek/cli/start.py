@@ -133,6 +133,8 @@ def run(arguments: argparse.Namespace) -> int:
             logger.warning("Unknown settings are ignored: %s", names)
         if idle := unserved(given):
             logger.warning("Settings without effect: %s", ", ".join(idle))
+        if closed := [each.listener_name for each in config.controller_listeners]:
+            logger.info("Not opened, since they serve no clients: %s", ", ".join(closed))
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             server = BrokerServer(
                 config, SystemClock(), on_halt=end_process, scram_users=arguments.add_scram

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from odradek.config.definition import ConfigError, ConfigSource, Value, table
 from odradek.config.dynamic import check_names, check_values, usable
-from odradek.config.endpoints import parse_endpoints
 from odradek.config.layers import Layered, base_name, layers_of, synonyms_of
-from odradek.config.listeners import check_listeners, effective_protocol_map
+from odradek.config.listeners import check_listeners, effective_protocol_map, endpoints_of
 from odradek.config.tables.rows import rows
 from odradek.config.tables.security import SECURITY_SETTINGS
 from odradek.config.topic import (
@@ -99,12 +98,18 @@ class BrokerConfig:
 
     @property
     def listeners(self) -> list[EndPoint]:
-        """`listeners`, parsed."""
+        """`listeners`, parsed, without those of the controller."""
         return self._endpoints("listeners")
 
     @property
+    def controller_listeners(self) -> list[EndPoint]:
+        """Those of `listeners` that are the controller's, and are not opened."""
+        return endpoints_of("listeners", self._values, _protocols(self._values), controllers=True)
+
+    @property
     def advertised_listeners(self) -> list[EndPoint]:
-        """`advertised.listeners`, parsed; `listeners` when unset."""
+        """`advertised.listeners`, parsed, without those of the controller; `listeners` when
+        unset."""
         unset = self._values["advertised.listeners"] is None
         return self._endpoints("listeners" if unset else "advertised.listeners")
 
@@ -253,7 +258,7 @@ class BrokerConfig:
         self._log_defaults = LogConfig(self._topic_defaults)
 
     def _endpoints(self, name: str) -> list[EndPoint]:
-        return parse_endpoints(name, self._values[name], _protocols(self._values))
+        return endpoints_of(name, self._values, _protocols(self._values))
 
     def _sources(self) -> tuple[tuple[Mapping[str, str], ConfigSource], ...]:
         return (

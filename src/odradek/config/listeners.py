@@ -2,7 +2,8 @@
 
 What Apache Kafka refuses of them is refused in its words. One thing is taken that Kafka does not
 take: a single broker without a listener of the name that brokers would use among themselves, as
-long as nobody has named one.
+long as nobody has named one. And one is refused that Kafka takes: a broker that is to join a quorum
+of others, since it would be a cluster of its own here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,9 @@ from odradek.model import EndPoint
 _MAP: Final = "listener.security.protocol.map"
 _BETWEEN_BROKERS: Final = "inter.broker.listener.name"
 _ADVERTISED: Final = "advertised.listeners"
+_CONTROLLERS: Final = "controller.listener.names"
+_VOTERS: Final = "controller.quorum.voters"
+_QUORUM_SERVERS: Final = "controller.quorum.bootstrap.servers"
 
 
 def effective_protocol_map(values: Mapping[str, Any], default: str) -> dict[str, str]:
@@ -32,6 +36,20 @@ def effective_protocol_map(values: Mapping[str, Any], default: str) -> dict[str,
     return protocols
 
 
+def endpoints_of(
+    name: str, values: Mapping[str, Any], protocols: Mapping[str, str], *, controllers: bool = False
+) -> list[EndPoint]:
+    """The end points of `listeners` or `advertised.listeners` that clients are served on, or the
+    controller's, on which Kafka serves none and which are not opened.
+
+    Raises:
+        ConfigError: one is malformed.
+    """
+    names = _controller_names(values)
+    endpoints = parse_endpoints(name, values[name], protocols)
+    return [each for each in endpoints if (each.listener_name in names) is controllers]
+
+
 def check_listeners(
     values: Mapping[str, Any], given: Mapping[str, str], protocols: Mapping[str, str]
 ) -> None:
@@ -45,9 +63,19 @@ def check_listeners(
     if values[_ADVERTISED] is not None:
         advertised = parse_endpoints(_ADVERTISED, values[_ADVERTISED], protocols)
         _check_advertised(values, advertised, listeners)
+    controllers = _controller_names(values)
+    if all(endpoint.listener_name in controllers for endpoint in advertised):
+        raise _refusal(
+            _CONTROLLERS,
+            ",".join(controllers),
+            "There must be at least one broker advertised listener. Perhaps all listeners appear "
+            f"in {_CONTROLLERS}?",
+        )
     if values[_BETWEEN_BROKERS] is not None:
         _check_between_brokers(values, given, protocols, advertised)
     _check_roles(values)
+    if not values["zookeeper.connect"]:
+        _check_quorum(values)
 
 
 def _check_advertised(
@@ -113,8 +141,37 @@ def _check_roles(values: Mapping[str, Any]) -> None:
         )
 
 
+def _check_quorum(values: Mapping[str, Any]) -> None:
+    """Refuses a broker that its file has join others."""
+    is_controller = "controller" in (values["process.roles"] or ("controller",))
+    voters = values[_VOTERS]
+    if not is_controller or any(_voter_id(voter) != values["broker.id"] for voter in voters):
+        _refuse_quorum(_VOTERS, voters)
+    # Of one alone nobody can tell whether it is this one.
+    servers = values[_QUORUM_SERVERS]
+    if not is_controller or len(servers) > 1:
+        _refuse_quorum(_QUORUM_SERVERS, servers)
+
+
+def _voter_id(voter: str) -> int | None:
+    digits = voter.partition("@")[0].strip()
+    return int(digits) if digits.isdecimal() else None
+
+
+def _refuse_quorum(name: str, nodes: Sequence[str]) -> None:
+    if nodes:
+        text = ",".join(nodes)
+        raise _refusal(
+            name,
+            text,
+            f"{name} has this broker join a quorum ({text}), which brokers here cannot: it would "
+            "be a cluster of its own; have brokers meet in ZooKeeper by zookeeper.connect, or "
+            "start one alone with process.roles=broker,controller, itself the only voter",
+        )
+
+
 def _controller_names(values: Mapping[str, Any]) -> list[str]:
-    return [name.upper() for name in values["controller.listener.names"] or ()]
+    return [name.upper() for name in values[_CONTROLLERS] or ()]
 
 
 def _refusal(name: str, value: str, sentence: str) -> ConfigError:

@@ -74,7 +74,8 @@ def _check_class(name: str, text: str) -> None:
 
 def _check_listeners(config: BrokerConfig, given: Mapping[str, str]) -> None:
     """Refuses settings of TLS or SASL that no listener has."""
-    protocols = {endpoint.security_protocol for endpoint in config.listeners}
+    listeners = [*config.listeners, *config.controller_listeners]
+    protocols = {endpoint.security_protocol for endpoint in listeners}
     between: str = config["security.inter.broker.protocol"]
     if between != "PLAINTEXT" and between not in protocols:
         raise _idle("security.inter.broker.protocol", between, between)

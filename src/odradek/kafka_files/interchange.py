@@ -33,8 +33,6 @@ class SourceLog(NamedTuple):
     path: str
     topic_id: UUID | None
     size_bytes: int
-    noted_end: int = 0
-    """The offset that the directory's checkpoints say the log has reached."""
 
 
 class SourceDirectory(NamedTuple):
@@ -47,6 +45,15 @@ class SourceDirectory(NamedTuple):
     recovery_points: Mapping[TopicPartition, int]
     log_start_offsets: Mapping[TopicPartition, int]
     high_watermarks: Mapping[TopicPartition, int]
+
+    def noted_end(self, partition: TopicPartition) -> int:
+        """The offset at which the checkpoints say that a log ended; 0 if they have none."""
+        noted = (self.recovery_points, self.log_start_offsets, self.high_watermarks)
+        return max(offsets.get(partition, 0) for offsets in noted)
+
+    def noted_partitions(self) -> set[TopicPartition]:
+        """The partitions that the checkpoints have."""
+        return {*self.recovery_points, *self.log_start_offsets, *self.high_watermarks}
 
 
 class CopiedLog(NamedTuple):
@@ -81,21 +88,14 @@ def read_source(path: str) -> SourceDirectory:
         directory = os.path.join(path, name)
         if topic_partition is not None and os.path.isdir(directory):
             logs.append(_read_log(topic_partition, directory))
-    recovery_points = _read_offsets(path, names.RECOVERY_POINT_CHECKPOINT)
-    log_start_offsets = _read_offsets(path, names.LOG_START_OFFSET_CHECKPOINT)
-    high_watermarks = _read_offsets(path, names.HIGH_WATERMARK_CHECKPOINT)
-    noted = (recovery_points, log_start_offsets, high_watermarks)
     return SourceDirectory(
         path,
         _read_properties(os.path.join(path, names.META_PROPERTIES)),
         names.CLEAN_SHUTDOWN_FILE in present,
-        [
-            log._replace(noted_end=max(offsets.get(log.topic_partition, 0) for offsets in noted))
-            for log in logs
-        ],
-        recovery_points,
-        log_start_offsets,
-        high_watermarks,
+        logs,
+        _read_offsets(path, names.RECOVERY_POINT_CHECKPOINT),
+        _read_offsets(path, names.LOG_START_OFFSET_CHECKPOINT),
+        _read_offsets(path, names.HIGH_WATERMARK_CHECKPOINT),
     )
 
 

@@ -120,6 +120,20 @@ def test_without_anything_clients_of_the_host_are_served(
         ([], {"LOG_DIR": "/data"}, {"log.dir": "/data", "broker.id": "1"}),
         (["--data-dir", "/d"], {"LOG_DIRS": "/data"}, {**HERE, "log.dirs": "/d"}),
         (["--set", "a=1"], {"A": "2"}, {**HERE, "a": "1"}),
+        (
+            [],
+            {"ADVERTISED_LISTENERS": "A://b:1, B://[::1]:2"},
+            {
+                **HERE,
+                "advertised.listeners": "A://b:1, B://[::1]:2",
+                "listeners": "A://:1,B://:2",
+            },
+        ),
+        (
+            [],
+            {"ADVERTISED_LISTENERS": "PLAINTEXT://b:1"},
+            {**HERE, "advertised.listeners": "PLAINTEXT://b:1"},
+        ),
         ([], {"___A": "1"}, {**HERE, "-a": "1"}),
     ],
 )

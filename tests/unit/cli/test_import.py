@@ -334,3 +334,21 @@ def test_a_log_that_ends_before_its_checkpoints_is_named(
         f"odradek: {source}/orders-1 ends at offset 0, the checkpoints beside it say 3: records "
         "are missing there"
     ]
+
+
+@pytest.mark.parametrize("has_metadata", [False, True])
+def test_a_partition_that_only_the_checkpoints_have_is_named(
+    has_metadata: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without metadata the topic would have a partition less, and nobody would say so."""
+    source, target = source_dir(tmp_path / "kafka", 0), tmp_path / "ours"
+    other = source_dir(tmp_path / "second", 2)
+    if has_metadata:
+        add_metadata_log(source)
+    noted = "0\n4\norders 0 3\norders 1 7\norders 2 3\ngone 0 9\n"
+    (source / "replication-offset-checkpoint").write_text(noted)
+    assert main(["import", str(source), str(other), "--data-dir", str(target)]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "checkpoints" in line]
+    named = ["orders-1"] if has_metadata else ["gone-0", "orders-1"]
+    assert [line.split()[4].rstrip(",") for line in lines] == named
+    assert "ended at offset 7" in lines[-1]

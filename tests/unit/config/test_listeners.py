@@ -4,6 +4,7 @@ its `KafkaConfig` says of the same file."""
 import pytest
 
 from odradek.config import BrokerConfig, ConfigError
+from odradek.config.protection import check_protection
 
 QUICKSTART = {
     "process.roles": "broker,controller",
@@ -21,9 +22,9 @@ TWO = {
 def test_the_listeners_of_the_controller_need_no_protocol() -> None:
     """The commonest file there is would be refused."""
     config = BrokerConfig({**QUICKSTART, "advertised.listeners": "PLAINTEXT://localhost:9092"})
-    assert [endpoint[:2] for endpoint in config.listeners] == [
-        ("PLAINTEXT", "PLAINTEXT"),
-        ("CONTROLLER", "PLAINTEXT"),
+    assert [endpoint[:2] for endpoint in config.listeners] == [("PLAINTEXT", "PLAINTEXT")]
+    assert [endpoint[:2] for endpoint in config.controller_listeners] == [
+        ("CONTROLLER", "PLAINTEXT")
     ]
     assert config.inter_broker_listener_name == "PLAINTEXT"
     assert BrokerConfig({**QUICKSTART, "advertised.listeners": "PLAINTEXT://:9092"})
@@ -100,6 +101,64 @@ def test_listeners_that_contradict_each_other_are_refused(
 def test_a_part_of_the_listeners_may_be_advertised() -> None:
     """Files that Kafka takes would be refused."""
     BrokerConfig({**TWO, "inter.broker.listener.name": "a", "advertised.listeners": "A://x:9092"})
+
+
+def test_clients_are_not_served_where_kafka_serves_none() -> None:
+    """A listener without protection would be one more door beside that of the clients."""
+    advertised = {"advertised.listeners": "PLAINTEXT://h:9092,CONTROLLER://h:9093"}
+    config = BrokerConfig({**QUICKSTART, **advertised})
+    assert [endpoint.listener_name for endpoint in config.listeners] == ["PLAINTEXT"]
+    assert [endpoint.listener_name for endpoint in config.advertised_listeners] == ["PLAINTEXT"]
+
+
+def test_settings_of_the_controllers_listener_protect_it() -> None:
+    """A file that protects its controllers would be refused: no listener would have TLS."""
+    given = {
+        **QUICKSTART,
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL",
+        "ssl.keystore.location": "/broker.jks",
+    }
+    check_protection(BrokerConfig(given), given)
+
+
+@pytest.mark.parametrize("listeners", ["CONTROLLER://:9093", "controller://:9093"])
+def test_a_broker_needs_a_listener_for_clients(listeners: str) -> None:
+    """It would run, and nobody could reach it."""
+    with pytest.raises(ConfigError, match=r"^There must be at least one broker advertised"):
+        BrokerConfig({**QUICKSTART, "listeners": listeners})
+
+
+QUORUM = "controller.quorum.voters"
+SERVERS = "controller.quorum.bootstrap.servers"
+BROKER = {"process.roles": "broker", "listeners": "PLAINTEXT://:9092"}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {**BROKER, QUORUM: "2@other:9093"},
+        {**BROKER, QUORUM: "1@localhost:9093"},
+        {**BROKER, QUORUM: "", SERVERS: "localhost:9093"},
+        {QUORUM: "1@a:9093,2@b:9093,3@c:9093"},
+        {QUORUM: "2@localhost:9093"},
+        {QUORUM: "", SERVERS: "a:9093,b:9093,c:9093"},
+    ],
+)
+def test_a_broker_that_is_to_join_others_is_refused(more: dict[str, str]) -> None:
+    """Each of three brokers would be a cluster of its own, in silence, and take records."""
+    with pytest.raises(ConfigError, match=rf"^({QUORUM}|{SERVERS}) has this broker join a quorum"):
+        BrokerConfig({**QUICKSTART, **more})
+    in_zookeeper = {"zookeeper.connect": "zk:2181"}
+    assert BrokerConfig({**QUICKSTART, **more, **in_zookeeper})["zookeeper.connect"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{QUORUM: "", SERVERS: "localhost:9093"}, {QUORUM: ""}, {**BROKER, QUORUM: ""}, {}],
+)
+def test_a_broker_that_is_its_own_quorum_is_taken(more: dict[str, str]) -> None:
+    """The files that Kafka comes with would be refused."""
+    assert BrokerConfig({**QUICKSTART, **more}).broker_id == 1
 
 
 @pytest.mark.parametrize("roles", ["controller", "controller,controller"])

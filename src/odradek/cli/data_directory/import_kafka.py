@@ -136,6 +136,7 @@ class Import:
         self._is_done = False
         self._copied_bytes = 0
         self._total_bytes = 0
+        self._noted_ends: dict[str, int] = {}
         self._copies: dict[TopicPartition, CopiedLog] = {}
 
     def run(self, stack: ExitStack) -> dict[str, str | int]:
@@ -149,6 +150,7 @@ class Import:
         named_id = _cluster_id(sources)
         kafka = self._read_metadata(sources, named_id)
         topics = plan(sources, kafka)
+        self._tell_of_missing(sources, kafka)
         self._total_bytes = sum(log.size_bytes for topic in topics for log in topic.logs.values())
         before = self._present()
         os.makedirs(self._data_dir, exist_ok=True)
@@ -232,6 +234,25 @@ class Import:
         )
         return None
 
+    def _tell_of_missing(
+        self, sources: Sequence[SourceDirectory], kafka: KafkaMetadata | None
+    ) -> None:
+        """Names the partitions that only the checkpoints have: without metadata nobody else knows
+        of them. Those of a topic that the metadata does not know were deleted with it."""
+        there = {log.topic_partition for source in sources for log in source.logs}
+        live = None if kafka is None else {topic.name for topic in kafka.topics.values()}
+        for source in sources:
+            for log in source.logs:
+                self._noted_ends[log.path] = source.noted_end(log.topic_partition)
+            for partition in sorted(source.noted_partitions() - there):
+                end_offset = source.noted_end(partition)
+                if end_offset and (live is None or partition.topic in live):
+                    self._warn(
+                        f"{source.path} has no {partition}, the checkpoints there say that it "
+                        f"ended at offset {end_offset}: its records are missing unless its topic "
+                        "was deleted"
+                    )
+
     def _check_clashes(self, topics: Sequence[PlannedTopic], stored: StoredMetadata) -> None:
         taken = {topic.name for topic in stored.topics} | set(os.listdir(self._data_dir))
         ids = {topic.topic_id for topic in stored.topics}
@@ -263,10 +284,10 @@ class Import:
             )
             if copied.damage is not None:
                 self._warn(f"{copied.damage}; copied as it is, records from there on may be lost")
-            elif copied.end_offset < log.noted_end:
+            elif copied.end_offset < (noted := self._noted_ends.get(log.path, 0)):
                 self._warn(
                     f"{log.path} ends at offset {copied.end_offset}, the checkpoints beside it say "
-                    f"{log.noted_end}: records are missing there"
+                    f"{noted}: records are missing there"
                 )
             self._copies[log.topic_partition] = copied
             records += copied.record_count
