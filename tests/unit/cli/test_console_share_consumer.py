@@ -58,6 +58,16 @@ def test_records_are_accepted_as_they_are_printed(broker: odradek.Broker, ask: A
     assert broker.lag("console-share-consumer") == {WHERE: 1}
 
 
+def test_the_group_may_be_a_property(broker: odradek.Broker, ask: Ask) -> None:
+    """Another group would be handed the records, and this one keep them."""
+    of_group = ("--command-property", "group.id=others")
+    assert ask("--topic", "jobs", "--max-messages", "1", *of_group)[1] == "one\n"
+    assert broker.lag("others") == {WHERE: 2}
+    status, _, err = ask("--topic", "jobs", "--group", "mine", *of_group)
+    assert status == 1
+    assert "via '--consumer-config') do not match. Detected group ids: 'mine', 'others'" in err
+
+
 @pytest.mark.parametrize("tool", ["console-consumer", "console-share-consumer"])
 def test_the_end_is_told_to_who_asks_for_it(
     broker: odradek.Broker, tool: str, capfd: pytest.CaptureFixture[str]

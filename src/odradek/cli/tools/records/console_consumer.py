@@ -17,6 +17,7 @@ from odradek.cli.tools.connection import (
     take_old_flags,
     text_of,
 )
+from odradek.cli.tools.records.group_ids import named_group
 from odradek.cli.tools.records.message_formatter import (
     add_formatter,
     check_formatter,
@@ -113,19 +114,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _config(arguments: argparse.Namespace) -> dict[str, object]:
     config = client_config(arguments, CONSUMER_SETTINGS)
-    group = arguments.group
-    if group is not None and config.setdefault("group.id", group) != group:
-        raise ValueError(
-            "The group ids provided in different places (directly using '--group', via "
-            "'--consumer-property', or via '--consumer.config') do not match. Detected group ids: "
-            f"'{group}', '{config['group.id']}'"
-        )
-    if "group.id" not in config:
+    group = named_group(arguments, config, "--consumer.config")
+    if group is None:
         # Kafka's tool makes up a group; nothing is committed for it.
         config["group.id"] = f"console-consumer-{random.randrange(100_000)}"
         config.setdefault("enable.auto.commit", "false")
     elif arguments.partition is not None:
         raise ValueError("Options group and partition cannot be specified together.")
+    else:
+        config["group.id"] = group
     if arguments.isolation_level is not None:
         config["isolation.level"] = arguments.isolation_level
     beginning = "earliest" if arguments.from_beginning else "latest"

@@ -18,6 +18,7 @@ from odradek.cli.tools.connection import (
     take_old_flags,
     text_of,
 )
+from odradek.cli.tools.records.group_ids import named_group
 from odradek.cli.tools.records.message_formatter import (
     add_formatter,
     check_formatter,
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         old_property_flag="--consumer-property",
     )
     parser.add_argument("--topic", metavar="NAME")
-    parser.add_argument("--group", default=_GROUP, metavar="NAME")
+    parser.add_argument("--group", metavar="NAME", help=f"(default: {_GROUP})")
     parser.add_argument("--max-messages", type=java_int, default=ALL, metavar="N")
     parser.add_argument("--timeout-ms", type=java_long, default=-1, metavar="MS")
     parser.add_argument("--reject", action="store_true", help="reject records as they are printed")
@@ -66,10 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     async def work() -> int:
         write = formatter_of(arguments)
-        config = client_config(arguments, SHARE_CONSUMER_SETTINGS) | {
-            "group.id": arguments.group,
-            "share.acknowledgement.mode": "explicit",
-        }
+        config = client_config(arguments, SHARE_CONSUMER_SETTINGS)
+        group = named_group(arguments, config, "--consumer-config")
+        config["group.id"] = _GROUP if group is None else group
+        config["share.acknowledgement.mode"] = "explicit"
         config.setdefault("client.id", _GROUP)
         async with ShareConsumer(config=config, topics=[arguments.topic]) as consumer:
             printed.has_begun = True
