@@ -10,9 +10,9 @@ Groups that had committed offsets when the archive was written get theirs in the
 (`groups`), so that their consumers go on at the same record.
 
 The topic is created when it is not there, with the partitions and the settings that it had, but for
-those by which it would lose the old records at once, and what is of the old cluster. It has to be
-empty when it is there: who restores over records would have both. Larger records than it takes
-raise its limit.
+those by which it would lose the old records at once or not take them, and what is of the old
+cluster. It has to be empty when it is there: who restores over records would have both. Larger
+records than it takes raise its limit.
 
 A restore that failed half way is gone on with: `_restored/orders-again.begun` has the id of the
 topic that it began to fill, and what that has must be what the archive begins with.
@@ -39,20 +39,32 @@ from pyspark_odradek.pipelines.bookkeeping.manifest import (
 )
 from pyspark_odradek.pipelines.ends.files import FileSystem
 from pyspark_odradek.pipelines.ends.snapshots import Span, read_spans, topic_spans
-from pyspark_odradek.pipelines.ends.topics import create_topic, raise_limit
+from pyspark_odradek.pipelines.ends.topics import LIMIT, create_topic, raise_limit, setting_of
 from pyspark_odradek.pipelines.running.jobs import OnceJob, Outcome
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
 RESTORED: Final = "_restored"
 _FILLED: Final = "{} has, or had, records: restore to a new topic"
 _KEPT: Final = ("key", "value", "headers", "timestamp", "partition")
-# Those that are about time and size of what is kept, and about brokers that may not be there.
+# Those that are about time and size of what is kept, about brokers and storage that may not be
+# there, and what Kafka 4 has no longer.
 _NOT_RESTORED: Final = (
     "retention.bytes",
+    "local.retention.bytes",
+    "local.retention.ms",
+    "remote.storage.enable",
     "min.insync.replicas",
     "leader.replication.throttled.replicas",
     "follower.replication.throttled.replicas",
+    "message.downconversion.enable",
+    "message.format.version",
+    "message.timestamp.difference.max.ms",
 )
+# How far a record's time may be from now: those of archived records are older every day.
+_BOUNDS_OF_TIME: Final = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+_NO_BOUND: Final = str((1 << 63) - 1)
+_POLICY: Final = "cleanup.policy"
+_SEGMENT: Final = "segment.bytes"
 # What a topic takes that nobody gave a limit, and what a record has beside its fields.
 _USUAL_LIMIT: Final = 1_048_588
 _OVERHEAD: Final = 512
@@ -94,9 +106,10 @@ def restore(
     partitions = max(kept.partitions, 1 + max(part.partition for part in spans))
     size = largest(records)
     attempt = Attempt(spark, root, settings)
-    there = prepare_topic(
-        settings, partitions, restored_settings(kept.settings, size), may_go_on=attempt.is_begun()
-    )
+    config = restored_settings(kept.settings, size)
+    if "compact" in config.get(_POLICY, "") and has_keyless(records):
+        config[_POLICY] = "delete"
+    there = prepare_topic(settings, partitions, config, may_go_on=attempt.is_begun())
     raise_limit(settings.brokers, settings.topic, limit_for(size))
     attempt.begin()
     if there:
@@ -116,10 +129,19 @@ def restore(
 def restored_settings(kept: Mapping[str, str], largest_record: int) -> dict[str, str]:
     """The settings of a topic that gets the archived records, of which one is the largest."""
     settings = {name: value for name, value in kept.items() if name not in _NOT_RESTORED}
-    limit = int(kept.get("max.message.bytes", _USUAL_LIMIT))
-    if limit_for(largest_record) > limit:
-        settings["max.message.bytes"] = str(limit_for(largest_record))
+    settings |= dict.fromkeys(settings.keys() & set(_BOUNDS_OF_TIME), _NO_BOUND)
+    least = limit_for(largest_record)
+    if least > int(kept.get(LIMIT, _USUAL_LIMIT)):
+        settings[LIMIT] = str(least)
+    # A segment takes whole batches, and what was compressed is larger now.
+    if least > int(kept.get(_SEGMENT, least)):
+        settings[_SEGMENT] = str(least)
     return settings
+
+
+def has_keyless(records: DataFrame) -> bool:
+    """Whether there is a record without a key, which a topic does not take once it is compacted."""
+    return not records.where("key IS NULL").isEmpty()
 
 
 def limit_for(largest_record: int) -> int:
@@ -203,7 +225,8 @@ def prepare_topic(
     """Makes sure that the topic is there, and empty unless a restore may go on; what it has.
 
     Raises:
-        PipelineError: it has records, or too few partitions, or cannot be created.
+        PipelineError: it has records, or too few partitions, or does not keep the times of records,
+            or cannot be created.
     """
     there = topic_spans(settings)
     if not there:
@@ -213,6 +236,11 @@ def prepare_topic(
     for part, span in filled.items():
         if span.start > 0 or not may_go_on:
             raise PipelineError(_FILLED.format(part))
+    if setting_of(settings.brokers, settings.topic, "message.timestamp.type") != "CreateTime":
+        raise PipelineError(
+            f"{settings.topic} gives records the time of their arrival (message.timestamp.type): "
+            "the archived times would be lost"
+        )
     if len(there) < partitions:
         raise PipelineError(
             f"{settings.topic} has {len(there)} partitions, the archive {partitions}"

@@ -11,9 +11,11 @@ are the whole topic. A batch is a function of its records and of what the batch 
 that a repeated one does it again with the same result; all three are committed as one.
 
 What is measured is exact: whole numbers, decimals, and text, which is what JSON gives, are summed
-up as decimals of 38 digits. A record that has no number is counted, and no more.
+up as decimals of 38 digits. A record that has no number is counted, and no more; where a number
+does not fit, its window has no sum, no least and no largest one.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +33,7 @@ _KEYS: Final = ("start", "end", "by")
 _MOST_DIGITS: Final = 38
 # Of a text nobody knows where its point will be.
 _OF_TEXT: Final = t.DecimalType(_MOST_DIGITS, 18)
+_NUMBER: Final = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 _WINDOWS, _LATE, _OPEN = _PARTS = ("windows", "late", "_open")
 
 
@@ -92,43 +95,53 @@ def check(records: DataFrame, settings: PipelineSettings) -> None:
 
 def opened(records: DataFrame, settings: PipelineSettings) -> DataFrame:
     """The windows of some records."""
-    measure = _number(records, settings.measure or "NULL")
+    number, is_number = _number(records, settings.measure or "NULL")
+    all_fit = f.bool_and(number.isNotNull() | ~is_number)
     counted = records.groupBy(
         f.window("timestamp", settings.window).alias("window"), f.expr(settings.by).alias("by")
     ).agg(
         f.count("*").alias("records"),
-        f.count(measure).alias("measured"),
-        f.try_sum(measure).alias("sum"),
-        f.min(measure).alias("least"),
-        f.max(measure).alias("largest"),
+        f.count_if(is_number).alias("measured"),
+        f.when(all_fit, f.try_sum(number)).alias("sum"),
+        f.when(all_fit, f.min(number)).alias("least"),
+        f.when(all_fit, f.max(number)).alias("largest"),
     )
     return counted.select("window.start", "window.end", *counted.columns[1:])
 
 
-def _number(records: DataFrame, measure: str) -> Column:
-    """The measure in the type in which it is summed up; null where it is no number."""
+def _number(records: DataFrame, measure: str) -> tuple[Column, Column]:
+    """The measure in the type in which it is summed up, null where it does not fit or is no number;
+    and whether it is one."""
     [column] = records.select(f.expr(measure)).schema
+    given = f.expr(measure)
     match column.dataType:
         case t.StringType():
-            return f.expr(measure).try_cast(_OF_TEXT)
+            number = given.try_cast(_OF_TEXT)
+            return number, f.coalesce(number.isNotNull() | given.rlike(_NUMBER), f.lit(False))
         case t.IntegralType():
-            return f.expr(measure).cast(t.DecimalType(_MOST_DIGITS, 0))
+            number = given.cast(t.DecimalType(_MOST_DIGITS, 0))
         case t.DecimalType() as decimal:
-            return f.expr(measure).cast(t.DecimalType(_MOST_DIGITS, decimal.scale))
-    return f.expr(measure).try_cast("double")
+            number = given.cast(t.DecimalType(_MOST_DIGITS, decimal.scale))
+        case _:
+            number = given.try_cast("double")
+    return number, number.isNotNull()
 
 
 def merged(windows: DataFrame) -> DataFrame:
     """Windows that are there in several parts, as one each."""
-    # A part whose sum is too large has none, and without it there is none of the window.
-    has_sums = f.bool_and(f.col("sum").isNotNull() | (f.col("measured") == 0))
     return windows.groupBy(*_KEYS).agg(
         f.sum("records").alias("records"),
         f.sum("measured").alias("measured"),
-        f.when(has_sums, f.try_sum("sum")).alias("sum"),
-        f.min("least").alias("least"),
-        f.max("largest").alias("largest"),
+        _of_all("sum", f.try_sum),
+        _of_all("least", f.min),
+        _of_all("largest", f.max),
     )
+
+
+def _of_all(name: str, together: Callable[[str], Column]) -> Column:
+    """What all parts of a window have together: nothing if one, which has numbers, has nothing."""
+    is_known = f.bool_and(f.col(name).isNotNull() | (f.col("measured") == 0))
+    return f.when(is_known, together(name)).alias(name)
 
 
 def counted(

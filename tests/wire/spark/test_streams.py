@@ -125,7 +125,7 @@ def test_what_is_no_number_is_counted_and_all_digits_are(spark, broker, settings
     broker.create_topic(
         "prices", config={"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**62)}
     )
-    values = ["0.1", '"0.2"', '"n/a"', "null", '"NaN"', "1e300", '"12345678901234567890.5"']
+    values = ["0.1", '"0.2"', '"n/a"', "null", '"NaN"', '"-Infinity"', '"12345678901234567890.5"']
     for value in (*(f'{{"price": {each}}}' for each in values), "none"):
         broker.produce("prices", value, timestamp=FIRST_TIME_MS)
     window.build(spark, settings).run()
@@ -162,10 +162,21 @@ def test_a_measure_is_summed_up_in_a_type_that_holds_it(
 
 
 @pytest.mark.parametrize(
-    ("first", "total"), [("9" * 20, None), ("7", Decimal(24)), ("none", Decimal(10))]
+    ("first", "total", "largest"),
+    [
+        ("9" * 20, None, Decimal("9" * 20)),
+        ("9" * 21, None, None),
+        (" -1E+300 ", None, None),
+        ("1e-300", Decimal(10), Decimal(5)),
+        ("7", Decimal(24), Decimal(7)),
+        ("none", Decimal(10), Decimal(5)),
+    ],
 )
-def test_a_window_has_no_sum_once_it_was_too_large(spark, first: str, total: object) -> None:
-    """What the next batch had was the sum of the whole window."""
+def test_a_window_has_no_sum_once_it_was_too_large(
+    spark, first: str, total: object, largest: object
+) -> None:
+    """What the next batch had was the sum of the whole window; and a number that did not fit was
+    left out of it, as if it were none."""
     settings = PipelineSettings("", "any", by="'all'", measure="number")
     opened = [
         window.opened(
@@ -177,7 +188,8 @@ def test_a_window_has_no_sum_once_it_was_too_large(spark, first: str, total: obj
         for number in (first, "5")
     ]
     [row] = window.merged(opened[0].unionByName(opened[1])).collect()
-    assert (row.records, row.sum) == (4, total)
+    assert (row.records, row.measured) == (4, 2 if first == "none" else 4)
+    assert (row.sum, row.largest, row.least is None) == (total, largest, largest is None)
 
 
 def test_a_window_ends_also_in_the_hour_that_is_there_twice(spark, broker, settings) -> None:

@@ -73,6 +73,20 @@ def take_up_to(brokers: Mapping[str, object], topic: str, limit: int) -> int:
     return asyncio.run(_take_up_to(brokers, topic, limit))
 
 
+def setting_of(brokers: Mapping[str, object], topic: str, name: str) -> str | None:
+    """What a topic has of a setting, be it its own or its broker's.
+
+    Raises:
+        PipelineError: it cannot be asked for.
+    """
+    return asyncio.run(_setting_of(brokers, topic, name))
+
+
+async def _setting_of(brokers: Mapping[str, object], topic: str, name: str) -> str | None:
+    async with Admin(brokers) as admin:
+        return (await _settings_of(admin, topic))[name].value
+
+
 async def _raise_limit(brokers: Mapping[str, object], topic: str, limit: int) -> None:
     async with Admin(brokers) as admin:
         refused = await _raised(admin, topic, await _settings_of(admin, topic), limit)

@@ -1,0 +1,78 @@
+"""If these fail, a topic cannot be restored since its settings, or those of Kafka, have changed."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import odradek
+from pyspark_odradek.pipelines import PipelineError, PipelineSettings, archive, audit, restore
+from pyspark_odradek.pipelines.bookkeeping import described
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+
+TIME_MS = 1_700_000_000_000
+FOREVER = str(2**63 - 1)
+POLICY, SEGMENT = "cleanup.policy", "segment.bytes"
+BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[odradek.Broker]:
+    with odradek.Broker() as broker:
+        yield broker
+
+
+def archived(
+    spark, broker: odradek.Broker, place: Path, name: str, was: str = "", now: str = ""
+) -> PipelineSettings:
+    """The archive of a topic with a large record without a key, whose setting has changed since; of
+    one that may be from the future, with one that is."""
+    topic = f"archived-{name}"
+    own = {"retention.ms": "-1", "max.message.bytes": "3000000", **({name: was} if was else {})}
+    broker.create_topic(topic, partitions=1, config=own)
+    time_ms = TIME_MS * 1000 if name == AFTER else TIME_MS
+    broker.produce(topic, b"x" * 2_000_000, timestamp=time_ms)
+    if now:
+        broker.configure(topic, {name: now})
+    target = str(place / "archive")
+    settings = PipelineSettings(broker.bootstrap_servers, topic, to=target, source=target)
+    archive.build(spark, settings).run()
+    return replace(settings, topic=f"{topic}-again")
+
+
+@pytest.mark.parametrize(
+    ("name", "was", "now", "restored"),
+    [
+        (POLICY, "delete", "compact", "delete"),
+        (SEGMENT, "3000000", "1048576", "2016137"),
+        (BEFORE, FOREVER, "1", FOREVER),
+        (AFTER, FOREVER, "1", FOREVER),
+    ],
+)
+def test_a_topic_comes_back_that_would_not_take_its_records_any_more(
+    spark, broker, tmp_path, name: str, was: str, now: str, restored: str
+) -> None:
+    """The restore failed, at each attempt."""
+    settings = archived(spark, broker, tmp_path, name, was, now)
+    restore.build(spark, settings).run()
+    found = described.describe(broker.bootstrap_servers, settings.topic).settings
+    assert found[name] == restored
+    assert audit.build(spark, settings).run().findings == []
+
+
+def test_a_topic_that_does_not_keep_times_is_not_restored_to(spark, broker, tmp_path) -> None:
+    """All records got the time of the restore, and nobody was told."""
+    settings = archived(spark, broker, tmp_path, "times")
+    own = {"message.timestamp.type": "LogAppendTime"}
+    broker.create_topic(settings.topic, partitions=1, config=own)
+    with pytest.raises(PipelineError, match="the archived times would be lost"):
+        restore.build(spark, settings).run()
+    assert broker.records(settings.topic) == []
+
+
+def test_settings_that_a_cluster_need_not_know_are_not_restored() -> None:
+    """Kafka 4 refuses a topic with settings that it has no longer, or a storage that it has not."""
+    kept = {"message.format.version": "2.8", "remote.storage.enable": "true", "segment.ms": "1"}
+    assert restore.restored_settings(kept, 0) == {"segment.ms": "1"}
