@@ -501,6 +501,31 @@ def test_a_full_disk_while_cutting_leaves_nothing_behind(world, batches, values,
     assert log.log_end_offset == 2
 
 
+def test_a_full_disk_leaves_no_segment_without_its_producers(world, batches):
+    """A crash would let a producer write twice, when retention has taken what it wrote."""
+    manager = world.start()
+    log = world.log(manager)
+    send = lambda: batches(b"a", producer_id=9, base_sequence=0)  # noqa: E731
+    log.appender.append_as_leader([send()], 0)
+
+    def refuse(path):
+        if path.endswith(".snapshot"):
+            raise OSError(errno.ENOSPC, "no space left", path)
+
+    pool = log.log_directory.file_system.pool
+    pool.trouble = refuse
+    with pytest.raises(BrokerError):
+        log.appender.roll()
+    pool.trouble = None
+    log.appender.append_as_leader([batches(b"b")], 0)
+    log.update_high_watermark(2)
+    log.maybe_increment_log_start_offset(1)
+    log.delete_old_segments(world.clock.wall_ms())
+    world.crash(manager)
+    (result,) = world.log(world.start()).appender.append_as_leader([send()], 0)
+    assert result.duplicate
+
+
 def test_a_failing_disk_takes_its_directory_offline(world, batches):
     """The broker would go on acknowledging what the disk does not keep."""
     files = FaultyFileSystem()
