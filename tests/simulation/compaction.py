@@ -1,20 +1,23 @@
 """One compacted log and its cleaner, whatever comes between the cleaner's steps; and a naive model.
 
-Producers write with and without transactions, these are committed and aborted, segments roll, time
-passes, replication lags, the cleaner does a few steps; and in the middle of a round the settings
-change, the log is cut or emptied (and the same offsets are written anew), its start moves, the
-broker ends or is killed and comes back.
+Producers write with and without transactions, these are committed and aborted, by markers of the
+same epoch or of the next one; producers come back with another epoch, segments roll, time passes,
+replication lags, the cleaner does a few steps; and in the middle of a round the settings change,
+retention takes segments, the log is cut or emptied (and the same offsets are written anew), its
+start moves, the disk is full for a while, the broker ends or is killed and comes back.
 
 The model is a table of what was written, by offset. What compaction takes is not foretold but
 judged, each time the cleaner may have done something (`check`): a record goes only where the
 settings allow it, and only if it is aborted, has no key, is followed by a committed one of its key,
 or is a tombstone of enough age. Nothing else goes, nothing comes back, nothing changes, and readers
 of committed data are shown exactly the committed part of what is there. In the end each key has one
-record. What a log knows of its producers outlives every restart.
+record. What a log knows of its producers outlives every restart, and so does its end. Retention
+takes what is too old or too much, and a full disk refuses what it cannot hold, and changes nothing.
 """
 
 import random
 from itertools import count
+from uuid import UUID
 
 from tests.unit.storage.compacted import (
     BACKOFF_MS,
@@ -23,11 +26,14 @@ from tests.unit.storage.compacted import (
     batch,
     batches_of,
     committed,
+    contents,
     write_marker,
 )
 from tests.unit.storage.conftest import World
 
-from odradek.errors import BrokerError
+from odradek.errors import BrokerError, ErrorCode
+from odradek.model import TopicPartition
+from odradek.testing.faulty_files import FaultyFileSystem
 from odradek.timer import MockTimer
 
 SETTINGS = {
@@ -37,12 +43,16 @@ SETTINGS = {
     "min_cleanable_dirty_ratio": "0.01",
     "file_delete_delay_ms": "10",
     "retention_ms": "-1",
+    "retention_bytes": "-1",
 }
 POLICIES = ["compact", "compact", "compact", "compact,delete", "delete"]
 LAGS_MS = [0, 0, 60_000]
 HORIZONS_MS = [0, 30_000, 600_000]
 SEGMENT_BYTES = [200, 400, 900]
+RETENTION_MS = [-1, -1, 0, 30_000, 900_000]
+RETENTION_BYTES = [-1, -1, 0, 500, 1500]
 PRODUCERS = [1, 2, 3]
+COPY = TopicPartition("copy", 0)
 LONG_MS = 3_600_000
 
 
@@ -58,17 +68,28 @@ class Written:
     def is_committed(self, end):
         """Whether it is, for a log of which others have what lies below `end`."""
         each = self.transaction
-        return each is None or (each.is_commit is True and each.marker_offset < end)
+        return each is None or (each.is_commit is True and not each.is_open(end))
 
 
 class Transaction:
-    """A transaction; `is_commit` is None as long as nobody has decided."""
+    """A transaction; `is_commit` is None as long as nobody has decided, `marker_offset` as long as
+    the log does not say so."""
 
     def __init__(self, producer_id, first_offset):
         self.producer_id = producer_id
         self.first_offset = first_offset
         self.marker_offset = None
+        self.marker_epoch = None
         self.is_commit = None
+
+    @property
+    def is_marked(self):
+        """Whether the log says what became of it."""
+        return self.marker_offset is not None
+
+    def is_open(self, end):
+        """Whether it is, for a log of which others have what lies below `end`."""
+        return not self.is_marked or self.marker_offset >= end
 
 
 class Simulation:
@@ -84,6 +105,7 @@ class Simulation:
             self.properties["log.cleaner.dedupe.buffer.size"] = "128"
         self.keys = [b"k%d" % n for n in range(self.random.choice([3, 12]))]
         self.epoch = 0
+        self.producer_epochs = dict.fromkeys(PRODUCERS, 0)
         self.records = {}
         self.transactions = []
         self.values = count()
@@ -93,6 +115,8 @@ class Simulation:
         # has taken for the sake of later batches may be the last of a producer.
         self.touched_offset = 0
         self.is_thin = False
+        # Whether a full disk kept a cut from writing down where the log ends.
+        self.is_end_open = False
         self._open()
 
     def run(self, steps):
@@ -101,6 +125,7 @@ class Simulation:
             self.append: 12,
             self.append_in_transaction: 12,
             self.end_transaction: 8,
+            self.come_back: 2,
             self.roll: 3,
             self.work: 14,
             self.pass_time: 6,
@@ -109,13 +134,27 @@ class Simulation:
             self.cut: 2,
             self.start_over: 0.3,
             self.move_start: 1,
+            self.retain: 2,
+            self.fill_disk: 1,
+            self.copy: 1,
             self.restart: 2,
         }
         for _ in range(steps):
             (action,) = self.random.choices(list(actions), list(actions.values()))
             self.history.append(action.__name__)
-            action()
+            self.try_to(action)
         self.settle()
+
+    def try_to(self, action):
+        """Does something, which a full disk may refuse; the next action mostly finds room."""
+        try:
+            action()
+        except BrokerError as error:
+            self._check_refusal(error)
+        if self.world.failed:
+            self._come_up_again()
+        if self.random.random() < 0.2:
+            self.files.is_full = False
 
     # What happens.
 
@@ -126,19 +165,33 @@ class Simulation:
     def append_in_transaction(self):
         """A batch of a transaction, the first one maybe."""
         producer_id = self.random.choice(PRODUCERS)
-        transaction = self._undecided(producer_id)
+        transaction = self._unmarked(producer_id)
         if transaction is None:
             transaction = Transaction(producer_id, self.log.log_end_offset)
-            self.transactions.append(transaction)
-        self._append(transaction)
+        if transaction.is_commit is None:
+            self._append(transaction)
 
     def end_transaction(self):
-        """A coordinator has decided, and writes its marker."""
-        undecided = [each for each in self.transactions if each.is_commit is None]
-        if undecided:
-            chosen = self.random.choice(undecided)
-            chosen.is_commit = self.random.random() < 0.5
+        """A coordinator has decided, perhaps a while ago, and writes its marker."""
+        unmarked = [each for each in self.transactions if not each.is_marked]
+        if unmarked:
+            chosen = self.random.choice(unmarked)
+            bumps_epoch = self.random.random() < 0.5
+            self._decide(chosen, self.random.random() < 0.5, bumps_epoch)
             self._mark(chosen)
+
+    def come_back(self):
+        """A producer begins anew with another epoch, and what it wrote by its last one is late."""
+        producer_id = self.random.choice(PRODUCERS)
+        open_one = self._unmarked(producer_id)
+        if open_one is None:
+            self.producer_epochs[producer_id] += 1
+            return
+        self._decide(open_one, is_commit=False, bumps_epoch=True)
+        self._mark(open_one)
+        known = self.log.producers.get(producer_id)
+        if known is not None and known.epoch > 0:
+            self._check_fenced(producer_id, known.epoch - 1)
 
     def roll(self):
         """The active segment is closed."""
@@ -170,6 +223,8 @@ class Simulation:
         self.settings["min_compaction_lag_ms"] = str(self.random.choice(LAGS_MS))
         self.settings["delete_retention_ms"] = str(self.random.choice(HORIZONS_MS))
         self.settings["segment_bytes"] = str(self.random.choice(SEGMENT_BYTES))
+        self.settings["retention_ms"] = str(self.random.choice(RETENTION_MS))
+        self.settings["retention_bytes"] = str(self.random.choice(RETENTION_BYTES))
         self._configure()
 
     def cut(self):
@@ -177,16 +232,21 @@ class Simulation:
         log = self.log
         offset = self.random.randint(log.log_start_offset, log.log_end_offset)
         self.is_thin = self.is_thin or offset < self.touched_offset
-        log.truncate_to(offset)
         self.epoch += 1
+        try:
+            log.truncate_to(offset)
+        except BrokerError as error:
+            self._check_refusal(error)
+            self.is_end_open = True
         self._forget_from(log.log_end_offset)
 
     def start_over(self):
         """Another replica leads, and all of this one is too old."""
-        self.log.truncate_fully_and_start_at(self.log.log_end_offset + self.random.randint(0, 5))
         self.epoch += 1
+        # A full disk refuses the new segment, when the old ones are gone.
         self.records.clear()
         self.transactions.clear()
+        self.log.truncate_fully_and_start_at(self.log.log_end_offset + self.random.randint(0, 5))
 
     def move_start(self):
         """Somebody deletes records."""
@@ -197,27 +257,60 @@ class Simulation:
         self.log.delete_old_segments(self.world.clock.wall_ms())
         self.check()
 
+    def retain(self):
+        """Retention has its turn."""
+        log, now_ms = self.log, self.world.clock.wall_ms()
+        start = log.log_start_offset
+        log.delete_old_segments(now_ms)
+        if log.log_start_offset > start:
+            self._judge_retention(now_ms)
+        self.check()
+
+    def fill_disk(self):
+        """Nothing more can be written for a while."""
+        self.files.is_full = True
+
     def restart(self):
         """The broker ends, in order or not, with a round of compaction under way or not."""
         self._replicate()
         known, epochs = self._known(), self.log.leader_epochs.entries
         end = self.log.log_end_offset
         is_orderly = self.random.random() < 0.5
+        is_full = self.files.is_full
         if is_orderly:
             self.manager.shutdown()
-        self.world.crash(self.manager)
-        self.world.timer = MockTimer()
-        self._open()
-        assert self.log.log_end_offset == end, f"{end} was the log's end before a restart"
+        self._start_again()
+        if not self.is_end_open:
+            assert self.log.log_end_offset == end, f"{end} was the log's end before a restart"
         assert self._known() == known, "a producer is another one after a restart"
-        assert not is_orderly or self.log.leader_epochs.entries == epochs
+        assert is_full or not is_orderly or self.log.leader_epochs.entries == epochs
         self.check()
+
+    def copy(self):
+        """A replica that has nothing yet follows."""
+        if self.files.is_full:
+            return
+        log = self.log
+        follower = self.manager.get_or_create(COPY, UUID(int=9), log.config)
+        if log.segments.first.base_offset > 0:
+            follower.truncate_fully_and_start_at(log.segments.first.base_offset)
+        for segment in log.segments.all():
+            data = segment.read(0, segment.size_bytes)
+            follower.appender.append_as_follower(memoryview(data))
+        follower.update_high_watermark(log.high_watermark)
+        start = min(log.log_start_offset, follower.high_watermark)
+        follower.maybe_increment_log_start_offset(start)
+        assert contents(follower) == contents(log), "a follower has something else"
+        if log.segments.first.base_offset == 0:
+            self._check_copy(follower)
+        self.manager.delete(COPY)
 
     def settle(self):
         """All transactions are decided, and nothing holds the cleaner back any more."""
+        self.files.is_full = False
         for each in self.transactions:
-            if each.is_commit is None:
-                each.is_commit = True
+            if not each.is_marked:
+                self._decide(each, is_commit=True, bumps_epoch=False)
                 self._mark(each)
         self.settings = {**SETTINGS, "delete_retention_ms": "0"}
         self._configure()
@@ -283,11 +376,7 @@ class Simulation:
 
     def _check_shown(self):
         log, end = self.log, self.log.high_watermark
-        undecided = [
-            each.first_offset
-            for each in self.transactions
-            if each.is_commit is None or each.marker_offset >= end
-        ]
+        undecided = [each.first_offset for each in self.transactions if each.is_open(end)]
         stable = max(min([end, *undecided]), log.log_start_offset)
         assert log.last_stable_offset == stable, f"{log.last_stable_offset}, not {stable}"
         expected = [
@@ -297,14 +386,61 @@ class Simulation:
         ]
         assert committed(log) == expected
 
+    def _judge_retention(self, now_ms):
+        log = self.log
+        config, start = log.config, log.log_start_offset
+        assert config.delete, "retention took records of a topic that is not to lose any"
+        assert start <= log.high_watermark, f"retention took what not all have, below {start}"
+        if 0 <= config.retention_bytes <= log.segments.size_bytes:
+            return
+        assert config.retention_ms >= 0, "the log is too small for retention"
+        for offset, each in self.records.items():
+            is_old = each.timestamp_ms < now_ms - config.retention_ms
+            assert offset >= start or is_old, f"retention took {offset} too early"
+
+    def _check_copy(self, follower):
+        """Of a log that has lost nothing at its beginning a follower knows all."""
+        assert committed(follower) == committed(self.log), "a follower shows something else"
+        copied, known = (
+            {each.producer_id: (each.epoch, each.last_sequence) for each in log.producers.active()}
+            for log in (follower, self.log)
+        )
+        assert self.is_thin or copied == known, f"a follower knows {copied} of {known}"
+
+    def _check_refusal(self, error):
+        assert self.files.is_full, error
+        assert error.code is ErrorCode.KAFKA_STORAGE_ERROR, error
+
+    def _check_fenced(self, producer_id, epoch):
+        late = batch(self.world, (self.keys[0], b"late"), **self._numbered(producer_id, epoch))
+        (info,) = self.log.appender.append_as_leader([late], self.epoch)
+        assert isinstance(info, BrokerError), f"a batch of epoch {epoch} was taken"
+        assert info.code is ErrorCode.INVALID_PRODUCER_EPOCH, info
+
     # The rest.
 
     def _open(self):
         self.background = SteppingBackground()
-        self.manager = self.world.start(properties=self.properties, background=self.background)
+        self.files = FaultyFileSystem()
+        self.manager = self.world.start(self.files, self.properties, background=self.background)
         self.background.is_stepping = True
         self.log = self.world.log(self.manager, **self.settings)
         self._replicate()
+
+    def _start_again(self):
+        self.world.crash(self.manager)
+        self.world.failed.clear()
+        self.world.timer = MockTimer()
+        self._open()
+
+    def _come_up_again(self):
+        """A change stopped half-way, and what there is of it counts."""
+        self._start_again()
+        self.is_thin = self.is_thin or self.log.log_end_offset < self.touched_offset
+        found = {each.offset for each in all_records(self.log)}
+        self.records = {each: self.records[each] for each in self.records if each in found}
+        self._forget_from(self.log.log_end_offset)
+        self.check()
 
     def _configure(self):
         self.log.update_config(self.world.config(**self.settings))
@@ -331,7 +467,11 @@ class Simulation:
         offset = self.log.log_end_offset
         data = batch(self.world, *pairs, codec=self.random.choice([0, 0, 0, 3]), **producer)
         (info,) = self.log.appender.append_as_leader([data], self.epoch)
-        assert not isinstance(info, BrokerError), info
+        if isinstance(info, BrokerError):
+            raise info
+        self.is_end_open = False
+        if transaction is not None and transaction not in self.transactions:
+            self.transactions.append(transaction)
         now_ms = self.world.clock.wall_ms()
         for index, (key, value) in enumerate(pairs):
             self.records[offset + index] = Written(key, value, now_ms, transaction)
@@ -342,34 +482,58 @@ class Simulation:
         key = self.random.choice(self.keys) if has_key else None
         return key, value
 
-    def _numbered(self, producer_id):
+    def _numbered(self, producer_id, epoch=None):
+        """The next batch of a producer, by its epoch, or by another."""
+        epoch = self.producer_epochs[producer_id] if epoch is None else epoch
         state = self.log.producers.get(producer_id)
-        sequence = 0 if state is None else state.last_sequence + 1
+        is_first = state is None or state.epoch != epoch
         return {
             "producer_id": producer_id,
-            "producer_epoch": 0,
-            "base_sequence": sequence,
+            "producer_epoch": epoch,
+            "base_sequence": 0 if is_first else state.last_sequence + 1,
             "is_transactional": True,
         }
 
-    def _undecided(self, producer_id):
+    def _unmarked(self, producer_id):
         for each in self.transactions:
-            if each.producer_id == producer_id and each.is_commit is None:
+            if each.producer_id == producer_id and not each.is_marked:
                 return each
         return None
 
+    def _decide(self, transaction, is_commit, bumps_epoch):
+        """What was decided stays so; from then on the producer has the epoch of the marker."""
+        if transaction.is_commit is not None:
+            return
+        producer_id = transaction.producer_id
+        self.producer_epochs[producer_id] += bumps_epoch
+        transaction.is_commit = is_commit
+        transaction.marker_epoch = self.producer_epochs[producer_id]
+
     def _mark(self, transaction):
-        transaction.marker_offset = self.log.log_end_offset
-        producer_id, is_commit = transaction.producer_id, transaction.is_commit
-        write_marker(self.world, self.log, producer_id, commit=is_commit, leader_epoch=self.epoch)
+        offset = self.log.log_end_offset
+        info = write_marker(
+            self.world,
+            self.log,
+            transaction.producer_id,
+            commit=transaction.is_commit,
+            leader_epoch=self.epoch,
+            producer_epoch=transaction.marker_epoch,
+        )
+        if isinstance(info, BrokerError):
+            raise info
+        self.is_end_open = False
+        transaction.marker_offset = offset
         self._maybe_replicate()
 
     def _forget_from(self, end):
-        """The log ends there now; decisions that went are written again."""
+        """The log ends there now; decisions that went are written again, there is room for them."""
         self.records = {each: self.records[each] for each in self.records if each < end}
         self.transactions = [each for each in self.transactions if each.first_offset < end]
+        if self.world.failed:
+            return
+        self.files.is_full = False
         for each in self.transactions:
-            if each.marker_offset is not None and each.marker_offset >= end:
+            if each.is_marked and each.is_open(end):
                 self._mark(each)
         self._replicate()
 

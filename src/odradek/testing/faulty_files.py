@@ -13,7 +13,15 @@ import mmap
 import os
 from collections.abc import Sequence
 
-from odradek.storage.files import Buffer, File, FileLock, FileSystem, OsFile, OsFileSystem
+from odradek.storage.files import (
+    Buffer,
+    File,
+    FileLock,
+    FileSystem,
+    HandlePool,
+    OsFile,
+    OsFileSystem,
+)
 from odradek.system_calls import pwrite
 
 
@@ -202,5 +210,9 @@ class FaultyFile(OsFile):
         self._faults.syncing(self.path)
 
     def duplicate(self) -> File:
-        """Another one that counts."""
-        return FaultyFile(self._faults, self.path, self.size)
+        """Another one that counts, and reads on when the file has another name or none."""
+        twin = FaultyFile(self._faults, self.path, self.size)
+        twin.is_reserved = self.is_reserved
+        twin._pool = HandlePool(1)
+        twin._descriptor = os.dup(self._opened())
+        return twin

@@ -356,17 +356,21 @@ def test_what_retention_takes_away_is_not_written_twice(world, batches):
     assert result.duplicate
 
 
-def test_what_retention_takes_away_after_a_recovery_is_not_written_twice(world, batches):
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_what_retention_takes_away_after_a_recovery_is_not_written_twice(world, batches, is_empty):
     """The snapshots of before the crash are not believed, and the records behind them may go."""
     manager = world.start()
     log = world.log(manager)
     send = lambda: batches(b"a", producer_id=9, base_sequence=0)  # noqa: E731
     log.appender.append_as_leader([send()], 0)
     log.appender.roll()
-    log.appender.append_as_leader([batches(b"b")], 0)
+    if not is_empty:
+        log.appender.append_as_leader([batches(b"b")], 0)
     world.crash(manager)
     manager = world.start()
     recovered = world.log(manager)
+    if is_empty:
+        recovered.appender.append_as_leader([batches(b"b")], 0)
     recovered.update_high_watermark(2)
     recovered.maybe_increment_log_start_offset(1)
     assert recovered.delete_old_segments(world.clock.wall_ms()) == 1
@@ -495,6 +499,31 @@ def test_a_full_disk_while_cutting_leaves_nothing_behind(world, batches, values,
     assert not result.duplicate
     assert values(log)[-1] == b"b"
     assert log.log_end_offset == 2
+
+
+def test_a_full_disk_leaves_no_segment_without_its_producers(world, batches):
+    """A crash would let a producer write twice, when retention has taken what it wrote."""
+    manager = world.start()
+    log = world.log(manager)
+    send = lambda: batches(b"a", producer_id=9, base_sequence=0)  # noqa: E731
+    log.appender.append_as_leader([send()], 0)
+
+    def refuse(path):
+        if path.endswith(".snapshot"):
+            raise OSError(errno.ENOSPC, "no space left", path)
+
+    pool = log.log_directory.file_system.pool
+    pool.trouble = refuse
+    with pytest.raises(BrokerError):
+        log.appender.roll()
+    pool.trouble = None
+    log.appender.append_as_leader([batches(b"b")], 0)
+    log.update_high_watermark(2)
+    log.maybe_increment_log_start_offset(1)
+    log.delete_old_segments(world.clock.wall_ms())
+    world.crash(manager)
+    (result,) = world.log(world.start()).appender.append_as_leader([send()], 0)
+    assert result.duplicate
 
 
 def test_a_failing_disk_takes_its_directory_offline(world, batches):

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 from odradek.model import TopicPartition
-from odradek.records.builder import RecordBatchBuilder
+from odradek.records.batch import split_batches
+from odradek.records.builder import RecordBatchBuilder, assemble_batch, build_end_marker
 from odradek.storage.checkpoints import encode_partition_metadata
 from odradek.tables.arrow import arrow_schema
 from odradek.tables.columns import COLUMNS, HEADERS
@@ -145,6 +146,24 @@ def test_aborted_transactions_are_left_out(monkeypatch: pytest.MonkeyPatch) -> N
     records = Records({0: [chunk(*batches, next_offset=9, aborted=((1, 0),))]})
     found = rows(monkeypatch, records, OffsetRange(PARTITION, 0, 9))
     assert [row["offset"] for row in found] == [2, 3, 4, 6]
+
+
+def test_what_compaction_left_of_a_marker_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read of a compacted topic would fail where somebody else has aborted a transaction."""
+    marker = build_end_marker(
+        commit=False, base_offset=0, timestamp_ms=0, producer_id=2, producer_epoch=1,
+        coordinator_epoch=1,
+    )  # fmt: skip
+    [header] = split_batches(marker)
+    emptied = assemble_batch(
+        b"", base_offset=0, partition_leader_epoch=0, attributes=header.attributes,
+        last_offset_delta=0, base_timestamp=-1, max_timestamp=0, producer_id=2, producer_epoch=1,
+        base_sequence=-1, record_count=0,
+    )  # fmt: skip
+    aborted = plain(1, 1, producer_id=1, producer_epoch=0, is_transactional=True)
+    records = Records({0: [chunk(emptied, aborted, plain(2, 2), next_offset=3, aborted=((1, 1),))]})
+    found = rows(monkeypatch, records, OffsetRange(PARTITION, 0, 3))
+    assert [row["offset"] for row in found] == [2]
 
 
 def test_missing_records_end_the_read(monkeypatch: pytest.MonkeyPatch) -> None:

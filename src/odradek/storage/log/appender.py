@@ -324,8 +324,9 @@ class LogAppender:
         """
         local = self._local
         try:
-            local.roll()
+            # First: a full disk must leave no segment without the producers at its beginning.
             take_snapshot(self._directory.file_system, local.path, self._producers)
+            local.roll()
         except OSError as error:
             raise self._directory.storage_error(error, f"rolling {local.path}") from error
         local.listener.on_rolled(local)

@@ -71,6 +71,8 @@ def replay_producers(
             segment.release()
     producers.commit()
     producers.map_end_offset = log_end_offset
+    if recovered_from >= 0 and segments.active.base_offset == log_end_offset:
+        take_snapshot(file_system, directory, producers)
 
 
 def take_snapshot(file_system: FileSystem, directory: str, producers: ProducerStateManager) -> None:
