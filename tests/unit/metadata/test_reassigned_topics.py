@@ -278,6 +278,26 @@ def test_an_order_to_delete_that_comes_late(cluster: Cluster) -> None:
     assert three.state().replicas == (1, 2, 3)
 
 
+def test_what_comes_late_is_not_meant_for_a_topic_that_was_made_anew(cluster: Cluster) -> None:
+    """An order to delete names no id: it would delete the records of the new topic."""
+    create(cluster, (1, 2, 3))
+    old = cluster.controller.image.topics["a"].topic_id
+    cluster.chance_of_late_requests = 1.0
+    cluster.brokers[1].begin("delete_topics", [old])
+    cluster.settle(2)
+    cluster.chance_of_late_requests = 0.0
+    cluster.settle()
+    create(cluster, (1, 2, 3))
+    new = cluster.controller.image.topics["a"].topic_id
+    assert cluster.late
+    cluster.read_late()
+    cluster.settle()
+    for broker in cluster.brokers.values():
+        assert broker.image.topics["a"].topic_id == broker.replicas.logs[TP].topic_id == new
+        assert broker.state().replicas == (1, 2, 3)
+        assert broker.replicas.deleted == [TP]
+
+
 # What is asked for by a node
 
 
