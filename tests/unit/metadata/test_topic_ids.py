@@ -164,3 +164,19 @@ def test_another_id_deletes_nothing() -> None:
         assert broker.image.topics["a"].topic_id == UUID(int=7)
         assert broker.replicas.deleted == []
         assert TP in broker.replicas.set_aside
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_a_topic_that_is_marked_while_no_broker_lives(first: int) -> None:
+    """Whoever is elected would keep its own records of the topic for ever, and nobody know."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    for broker_id in (3, 2, 1):
+        cluster.stop(broker_id)
+    cluster.tree.put("/admin/delete_topics/a")
+    for broker_id in (first, 3 - first, 3):
+        cluster.start(broker_id)
+    assert TOPIC not in cluster.tree.entries
+    assert [sorted(cluster.logs[each]) for each in (1, 2, 3)] == [[], [], []]
+    assert create(cluster).topic_id != topic.topic_id
+    assert [each.replicas.set_aside for each in cluster.brokers.values()] == [[], [], []]
