@@ -104,6 +104,26 @@ def test_a_node_without_its_id_and_a_controller_without_its_logs(first: list[int
     assert [each.state().leader for each in cluster.brokers.values()] == [1, 1, 1]
 
 
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_who_has_no_replica_knows_no_id(moment: int) -> None:
+    """A log of an earlier topic that a broker has kept while it was away would give the topic its
+    id: the records of all replicas would be set aside."""
+    cluster = Cluster(4)
+    topic = create(cluster)
+    for broker_id in (4, 3, 2, 1):
+        cluster.stop(broker_id)
+    cluster.logs[4][TP] = FakeLog(UUID(int=9))
+    cluster.add(4).begin("register_broker", 4, (), None)
+    for _ in range(moment):
+        cluster.tree.step()
+    write(cluster)
+    cluster.settle()
+    for broker_id in (1, 2, 3):
+        cluster.start(broker_id)
+    del cluster.brokers[4]
+    check(cluster, topic)
+
+
 def test_a_topic_of_which_nobody_knows_an_id_gets_one() -> None:
     """Logs that Kafka before 2.8 has left have none: their topic would never be led again."""
     cluster = Cluster(3)
