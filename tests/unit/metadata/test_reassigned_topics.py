@@ -140,6 +140,20 @@ def test_a_topic_that_is_written_while_a_controller_begins(cluster: Cluster, mom
     assert [each.state("a", 1).leader for each in cluster.brokers.values()] == [3, 3]
 
 
+@pytest.mark.parametrize("moment", range(12))
+def test_a_connection_that_breaks_while_partitions_are_added(moment: int) -> None:
+    """They would be there, and whoever asked for them be told that they were refused."""
+    cluster = Cluster(3)
+    create(cluster, (1, 2))
+    grown = cluster.brokers[2].begin("create_partitions", [NewPartitions("a", 1, ((2, 3), (3,)))])
+    step(cluster, moment)
+    cluster.brokers[2].zookeeper.drop()
+    cluster.settle()
+    ((topic,),) = grown
+    assert isinstance(topic, TopicImage), topic
+    assert written(cluster) == [(1, 2), (2, 3), (3,)]
+
+
 def test_new_partitions_that_cannot_be_written_stay(cluster: Cluster) -> None:
     """A reassignment would take partitions out of the topic that ZooKeeper refuses for now."""
     create(cluster, (1, 2))
@@ -259,6 +273,8 @@ def test_a_replica_that_is_given_back_while_it_is_given_up() -> None:
     cluster.settle()
     assert three.replicas.deleted == []
     assert three.state().replicas == (1, 2, 3)
+    # Brokers that know a StopReplica without leader epochs only would obey a second one.
+    assert len([each for _, each in sent if isinstance(each, StopReplica)]) == 1
 
 
 def test_an_order_to_delete_that_comes_late(cluster: Cluster) -> None:
