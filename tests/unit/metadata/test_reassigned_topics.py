@@ -17,7 +17,7 @@ from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.client import Operation
 from odradek.model import TopicPartition
 
-TP, SECOND = TopicPartition("a", 0), TopicPartition("a", 1)
+TP, SECOND, THIRD = (TopicPartition("a", index) for index in range(3))
 TOPIC = "/brokers/topics/a"
 STATE = f"{TOPIC}/partitions/0/state"
 REASSIGNMENTS = "/admin/reassign_partitions"
@@ -231,16 +231,24 @@ def test_an_assignment_is_never_found_without_its_states() -> None:
     assert pairs >= 2 * 130, "it was written at once: this test tries nothing"
 
 
-def test_who_is_no_replica_is_not_in_sync_when_a_controller_begins() -> None:
+@pytest.mark.parametrize("before", [(1, 2, 3), (2, 3, 1)])
+def test_who_is_no_replica_is_not_in_sync_when_a_controller_begins(before: tuple[int, ...]) -> None:
     """A Kafka's controller writes replicas and states apart, and may end between: the listeners of
     the next one would break over it."""
     cluster = Cluster(3)
-    create(cluster, (1, 2, 3))
+    create(cluster, before)
     node = json.loads(cluster.tree.text(TOPIC))
     node["partitions"] = {"0": [2, 3]}
     cluster.tree.put(TOPIC, json.dumps(node))
     cluster.tree.put(STATE, cluster.tree.text(STATE))
+    # The next controller leads it itself.
+    for broker_id in (1, 3):
+        cluster.brokers[broker_id].zookeeper.is_connected = False
     cluster.tree.remove("/controller")
+    cluster.tree.run()
+    assert cluster.brokers[2].elected is not None
+    for broker_id in (1, 3):
+        cluster.brokers[broker_id].zookeeper.is_connected = True
     cluster.settle()
     assert written(cluster) == [(2, 3)]
     for broker in cluster.brokers.values():
@@ -348,22 +356,25 @@ def test_what_the_node_asks_for_is_begun_once_it_can_be_written(path: str) -> No
     assert cluster.controller.state().replicas == (1, 3, 2)
 
 
+@pytest.mark.parametrize("others", [(), ((THIRD, (2, 1)),)])
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_what_a_tool_adds_to_the_node_is_begun(cluster: Cluster, moment: int) -> None:
+def test_what_a_tool_adds_to_the_node_is_begun(
+    cluster: Cluster, moment: int, others: tuple[tuple[TopicPartition, Sequence[int]], ...]
+) -> None:
     """The controller would write the node over, as a reassignment ends, and forget what a tool has
     added since it read it."""
-    create(cluster, (1, 2), (2, 3))
-    requested(cluster, (TP, (1, 3)))
+    create(cluster, (1, 2), (2, 3), (2, 3))
+    requested(cluster, (TP, (1, 3)), *others)
     cluster.settle()
     state = cluster.controller.state()
     change = PartitionChange(TP, state.partition_epoch, 1, state.replicas)
     cluster.brokers[1].begin("change_partitions", [change])
     step(cluster, moment)
-    requested(cluster, (TP, (1, 3)), (SECOND, (2, 1)))
+    requested(cluster, (TP, (1, 3)), (SECOND, (2, 1)), *others)
     cluster.settle()
-    catch_up(cluster, SECOND)
+    catch_up(cluster, SECOND, THIRD)
     cluster.settle()
-    assert written(cluster) == [(1, 3), (2, 1)]
+    assert written(cluster) == [(1, 3), (2, 1), (2, 1) if others else (2, 3)]
     assert REASSIGNMENTS not in cluster.tree.entries
 
 

@@ -105,6 +105,40 @@ def test_a_node_without_its_id_and_a_controller_without_its_logs(first: list[int
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
+def test_a_node_without_its_id_while_the_first_broker_starts(moment: int) -> None:
+    """Between its look at the nodes of its logs and its election nobody would write the id back."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    for broker_id in (3, 2, 1):
+        cluster.stop(broker_id)
+    cluster.add(1).begin("register_broker", 1, (), None)
+    for _ in range(moment):
+        cluster.tree.step()
+    write(cluster)
+    cluster.settle()
+    for broker_id in (2, 3):
+        cluster.start(broker_id)
+    check(cluster, topic)
+
+
+def test_a_node_without_its_id_and_a_controller_that_only_knows_the_topic() -> None:
+    """It has no logs to ask, and lived all the time: it would give the topic a new id."""
+    cluster = Cluster(4)
+    topic = create(cluster)
+    write(cluster)
+    for broker_id in (1, 2, 3):
+        cluster.brokers[broker_id].zookeeper.is_connected = False
+    cluster.tree.remove("/controller")
+    cluster.tree.run()
+    assert cluster.brokers[4].elected is not None
+    for broker_id in (1, 2, 3):
+        cluster.brokers[broker_id].zookeeper.is_connected = True
+    cluster.settle()
+    del cluster.brokers[4]
+    check(cluster, topic)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_who_has_no_replica_knows_no_id(moment: int) -> None:
     """A log of an earlier topic that a broker has kept while it was away would give the topic its
     id: the records of all replicas would be set aside."""
