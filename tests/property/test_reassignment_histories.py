@@ -1,8 +1,10 @@
 """Random histories of reassignments, each in a request of its own: begun, taken back, finished,
-while brokers stop and lose sessions, controllers are unseated, watches come late and partitions are
-added. What was accepted is never undone, what is written was asked for, and no log is deleted that
-the newest assignment names."""
+while brokers stop and lose sessions, controllers are unseated, watches come late, partitions are
+added, and tools ask by the node and write the topic back as they have read it. What was accepted is
+never undone, what is written was asked for, and no log is deleted that the newest assignment
+names."""
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -12,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.property.test_zookeeper_histories import History
 from tests.unit.metadata.fake_replicas import FakeLog
+from tests.unit.metadata.zookeeper_cluster import Broker
 
 from odradek.controller.replicas.reassigner import Reassignment
 from odradek.errors import BrokerError
@@ -45,15 +48,20 @@ class Reassignments(History):
             *(self.catch_up, self.flip, self.cluster.read_late) * 3,
             *(self.take_back, self.grow, self.stop, self.start, self.expire, self.drop),
             *(self.deafen, self.wait, self.unseat, self.depose, self.repeat_isr_change),
+            *(self.ask_by_node, self.ask_by_node, self.write_back),
         ]
         self.written: dict[TopicPartition, list[Written]] = {}
         self.requested: dict[TopicPartition, list[Replicas | None]] = {}
+        # Where partitions are to be by what was accepted last.
+        self.accepted: dict[TopicPartition, Replicas] = {}
         self.open: set[TopicPartition] = set()
+        # Asked for by the node, and not read yet.
+        self.unread: set[TopicPartition] = set()
+        self.is_tool = False
         self.ask(self.cluster.brokers[1], "create_topics", [NEW])
         self.cluster.settle()
         self.look(())
         tree.are_late = True
-        self.cluster.chance_of_late_requests = 0.1
         tree.on_written = self.look
         self.cluster.on_log_deleted = self.on_log_deleted
 
@@ -61,6 +69,10 @@ class Reassignments(History):
         self.random.choice(self.kinds)()
         for _ in range(self.random.randrange(30)):
             self.step()
+
+    def check(self) -> None:
+        super().check()
+        self.note_read()
 
     # --- what happens -------------------------------------------------------------------------
 
@@ -80,10 +92,46 @@ class Reassignments(History):
     def take_back(self) -> None:
         self.request(None)
 
-    def request(self, target: Replicas | None, of: TopicPartition | None = None) -> None:
-        free = [each for each in sorted(self.written.keys() - self.open) if of in (None, each)]
+    def ask_by_node(self) -> None:
+        """A tool adds to the node of reassignments, if a controller has read what is there."""
+        tree = self.cluster.tree
+        entry = tree.entries.get(znodes.REASSIGNMENTS)
+        asked = {} if entry is None else dict(znodes.read_reassignments(entry.data))
+        free = sorted(self.written.keys() - self.open - asked.keys())
+        if free and self.controllers():
+            where = self.random.choice(free)
+            asked[where] = tuple(self.random.sample((1, 2, 3), self.random.randrange(1, 4)))
+            self.requested.setdefault(where, []).append(asked[where])
+            self.unread.add(where)
+            tree.put(znodes.REASSIGNMENTS, znodes.reassignments_json(asked).decode())
+
+    def note_read(self) -> None:
+        """Notes which requests of the node a controller has begun: newer ones overrule them."""
+        for broker in self.controllers():
+            elected = broker.elected
+            assert elected is not None
+            self.unread -= elected._reassignments._requested.keys()
+
+    def write_back(self) -> None:
+        """A tool of old reads the topic, and writes it back later, without its id."""
+        tree = self.cluster.tree
+        node = json.loads(tree.text("/brokers/topics/a"))
+        later = {"version": 2, "partitions": node["partitions"]}
+        self.wait()
+        if self.controllers() and len(self.written) == len(node["partitions"]):
+            self.is_tool = True
+            tree.put("/brokers/topics/a", json.dumps(later))
+            self.is_tool = False
+            self.wait()
+
+    def controllers(self) -> list[Broker]:
         brokers = self.cluster.brokers.values()
-        controllers = [each for each in brokers if each.store._election.active is not None]
+        return [each for each in brokers if each.store._election.active is not None]
+
+    def request(self, target: Replicas | None, of: TopicPartition | None = None) -> None:
+        known = sorted(self.written.keys() - self.open - self.unread)
+        free = [each for each in known if of in (None, each)]
+        controllers = self.controllers()
         if not free or not controllers:
             return
         where = self.random.choice(free)
@@ -102,8 +150,8 @@ class Reassignments(History):
         self.open.discard(where)
         if results[where] is None:
             self.requested[where] = []
-            if target is not None:
-                assert target_of(self.written[where][-1].assignment) == target
+            self.accepted[where] = target_of(self.written[where][-1].assignment)
+            assert target in (None, self.accepted[where])
 
     def catch_up(self) -> None:
         """Some leaders see all live replicas in sync."""
@@ -128,6 +176,8 @@ class Reassignments(History):
 
     def look(self, _operations: Sequence[Operation]) -> None:
         """Whatever has been written: only what was asked for changes where a partition is to be."""
+        if self.is_tool:
+            return
         tree = self.cluster.tree
         node = znodes.read_topic("a", tree.entries["/brokers/topics/a"].data)
         for index, assignment in enumerate(node.assignments):
@@ -137,6 +187,8 @@ class Reassignments(History):
             history = self.written.setdefault(where, [])
             if history and history[-1].assignment != assignment:
                 self.check_asked_for(where, history[-1].assignment, assignment)
+            if not history:
+                self.accepted[where] = target_of(assignment)
             if not history or history[-1].assignment != assignment:
                 history.append(Written(version, assignment))
         assert len(node.assignments) == len(self.written), "partitions are gone"
@@ -146,7 +198,9 @@ class Reassignments(History):
     ) -> None:
         if target_of(after) == target_of(before):
             return
-        possible = [
+        # Back to what it was: the controller could not know that it had written what it had.
+        possible = [self.accepted[where]]
+        possible += [
             tuple(each for each in before.replicas if each not in before.adding)
             if target is None
             else target
@@ -160,11 +214,6 @@ class Reassignments(History):
         assert any(broker_id not in each.assignment.replicas for each in since), (
             f"broker {broker_id} deletes {where}: {self.written[where]}"
         )
-
-    def finish(self) -> None:
-        self.cluster.chance_of_late_requests = 0.0
-        self.cluster.read_late()
-        super().finish()
 
     def check_all_agree(self) -> None:
         super().check_all_agree()

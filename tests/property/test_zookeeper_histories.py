@@ -35,6 +35,7 @@ class History:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.cluster = Cluster(3, seed=seed)
+        self.cluster.chance_of_late_requests = 0.1
         self.begun = 0
         self.answered: Counter[int] = Counter()
         self.epochs: dict[tuple[str, Any, int], tuple[int, int]] = {}
@@ -43,7 +44,7 @@ class History:
         kinds = [
             *(self.create, self.create, self.delete, self.grow, self.change_isr, self.change_isr),
             *(self.set, self.stop, self.start, self.expire, self.drop, self.deafen, self.wait),
-            *(self.fail_directory, self.unseat),
+            *(self.fail_directory, self.unseat, self.cluster.read_late),
         ]
         self.random.choice(kinds)()
         for _ in range(self.random.randrange(40)):
@@ -193,6 +194,8 @@ class History:
                     assert seen[0] == each.leader, f"two leaders of {key}"
 
     def finish(self) -> None:
+        self.cluster.chance_of_late_requests = 0.0
+        self.cluster.read_late()
         for broker_id in (1, 2, 3):
             if broker_id not in self.cluster.brokers:
                 self.register(self.cluster.add(broker_id))

@@ -286,7 +286,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
             register()
         else:
             ids = self._ids_in_logs()
-            write_ids_back(self._zookeeper, ids, register, on_lost=lambda: on_end(LOST))
+            write_ids_back(self._zookeeper, broker_id, ids, register, on_lost=lambda: on_end(LOST))
 
     def sync(self, on_done: OnDone[None]) -> None:
         """Answers when it is known who is the controller; if it is this broker, when the elections

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from odradek.background import Background, InlineBackground
 from odradek.handlers.api import Api
 from odradek.handlers.parked_fetches import ParkedFetches
+from odradek.handlers.replicas.control_connections import ControlConnections
 from odradek.handlers.request import RequestObserver, RequestQuotas
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class HandlerContext:
     observer: RequestObserver | None = None
     # What a controller commands, where one commands over the wire.
     controlled: "ControlledBroker | None" = None
+    control_connections: ControlConnections = field(default_factory=ControlConnections)
     quotas: RequestQuotas | None = None
     # Where there is an authorizer.
     acls: "AclControl | None" = None

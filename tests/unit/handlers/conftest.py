@@ -37,10 +37,10 @@ BROKER_ID = 1
 class RecordingExchange(Exchange):
     """Keeps what became of a request: `sent`, `closed`, or `is_silent`."""
 
-    def __init__(self, frame, listener_name="PLAINTEXT"):
+    def __init__(self, frame, listener_name="PLAINTEXT", connection_id="connection-1"):
         super().__init__(
             memoryview(bytearray(frame)),
-            connection_id="connection-1",
+            connection_id=connection_id,
             client_host="192.0.2.7",
             client_port=40_000,
             listener_name=listener_name,
@@ -138,13 +138,15 @@ class Cluster:
         """Of the groups: called once for each end of a read that something waited for."""
         self.reads_ended += 1
 
-    def exchange(self, api_key, version, body, listener_name="PLAINTEXT"):
+    def exchange(
+        self, api_key, version, body, listener_name="PLAINTEXT", connection_id="connection-1"
+    ):
         """A request as it would come from the network, not handled yet."""
         apis = self.context.apis
         flexible_from = apis[api_key].flexible_from if api_key in apis else 0
         header_version = request_header_version(api_key, version, flexible_from)
         header = encode_request_header(api_key, version, 42, "test", header_version)
-        return RecordingExchange(header + body, listener_name)
+        return RecordingExchange(header + body, listener_name, connection_id)
 
     def ask(self, api_key, version, listener_name="PLAINTEXT", **fields):
         """Sends a request and returns the decoded response."""

@@ -202,6 +202,30 @@ def test_a_refused_stop_says_nothing_of_partitions(cluster, told):
     assert answer.partition_errors == ()
 
 
+# What comes late
+
+
+@pytest.mark.parametrize("api", [LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA])
+def test_what_comes_over_an_earlier_connection_is_not_obeyed(cluster, told, api):
+    """An order to delete, held up on its way, would delete what was made since under the name."""
+    broker = told({})
+
+    def ask(number, controller_epoch):
+        fields = REQUESTS[api] | {"controller_epoch": controller_epoch}
+        request = messages.encode_request(api, 4, fields)
+        exchange = cluster.exchange(api, 4, request, connection_id=f"connection-{number}")
+        cluster.dispatcher().handle_frame(exchange)
+        return exchange
+
+    assert not ask(1, 7).closed
+    assert not ask(2, 7).closed
+    late = ask(1, 7)
+    assert (late.closed, late.sent) == (True, None)
+    assert not ask(2, 7).closed
+    assert not ask(1, 8).closed
+    assert len(broker.heard) == 4
+
+
 # ControlledShutdown
 
 

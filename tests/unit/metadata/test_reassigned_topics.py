@@ -17,7 +17,7 @@ from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.client import Operation
 from odradek.model import TopicPartition
 
-TP, SECOND = TopicPartition("a", 0), TopicPartition("a", 1)
+TP, SECOND, THIRD = (TopicPartition("a", index) for index in range(3))
 TOPIC = "/brokers/topics/a"
 STATE = f"{TOPIC}/partitions/0/state"
 REASSIGNMENTS = "/admin/reassign_partitions"
@@ -140,6 +140,20 @@ def test_a_topic_that_is_written_while_a_controller_begins(cluster: Cluster, mom
     assert [each.state("a", 1).leader for each in cluster.brokers.values()] == [3, 3]
 
 
+@pytest.mark.parametrize("moment", range(12))
+def test_a_connection_that_breaks_while_partitions_are_added(moment: int) -> None:
+    """They would be there, and whoever asked for them be told that they were refused."""
+    cluster = Cluster(3)
+    create(cluster, (1, 2))
+    grown = cluster.brokers[2].begin("create_partitions", [NewPartitions("a", 1, ((2, 3), (3,)))])
+    step(cluster, moment)
+    cluster.brokers[2].zookeeper.drop()
+    cluster.settle()
+    ((topic,),) = grown
+    assert isinstance(topic, TopicImage), topic
+    assert written(cluster) == [(1, 2), (2, 3), (3,)]
+
+
 def test_new_partitions_that_cannot_be_written_stay(cluster: Cluster) -> None:
     """A reassignment would take partitions out of the topic that ZooKeeper refuses for now."""
     create(cluster, (1, 2))
@@ -217,16 +231,24 @@ def test_an_assignment_is_never_found_without_its_states() -> None:
     assert pairs >= 2 * 130, "it was written at once: this test tries nothing"
 
 
-def test_who_is_no_replica_is_not_in_sync_when_a_controller_begins() -> None:
+@pytest.mark.parametrize("before", [(1, 2, 3), (2, 3, 1)])
+def test_who_is_no_replica_is_not_in_sync_when_a_controller_begins(before: tuple[int, ...]) -> None:
     """A Kafka's controller writes replicas and states apart, and may end between: the listeners of
     the next one would break over it."""
     cluster = Cluster(3)
-    create(cluster, (1, 2, 3))
+    create(cluster, before)
     node = json.loads(cluster.tree.text(TOPIC))
     node["partitions"] = {"0": [2, 3]}
     cluster.tree.put(TOPIC, json.dumps(node))
     cluster.tree.put(STATE, cluster.tree.text(STATE))
+    # The next controller leads it itself.
+    for broker_id in (1, 3):
+        cluster.brokers[broker_id].zookeeper.is_connected = False
     cluster.tree.remove("/controller")
+    cluster.tree.run()
+    assert cluster.brokers[2].elected is not None
+    for broker_id in (1, 3):
+        cluster.brokers[broker_id].zookeeper.is_connected = True
     cluster.settle()
     assert written(cluster) == [(2, 3)]
     for broker in cluster.brokers.values():
@@ -259,6 +281,8 @@ def test_a_replica_that_is_given_back_while_it_is_given_up() -> None:
     cluster.settle()
     assert three.replicas.deleted == []
     assert three.state().replicas == (1, 2, 3)
+    # Brokers that know a StopReplica without leader epochs only would obey a second one.
+    assert len([each for _, each in sent if isinstance(each, StopReplica)]) == 1
 
 
 def test_an_order_to_delete_that_comes_late(cluster: Cluster) -> None:
@@ -276,6 +300,26 @@ def test_an_order_to_delete_that_comes_late(cluster: Cluster) -> None:
     assert three.ask("on_stop_replica", late) == {TP: ErrorCode.FENCED_LEADER_EPOCH}
     assert three.replicas.deleted == []
     assert three.state().replicas == (1, 2, 3)
+
+
+def test_what_comes_late_is_not_meant_for_a_topic_that_was_made_anew(cluster: Cluster) -> None:
+    """An order to delete names no id: it would delete the records of the new topic."""
+    create(cluster, (1, 2, 3))
+    old = cluster.controller.image.topics["a"].topic_id
+    cluster.chance_of_late_requests = 1.0
+    cluster.brokers[1].begin("delete_topics", [old])
+    cluster.settle(2)
+    cluster.chance_of_late_requests = 0.0
+    cluster.settle()
+    create(cluster, (1, 2, 3))
+    new = cluster.controller.image.topics["a"].topic_id
+    assert cluster.late
+    cluster.read_late()
+    cluster.settle()
+    for broker in cluster.brokers.values():
+        assert broker.image.topics["a"].topic_id == broker.replicas.logs[TP].topic_id == new
+        assert broker.state().replicas == (1, 2, 3)
+        assert broker.replicas.deleted == [TP]
 
 
 # What is asked for by a node
@@ -312,22 +356,25 @@ def test_what_the_node_asks_for_is_begun_once_it_can_be_written(path: str) -> No
     assert cluster.controller.state().replicas == (1, 3, 2)
 
 
+@pytest.mark.parametrize("others", [(), ((THIRD, (2, 1)),)])
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_what_a_tool_adds_to_the_node_is_begun(cluster: Cluster, moment: int) -> None:
+def test_what_a_tool_adds_to_the_node_is_begun(
+    cluster: Cluster, moment: int, others: tuple[tuple[TopicPartition, Sequence[int]], ...]
+) -> None:
     """The controller would write the node over, as a reassignment ends, and forget what a tool has
     added since it read it."""
-    create(cluster, (1, 2), (2, 3))
-    requested(cluster, (TP, (1, 3)))
+    create(cluster, (1, 2), (2, 3), (2, 3))
+    requested(cluster, (TP, (1, 3)), *others)
     cluster.settle()
     state = cluster.controller.state()
     change = PartitionChange(TP, state.partition_epoch, 1, state.replicas)
     cluster.brokers[1].begin("change_partitions", [change])
     step(cluster, moment)
-    requested(cluster, (TP, (1, 3)), (SECOND, (2, 1)))
+    requested(cluster, (TP, (1, 3)), (SECOND, (2, 1)), *others)
     cluster.settle()
-    catch_up(cluster, SECOND)
+    catch_up(cluster, SECOND, THIRD)
     cluster.settle()
-    assert written(cluster) == [(1, 3), (2, 1)]
+    assert written(cluster) == [(1, 3), (2, 1), (2, 1) if others else (2, 3)]
     assert REASSIGNMENTS not in cluster.tree.entries
 
 

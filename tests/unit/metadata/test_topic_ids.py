@@ -104,6 +104,60 @@ def test_a_node_without_its_id_and_a_controller_without_its_logs(first: list[int
     assert [each.state().leader for each in cluster.brokers.values()] == [1, 1, 1]
 
 
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_node_without_its_id_while_the_first_broker_starts(moment: int) -> None:
+    """Between its look at the nodes of its logs and its election nobody would write the id back."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    for broker_id in (3, 2, 1):
+        cluster.stop(broker_id)
+    cluster.add(1).begin("register_broker", 1, (), None)
+    for _ in range(moment):
+        cluster.tree.step()
+    write(cluster)
+    cluster.settle()
+    for broker_id in (2, 3):
+        cluster.start(broker_id)
+    check(cluster, topic)
+
+
+def test_a_node_without_its_id_and_a_controller_that_only_knows_the_topic() -> None:
+    """It has no logs to ask, and lived all the time: it would give the topic a new id."""
+    cluster = Cluster(4)
+    topic = create(cluster)
+    write(cluster)
+    for broker_id in (1, 2, 3):
+        cluster.brokers[broker_id].zookeeper.is_connected = False
+    cluster.tree.remove("/controller")
+    cluster.tree.run()
+    assert cluster.brokers[4].elected is not None
+    for broker_id in (1, 2, 3):
+        cluster.brokers[broker_id].zookeeper.is_connected = True
+    cluster.settle()
+    del cluster.brokers[4]
+    check(cluster, topic)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_who_has_no_replica_knows_no_id(moment: int) -> None:
+    """A log of an earlier topic that a broker has kept while it was away would give the topic its
+    id: the records of all replicas would be set aside."""
+    cluster = Cluster(4)
+    topic = create(cluster)
+    for broker_id in (4, 3, 2, 1):
+        cluster.stop(broker_id)
+    cluster.logs[4][TP] = FakeLog(UUID(int=9))
+    cluster.add(4).begin("register_broker", 4, (), None)
+    for _ in range(moment):
+        cluster.tree.step()
+    write(cluster)
+    cluster.settle()
+    for broker_id in (1, 2, 3):
+        cluster.start(broker_id)
+    del cluster.brokers[4]
+    check(cluster, topic)
+
+
 def test_a_topic_of_which_nobody_knows_an_id_gets_one() -> None:
     """Logs that Kafka before 2.8 has left have none: their topic would never be led again."""
     cluster = Cluster(3)
@@ -164,3 +218,19 @@ def test_another_id_deletes_nothing() -> None:
         assert broker.image.topics["a"].topic_id == UUID(int=7)
         assert broker.replicas.deleted == []
         assert TP in broker.replicas.set_aside
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_a_topic_that_is_marked_while_no_broker_lives(first: int) -> None:
+    """Whoever is elected would keep its own records of the topic for ever, and nobody know."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    for broker_id in (3, 2, 1):
+        cluster.stop(broker_id)
+    cluster.tree.put("/admin/delete_topics/a")
+    for broker_id in (first, 3 - first, 3):
+        cluster.start(broker_id)
+    assert TOPIC not in cluster.tree.entries
+    assert [sorted(cluster.logs[each]) for each in (1, 2, 3)] == [[], [], []]
+    assert create(cluster).topic_id != topic.topic_id
+    assert [each.replicas.set_aside for each in cluster.brokers.values()] == [[], [], []]

@@ -1,6 +1,6 @@
 """Stores of several brokers over one ZooKeeper, and a control plane from memory to memory."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -15,6 +15,7 @@ from odradek.controller import Controller
 from odradek.controller.elected.elected_controller import ElectedController
 from odradek.controller.zookeeper_store import ZooKeeperMetadataStore
 from odradek.errors import BrokerError, ErrorCode
+from odradek.handlers.replicas.control_connections import ControlConnections
 from odradek.metadata import ListenerStage, MetadataCache, MetadataDelta
 from odradek.metadata.control import (
     AlterPartition,
@@ -37,6 +38,7 @@ class Plane(ControlPlane):
     def __init__(self, cluster: "Cluster") -> None:
         self._cluster = cluster
         self.sent: list[tuple[int, Any]] = []
+        self._connections: Counter[int] = Counter()
 
     def leader_and_isr(
         self, broker: BrokerRegistration, request: LeaderAndIsr, on_done: Any
@@ -81,16 +83,21 @@ class Plane(ControlPlane):
             nonlocal is_over
             assert not is_over, f"{operation} was answered twice"
             is_over = True
+            if isinstance(outcome, BrokerError) and outcome.code is ErrorCode.NETWORK_EXCEPTION:
+                self._connections[broker.id] += 1
             turns.append(lambda: on_done(outcome))
 
-        def deliver(on_answer: Callable[[Any], None] = answer) -> None:
+        def deliver() -> None:
+            hand_over(self._connections[broker.id], answer)
+
+        def hand_over(number: int, on_answer: Callable[[Any], None]) -> None:
             target = self._cluster.brokers.get(broker.id)
             if target is None or target.is_deaf:
                 on_answer(BrokerError(ErrorCode.NETWORK_EXCEPTION))
             elif self._cluster.is_late():
                 on_answer(BrokerError(ErrorCode.NETWORK_EXCEPTION))
-                self._cluster.late.append((broker.id, lambda: deliver(ignore)))
-            else:
+                self._cluster.late.append((broker.id, lambda: hand_over(number, ignore)))
+            elif not target.is_late(request, number):
                 getattr(target.store, operation)(*arguments, on_answer)
 
         turns.append(deliver)
@@ -107,6 +114,7 @@ class Broker:
         self.zookeeper = zookeeper
         self.cache = MetadataCache()
         self.plane = Plane(cluster)
+        self.connections = ControlConnections()
         self.is_deaf = False
         self.losses = 0
         self.leads: set[TopicPartition] = set()
@@ -158,6 +166,13 @@ class Broker:
     def has_commanded(self, controller_epoch: int) -> bool:
         headers = [request.header for _, request in self.plane.sent if hasattr(request, "header")]
         return any(each.controller_epoch == controller_epoch for each in headers)
+
+    def is_late(self, request: Any, number: int) -> bool:
+        """See `handlers.replicas.control_values`."""
+        if not isinstance(request, LeaderAndIsr | UpdateMetadata | StopReplica):
+            return False
+        epoch = request.header.controller_epoch
+        return self.connections.is_earlier(epoch, number)
 
     def expire(self) -> None:
         self.zookeeper.expire()

@@ -13,17 +13,22 @@ from odradek.controller.elected.broker_channel import BrokerChannel
 from odradek.controller.elected.context import ControllerContext
 from odradek.controller.elected.event_queue import ControllerEventQueue
 from odradek.metadata import changes
-from odradek.metadata.changes import Change
+from odradek.metadata.changes import Change, difference
 from odradek.metadata.engine import BrokerView
 from odradek.metadata.image import (
     BrokerRegistration,
     ConfigResource,
+    MetadataDelta,
     MetadataImage,
     TopicImage,
 )
 from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.client import Created, Delete, Failure, Node, Refusal
-from odradek.metadata.zookeeper.metadata_updates import EPOCH_DURING_DELETE
+from odradek.metadata.zookeeper.metadata_updates import (
+    EPOCH_DURING_DELETE,
+    with_orphans,
+    without_orphans,
+)
 from odradek.model import TopicPartition
 from odradek.timer import Timer, TimerTask
 
@@ -87,7 +92,15 @@ class TopicDeletions:
 
     def take_over(self, topic: TopicImage) -> None:
         """A marked topic that never was in the image of this controller."""
-        self._deletions[topic.name] = _Deletion(topic, self._context.broker_id)
+        own_id = self._context.broker_id
+        self._deletions[topic.name] = _Deletion(topic, own_id)
+        own = [
+            TopicPartition(topic.name, each.partition)
+            for each in topic.partitions
+            if own_id in each.replicas
+        ]
+        self._view.publish(partial(_with_own, own=own, broker_id=own_id))
+        self._view.publish(partial(_without_own, own=own))
         for channel in self._channels.values():
             channel.delete(topic)
 
@@ -191,3 +204,15 @@ class TopicDeletions:
 
         for chunk in chunks:
             self._context.commit([Delete(path) for path in chunk], on_committed)
+
+
+def _with_own(
+    image: MetadataImage, own: Sequence[TopicPartition], broker_id: int
+) -> MetadataDelta | None:
+    """Replicas whose logs are here without anybody knowing: they come in, and go."""
+    unknown = [each for each in own if each.topic not in image.topics]
+    return difference(image, with_orphans(image, unknown, broker_id)) if unknown else None
+
+
+def _without_own(image: MetadataImage, own: Sequence[TopicPartition]) -> MetadataDelta | None:
+    return difference(image, without_orphans(image, own), are_deleted=False) if own else None

@@ -277,7 +277,8 @@ class TopicReader:
         known = self._view.image.topic(name)
         if led and known is not None:
             return known.topic_id
-        if led and (found := self._ids_in_logs().get(name)) is not None:
+        is_here = any(self._context.broker_id in each.replicas for each in node.assignments)
+        if led and is_here and (found := self._ids_in_logs().get(name)) is not None:
             return found
         live = self._view.image.brokers if self.is_complete else self.brokers_at_start
         is_anybody_here = any(replica in live for each in led for replica in each.isr)

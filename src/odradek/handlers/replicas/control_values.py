@@ -10,6 +10,7 @@ from uuid import UUID
 
 from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.request import Request
 from odradek.metadata.control import ControlHeader, ControlledBroker, PartitionState, ReplicaErrors
 from odradek.metadata.image import ZERO_UUID, BrokerRegistration, PartitionImage
 from odradek.model import EndPoint, TopicPartition
@@ -23,6 +24,17 @@ def controlled(context: HandlerContext) -> ControlledBroker:
     broker = context.controlled
     assert broker is not None, "only a broker of a ZooKeeper cluster has these APIs in its table"
     return broker
+
+
+def is_late(context: HandlerContext, request: Request) -> bool:
+    """Whether a command comes over a connection that its controller has given up. That is closed
+    then: a controller that does wait for the answer says it again over another."""
+    number = int(request.exchange.connection_id.rpartition("-")[2])
+    epoch = request.body().controller_epoch
+    if not context.control_connections.is_earlier(epoch, number):
+        return False
+    request.close()
+    return True
 
 
 def control_header(body: Any) -> ControlHeader:

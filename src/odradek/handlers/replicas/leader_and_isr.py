@@ -18,6 +18,7 @@ from odradek.handlers.replicas.control_values import (
     control_header,
     controlled,
     error_fields,
+    is_late,
     partition_states,
     same_for_all,
 )
@@ -31,6 +32,8 @@ FULL: Final = 2
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers when the replicas lead and follow."""
+    if is_late(context, request):
+        return
     body = request.body()
     states = partition_states(body)
 

@@ -12,7 +12,12 @@ from typing import Any, Final
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
-from odradek.handlers.replicas.control_values import control_header, controlled, error_fields
+from odradek.handlers.replicas.control_values import (
+    control_header,
+    controlled,
+    error_fields,
+    is_late,
+)
 from odradek.handlers.request import Request
 from odradek.metadata.control import ReplicaErrors, StoppedReplica, StopReplica
 from odradek.model import TopicPartition
@@ -22,6 +27,8 @@ UNKNOWN_EPOCH: Final = -1
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers when the replicas are given up."""
+    if is_late(context, request):
+        return
     body = request.body()
 
     def on_done(outcome: ReplicaErrors | BrokerError) -> None:

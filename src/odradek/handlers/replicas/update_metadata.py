@@ -12,6 +12,7 @@ from odradek.handlers.context import HandlerContext
 from odradek.handlers.replicas.control_values import (
     control_header,
     controlled,
+    is_late,
     live_brokers,
     partition_states,
 )
@@ -21,6 +22,8 @@ from odradek.metadata.control import UpdateMetadata
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers when clients are told."""
+    if is_late(context, request):
+        return
     body = request.body()
 
     def on_done(outcome: BrokerError | None) -> None:

@@ -20,19 +20,20 @@ from odradek.metadata.zookeeper.znodes import ZnodeError
 
 def write_ids_back(
     zookeeper: ZooKeeperClient,
+    broker_id: int,
     ids: Mapping[str, UUID],
     then: Callable[[], None],
     on_lost: Callable[[], None],
 ) -> None:
-    """Calls `then` when the topics of `ids` that were ever led have an id; `on_lost` instead when
-    the session has ended meanwhile."""
+    """Calls `then` when the topics of `ids` that were ever led and have replicas at the broker have
+    an id; `on_lost` instead when the session has ended meanwhile."""
     paths = [path for name in ids for path in _paths(name)]
 
     def on_nodes(nodes: Mapping[str, Node | None]) -> None:
         writes = [
             write
             for name, topic_id in ids.items()
-            if (write := _write(name, topic_id, *(nodes[path] for path in _paths(name))))
+            if (write := _write(name, topic_id, broker_id, *(nodes[path] for path in _paths(name))))
         ]
         left, is_lost = len(writes), False
 
@@ -56,15 +57,19 @@ def _paths(topic: str) -> tuple[str, str]:
     return znodes.topic_path(topic), znodes.partitions_path(topic)
 
 
-def _write(topic: str, topic_id: UUID, node: Node | None, folder: Node | None) -> SetData | None:
-    """A topic that nobody has led yet is a new one, whatever lies here of one before."""
+def _write(
+    topic: str, topic_id: UUID, broker_id: int, node: Node | None, folder: Node | None
+) -> SetData | None:
+    """A topic that nobody has led yet is a new one, whatever lies here of one before, and so does
+    what a broker has that is no replica."""
     if node is None or folder is None:
         return None
     try:
         content = znodes.read_topic(topic, node.data)
     except ZnodeError:
         return None
-    if content.topic_id is not None:
+    is_replica = any(broker_id in each.replicas for each in content.assignments)
+    if content.topic_id is not None or not is_replica:
         return None
     data = znodes.topic_json(topic_id, content.assignments)
     return SetData(znodes.topic_path(topic), data, node.version)

@@ -192,7 +192,11 @@ class TopicOperations:
 
         self._zookeeper.get(path, on_node)
 
-    def _create_partitions(self, addition: NewPartitions, on_done: OnDone[TopicImage]) -> None:
+    def _create_partitions(
+        self, addition: NewPartitions, on_done: OnDone[TopicImage], *, is_again: bool = False
+    ) -> None:
+        """When it `is_again` tried the partitions may be there already: a connection that broke
+        has not told whether they were written."""
         name = addition.name
         path = znodes.topic_path(name)
         count = addition.first + len(addition.assignment)
@@ -215,10 +219,13 @@ class TopicOperations:
             except ZnodeError as error:
                 on_done(BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
                 return
+            more = tuple(ReplicaAssignment(replicas) for replicas in addition.assignment)
+            if is_again and topic.assignments[addition.first :] == more:
+                self._waiters.wait(look, on_done)
+                return
             if len(topic.assignments) != addition.first:
                 on_done(grown_meanwhile(name, len(topic.assignments)))
                 return
-            more = tuple(ReplicaAssignment(replicas) for replicas in addition.assignment)
             data = znodes.topic_json(topic.topic_id, topic.assignments + more)
             self._zookeeper.commit([SetData(path, data, node.version)], on_committed)
 
@@ -226,7 +233,7 @@ class TopicOperations:
             if not isinstance(outcome, Refusal):
                 self._waiters.wait(look, on_done)
             elif outcome.failure in (Failure.BAD_VERSION, Failure.NO_NODE):
-                self._create_partitions(addition, on_done)
+                self._create_partitions(addition, on_done, is_again=True)
             else:
                 on_done(_refused(outcome))
 
