@@ -15,11 +15,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from odradek.cli.image_logins import settings_of_logins
 from odradek.config.definition import readable
 from odradek.config.properties import load_properties, parse_properties
 
 _PREFIX: Final = "KAFKA_"
-# They tell Kafka's scripts of its Java machine and its log, and are no settings there either.
+# They tell Kafka's scripts of its Java machine and its log, and are no settings there either; the
+# logins in KAFKA_OPTS have a module of their own.
 _NO_SETTINGS: Final = frozenset(
     {
         "KAFKA_VERSION",
@@ -96,8 +98,9 @@ def settings_beneath(
     mounted = load_properties(file) if os.path.lexists(file) else {}
     settings = mounted | settings_of(environment)
     if not settings and not flags:
-        return dict(_DEFAULTS)
-    return _listeners_of(settings.get(_ADVERTISED, "")) | settings
+        settings = dict(_DEFAULTS)
+    settings = _listeners_of(settings.get(_ADVERTISED, "")) | settings
+    return settings_of_logins(environment.get("KAFKA_OPTS", ""), settings) | settings
 
 
 def _listeners_of(advertised: str) -> dict[str, str]:

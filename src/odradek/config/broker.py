@@ -103,7 +103,7 @@ class BrokerConfig:
 
     @property
     def controller_listeners(self) -> list[EndPoint]:
-        """Those of `listeners` that are the controller's, and are not opened."""
+        """The rest of `listeners`: the controller's, which are not opened."""
         return endpoints_of("listeners", self._values, _protocols(self._values), controllers=True)
 
     @property

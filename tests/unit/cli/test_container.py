@@ -11,6 +11,7 @@ from odradek.cli import container
 from odradek.cli.container import settings_of
 from odradek.cli.start import collect_settings
 from odradek.config.properties import load_properties
+from odradek.security.jaas import parse_jaas
 
 
 @pytest.mark.parametrize(
@@ -158,6 +159,67 @@ def test_a_mounted_file_comes_before_the_environment(
     environment = {"KAFKA_NUM_PARTITIONS": "5"}
     settings = {**HERE, "log.dirs": "/data", "num.partitions": "5", "log.retention.ms": "1"}
     assert given([], environment, tmp_path, monkeypatch) == settings
+
+
+JAAS = """
+// of the broker; no "quotes"
+KafkaServer {
+    org.apache.kafka.common.security.plain.PlainLoginModule required
+    username="admin" password="a;d}m//in"  /* it is
+    long */ user_admin="a;d}m//in";
+    org.apache.kafka.common.security.scram.ScramLoginModule required username="s" password="t";
+};
+inside.KafkaServer { org.apache.kafka.common.security.plain.PlainLoginModule required user_b="c"; };
+Client { org.apache.zookeeper.server.auth.DigestLoginModule required username="z"; };
+"""
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+def test_logins_of_a_file_are_those_of_the_listeners(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody could log in to the broker of Apache's own compose file with SASL."""
+    file = tmp_path / "broker_jaas.conf"
+    file.write_text(JAAS)
+    environment = {
+        "KAFKA_LISTENERS": "INSIDE://:1,Outside://:2,OWN://:3",
+        "KAFKA_LISTENER_NAME_OWN_PLAIN_SASL_JAAS_CONFIG": "of its own",
+        "KAFKA_OPTS": f"-Xmx1G -Djava.security.auth.login.config={file} -Dx=y",
+    }
+    settings = given([], environment, tmp_path, monkeypatch)
+    assert (
+        settings["listener.name.inside.plain.sasl.jaas.config"] == f'{PLAIN} required user_b="c";'
+    )
+    assert "listener.name.inside.scram-sha-256.sasl.jaas.config" not in settings
+    outside = parse_jaas(settings["listener.name.outside.plain.sasl.jaas.config"])
+    assert outside == (
+        PLAIN,
+        {"username": "admin", "password": "a;d}m//in", "user_admin": "a;d}m//in"},
+    )
+    scram = parse_jaas(settings["listener.name.outside.scram-sha-512.sasl.jaas.config"])
+    assert scram.options == {"username": "s", "password": "t"}
+    assert settings["listener.name.own.plain.sasl.jaas.config"] == "of its own"
+
+
+@pytest.mark.parametrize("text", [None, "Client { x required; };", 'KafkaServer { x required a="'])
+def test_logins_that_cannot_be_read_are_told(
+    text: str | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The broker would run, and let nobody in."""
+    file = tmp_path / "broker_jaas.conf"
+    if text is not None:
+        file.write_text(text)
+    options = f"-Djava.security.auth.login.config={file}"
+    monkeypatch.setattr(container.os, "environ", {"KAFKA_OPTS": options})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("odradek.cli.start.run", pytest.fail)  # a broker would run
+        assert container.main([str(tmp_path / "data"), str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"odradek: KAFKA_OPTS names {file} for the logins of the broker: ")
+    assert said.count("\n") == 1
 
 
 def test_a_file_behind_the_images_name_goes_over_the_environment(

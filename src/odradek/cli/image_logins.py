@@ -1,0 +1,59 @@
+"""The logins of a file of JAAS, as compose files for Apache Kafka's image give it in `KAFKA_OPTS`.
+
+    -Djava.security.auth.login.config=/etc/kafka/secrets/broker_jaas.conf
+
+Its section `KafkaServer` has a login module for each mechanism of every listener; one that begins
+with a listener's name, `internal.KafkaServer`, is for that listener alone. They become the settings
+that have such a line of their own. Other options of `KAFKA_OPTS` are for Java's machine.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from odradek.config.definition import ConfigError
+from odradek.security.jaas import MODULES
+
+_OPTION: Final = re.compile(r"-Djava\.security\.auth\.login\.config==?(\S+)")
+_QUOTED: Final = r'"(?:\\.|[^"\\])*"'
+_COMMENT: Final = re.compile(rf"({_QUOTED})|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_SECTION: Final = re.compile(rf'([^\s{{;]+)\s*\{{((?:{_QUOTED}|[^"}}])*)\}}\s*;')
+_LOGIN: Final = re.compile(rf'((?:{_QUOTED}|[^";])+;)')
+
+
+def settings_of_logins(options: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings that the file named in `options` stands for, by the listeners of `settings`.
+
+    Raises:
+        ConfigError: the file cannot be read, or has no section for a broker.
+    """
+    match = _OPTION.search(options)
+    if match is None:
+        return {}
+    sections = _read_sections(match[1])
+    found: dict[str, str] = {}
+    for listener in settings.get("listeners", "").split(","):
+        name = listener.partition("://")[0].strip().lower()
+        section = sections.get(f"{name}.KafkaServer", sections.get("KafkaServer", ""))
+        for login in (each.strip() for each in _LOGIN.findall(section)):
+            for mechanism, module in MODULES.items():
+                if login.split()[0] == module:
+                    found[f"listener.name.{name}.{mechanism.lower()}.sasl.jaas.config"] = login
+    return found
+
+
+def _read_sections(path: str) -> dict[str, str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = _COMMENT.sub(lambda match: match[1] or " ", file.read())
+    except (OSError, ValueError) as error:
+        raise _refusal(path, str(error)) from error
+    sections: dict[str, str] = dict(_SECTION.findall(text))
+    if not any(name.endswith("KafkaServer") for name in sections):
+        raise _refusal(path, "it has no section KafkaServer { ... };")
+    return sections
+
+
+def _refusal(path: str, reason: str) -> ConfigError:
+    sentence = f"KAFKA_OPTS names {path} for the logins of the broker: {reason}"
+    return ConfigError("KAFKA_OPTS", path, reason, sentence)
