@@ -93,11 +93,25 @@ def _array(
         case "offset":
             return _fixed(columns.offset, rows, field.type)
         case "timestamp":
-            return _fixed(columns.timestamp, rows, _MILLISECONDS).cast(field.type)
+            times = _fixed(columns.timestamp, rows, _MILLISECONDS)
+            return _times(times, field.type, topic_partition)
         case "timestampType":
             return _fixed(columns.timestamp_type, rows, field.type)
         case _:
             return _headers(columns.headers, rows, field.type)
+
+
+def _times(
+    times: "pa.Array[Any]", type: pa.DataType, topic_partition: TopicPartition
+) -> "pa.Array[Any]":
+    try:
+        return times.cast(type)
+    except pa.ArrowInvalid:
+        furthest = max(times.cast(pa.int64()).to_pylist(), key=lambda time: abs(time or 0))
+        raise ValueError(
+            f"{topic_partition} has a record whose time, {furthest} ms, is too far from 1970 for a "
+            "column of microseconds; what reads other columns only can go on (columns)"
+        ) from None
 
 
 def _binary(column: BinaryBuffers | None, rows: int, type: pa.DataType) -> "pa.Array[Any]":

@@ -157,6 +157,21 @@ def test_arrow_takes_views(wanted: str) -> None:
     assert rows.column("value").to_pylist() == [record.value for record in iter_records(data)]
 
 
+def test_a_time_that_arrow_does_not_hold_is_told_with_its_partition() -> None:
+    """Of a record whose clock counts nanoseconds nobody knew where it was."""
+    pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
+    from odradek.tables.arrow import record_batch
+
+    builder = RecordBatchBuilder(0, 0)
+    for time in (1, 1_700_000_000_000_000_000, 2):
+        builder.append(time, b"k", b"v")
+    decoder = ColumnDecoder()
+    decoder.append(builder.build())
+    schema = pa.schema([("timestamp", pa.timestamp("us", "UTC"))])
+    with pytest.raises(ValueError, match="t-3 has a record whose time, 1700000000000000000 ms"):
+        record_batch(decoder.finish(), schema, TopicPartition("t", 3))
+
+
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [0, 1, 2, 3])
 def test_old_formats_come_out_alike(magic: int, codec: int) -> None:
