@@ -63,16 +63,6 @@ MUTATIONS = {
     "a cut where nothing is left loses the end": Mutation(
         "storage/log/log.py", "        self._keep_end()\n", ""
     ),
-    "what is left of a marker says nothing": Mutation(
-        "storage/producers/replay.py",
-        "        return producers.complete(header, True, coordinator_epoch)\n",
-        "        return None\n",
-    ),
-    "a new epoch goes on with the sequences of the last": Mutation(
-        "storage/producers/producer_state.py",
-        "            if state.epoch == header.producer_epoch:\n",
-        "            if state.epoch >= 0:\n",
-    ),
     "retention takes what not all have": Mutation(
         "storage/log/retention.py", "        if end_offset > high_watermark or (", "        if ("
     ),
