@@ -1,19 +1,20 @@
 """Compaction beside everything else that happens to a log; see `compaction`.
 
-`ODRADEK_COMPACTION_SEEDS` runs another number of seeds. Some mutants show what they notice.
+`ODRADEK_COMPACTION_SEEDS` runs other seeds (`500`, or `500:700`). Some mutants show what they
+notice.
 """
 
-import os
 import shutil
 from pathlib import Path
 
 import pytest
 from tests.mutants import Mutation, assert_noticed, copy_sources
+from tests.rounds import seeds
 from tests.simulation.compaction import Simulation
 
 STEPS = 100
 PER_TEST = 10
-SEEDS = int(os.environ.get("ODRADEK_COMPACTION_SEEDS", "50"))
+SEEDS = seeds("ODRADEK_COMPACTION_SEEDS", 50)
 
 CLEANING = "storage/cleaner/cleaning.py"
 ENTRIES = "for segment in self.log.segments.all() for entry in segment.transactions.entries()\n"
@@ -75,10 +76,10 @@ MUTATIONS = {
 }
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, PER_TEST))
+@pytest.mark.parametrize("first", SEEDS[::PER_TEST])
 def test_compaction_takes_what_it_may_and_nothing_else(tmp_path: Path, first: int) -> None:
     """Fails when a committed record is lost, an aborted one shown, or something comes back."""
-    for seed in range(first, min(first + PER_TEST, SEEDS)):
+    for seed in range(first, min(first + PER_TEST, SEEDS.stop)):
         directory = tmp_path / str(seed)
         simulation = Simulation(seed, str(directory))
         try:

@@ -2,24 +2,21 @@
 
 See `network` for the trouble and for what must always hold, `members` for who has it. A few seeds
 have a hundred members in six groups; most have a dozen in two, and twice the trouble: they cost a
-fortieth, and what goes wrong goes wrong between a few. `ODRADEK_SIMULATION_SEEDS` runs more of
-these than usual, `ODRADEK_CROWD_SEEDS` more of those; in odd ones commits wait from the start.
+fortieth, and what goes wrong goes wrong between a few. `ODRADEK_SIMULATION_SEEDS` runs other seeds
+of these (`500`, or `500:700`), `ODRADEK_CROWD_SEEDS` of those; in odd ones commits wait from the
+start.
 """
 
-import os
-
 import pytest
+from tests.rounds import seeds, slow_behind
 from tests.simulation.members import ClassicSimulatedMember, ConsumerSimulatedMember
 from tests.simulation.network import SimulatedMember, Simulation
 
 GROUPS = 6
 STEPS = 400
 QUICK_SEEDS = 2
-SEEDS = [
-    pytest.param(seed, marks=() if seed < QUICK_SEEDS else pytest.mark.slow)
-    for seed in range(int(os.environ.get("ODRADEK_CROWD_SEEDS", "4")))
-]
-SMALL_SEEDS = int(os.environ.get("ODRADEK_SIMULATION_SEEDS", "90"))
+SEEDS = slow_behind(QUICK_SEEDS, "ODRADEK_CROWD_SEEDS", 4)
+SMALL_SEEDS = seeds("ODRADEK_SIMULATION_SEEDS", 90)
 
 Kind = type[SimulatedMember]
 MIXTURES: tuple[tuple[Kind, ...], ...] = (
@@ -54,7 +51,7 @@ def test_small_groups_survive_trouble_and_settle(part: int) -> None:
     """Fails when two members own a partition, a commit is lost, or a group never settles."""
     acknowledged = refusals = 0
     kinds = set()
-    for seed in range(part, SMALL_SEEDS, 3):
+    for seed in SMALL_SEEDS[part::3]:
         try:
             simulation = run_small(seed)
         except AssertionError as error:
@@ -62,8 +59,8 @@ def test_small_groups_survive_trouble_and_settle(part: int) -> None:
         acknowledged += len(simulation.acknowledged)
         refusals += simulation.refusals
         kinds |= {kind for _, kind in simulation.kinds_seen}
-    assert acknowledged > SMALL_SEEDS // 3, "next to nothing was ever committed"
-    assert refusals > SMALL_SEEDS // 3, "next to nothing was ever refused"
+    assert acknowledged > len(SMALL_SEEDS) // 3, "next to nothing was ever committed"
+    assert refusals > len(SMALL_SEEDS) // 3, "next to nothing was ever refused"
     assert kinds == {"classic", "consumer"}
 
 

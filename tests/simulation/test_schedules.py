@@ -1,17 +1,17 @@
 """Whatever dies, comes late, is lost or refused, and wherever clocks are set: schedules are
 delivered once, neither early nor after they have expired, unless cancelled."""
 
-import os
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.rounds import seeds
 from tests.simulation.brokers import TP, Broker
 from tests.simulation.schedules import ScheduleWorld, append
 
 from odradek.records.builder import RecordBatchBuilder
 
-SEEDS = int(os.environ.get("ODRADEK_SCHEDULE_SEEDS", "12"))
+SEEDS = seeds("ODRADEK_SCHEDULE_SEEDS", 12)
 STEPS = 40
 
 
@@ -41,7 +41,7 @@ def test_schedules_are_delivered_once(tmp_path: Path, part: int) -> None:
     expired."""
     delivered = 0
     tried: Counter[str] = Counter()
-    for seed in range(part, SEEDS, 2):
+    for seed in SEEDS[part::2]:
         directory = tmp_path / str(seed)
         directory.mkdir()
         try:
@@ -50,7 +50,7 @@ def test_schedules_are_delivered_once(tmp_path: Path, part: int) -> None:
             raise AssertionError(f"seed {seed}: {error}") from error
         delivered += world.delivered
         tried += world.tried
-    assert delivered > SEEDS, "next to nothing was delivered: nothing was tried"
+    assert delivered > len(SEEDS), "next to nothing was delivered: nothing was tried"
     assert tried["refused"]
     assert tried["transactions"]
 

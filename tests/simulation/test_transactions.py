@@ -1,32 +1,35 @@
 """Transactions under everything that networks and crashes do to them; see `transactions`.
 
-`ODRADEK_TRANSACTION_SEEDS` runs another number of seeds, and none of them is slow then.
+`ODRADEK_TRANSACTION_SEEDS` runs other seeds (`500`, or `500:700`), none of them slow.
 """
 
 import os
 
 import pytest
+from tests.rounds import seeds
 from tests.simulation.transactions import Simulation
 
 STEPS = 120
 PER_TEST = 50
 QUICK = 100
-ASKED = os.environ.get("ODRADEK_TRANSACTION_SEEDS")
-SEEDS = int(ASKED or "500")
+VARIABLE = "ODRADEK_TRANSACTION_SEEDS"
+SEEDS = seeds(VARIABLE, 500)
 
 
 @pytest.mark.parametrize(
     "first",
     [
-        pytest.param(first, marks=() if ASKED or first < QUICK else pytest.mark.slow)
-        for first in range(0, SEEDS, PER_TEST)
+        pytest.param(
+            first, marks=() if VARIABLE in os.environ or first < QUICK else pytest.mark.slow
+        )
+        for first in SEEDS[::PER_TEST]
     ],
 )
 def test_transactions_are_atomic_whatever_happens(first: int) -> None:
     """Fails when a part of a transaction is read, a zombie commits, an offset does not move with
     the records, or readers are held up."""
     outcomes = set()
-    for seed in range(first, first + PER_TEST):
+    for seed in range(first, min(first + PER_TEST, SEEDS.stop)):
         simulation = Simulation(seed)
         simulation.run(STEPS)
         try:
