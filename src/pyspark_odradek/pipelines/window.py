@@ -139,7 +139,7 @@ def merged(windows: DataFrame) -> DataFrame:
 
 
 def _of_all(name: str, together: Callable[[str], Column]) -> Column:
-    """What all parts of a window have together: nothing if one, which has numbers, has nothing."""
+    """The value of all parts of a window together: null if one has numbers, and none of its own."""
     is_known = f.bool_and(f.col(name).isNotNull() | (f.col("measured") == 0))
     return f.when(is_known, together(name)).alias(name)
 

@@ -74,7 +74,7 @@ def take_up_to(brokers: Mapping[str, object], topic: str, limit: int) -> int:
 
 
 def setting_of(brokers: Mapping[str, object], topic: str, name: str) -> str | None:
-    """What a topic has of a setting, be it its own or its broker's.
+    """The value of a topic's setting, be it its own or its broker's.
 
     Raises:
         PipelineError: it cannot be asked for.
