@@ -8,6 +8,7 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 
 from odradek.background import InlineBackground
 from odradek.errors import BrokerError, ErrorCode
+from odradek.handlers import list_offsets
 from odradek.handlers.long_requests import LONG_REQUEST_BYTES, SLICE_ENTRIES
 from odradek.handlers.request import LONG_ANSWER_ENTRIES, RequestQuotas
 from odradek.handlers.table import API_TABLE
@@ -158,9 +159,6 @@ def refuse_to_delete(_timeout_ms, _internal_topics_allowed, entries, on_done):
 
 MANY = range(10 * SLICE_ENTRIES)
 GIVE_WAY = {
-    "ListOffsets": {
-        "topics": [{"name": "t", "partitions": [{"partition_index": each} for each in MANY]}]
-    },
     "DescribeGroups": {"groups": [f"g{each}" for each in MANY]},
     "ConsumerGroupDescribe": {"group_ids": [f"g{each}" for each in MANY]},
     "ShareGroupDescribe": {"group_ids": [f"g{each}" for each in MANY]},
@@ -303,23 +301,47 @@ def test_an_exception_in_a_later_slice_is_answered(cluster, background, caplog):
     assert "boom" in caplog.text
 
 
+def ask_for_many_offsets(cluster, is_denied):
+    """They have a codec of their own; `is_denied` is asked for each partition."""
+
+    def handle(context, request):
+        list_offsets.handle_allowed(context, request, is_denied)
+
+    row = replace(API_TABLE[LIST_OFFSETS], handle=handle)
+    cluster.replace(apis={**API_TABLE, LIST_OFFSETS: row})
+    partitions = [{"partition_index": each} for each in MANY]
+    fields = {"topics": [{"name": "t", "partitions": partitions}]}
+    body = messages.encode_request(LIST_OFFSETS, 7, fields)
+    exchange = cluster.exchange(LIST_OFFSETS, 7, body)
+    cluster.dispatcher().handle_frame(exchange)
+    return exchange
+
+
+def codes_of_offsets(cluster, exchange):
+    """The errors of the answer, which has one entry for each partition that was asked for."""
+    [topic] = cluster.answer(exchange, LIST_OFFSETS, 7).topics
+    assert [each.partition_index for each in topic.partitions] == list(MANY)
+    return {each.error_code for each in topic.partitions}
+
+
+def test_many_offsets_are_found_in_slices(cluster, background):
+    """The loop was busy until all of them were found."""
+    exchange = ask_for_many_offsets(cluster, lambda _: True)
+    assert run(background, exchange) >= len(MANY) // SLICE_ENTRIES
+    assert codes_of_offsets(cluster, exchange) == {KioErrorCode.topic_authorization_failed}
+
+
 def test_offsets_that_cannot_be_found_in_a_later_slice_are_answered(cluster, background, caplog):
     """The frame has been let go of: another request's would be read for the answer."""
 
-    def partition(topic_partition):
+    def is_denied(topic_partition):
         if topic_partition.partition == SLICE_ENTRIES:
             raise RuntimeError("boom")
-        refuse()
+        return True
 
-    cluster.replace(replicas=SimpleNamespace(partition=partition))
-    body = messages.encode_request(LIST_OFFSETS, 7, GIVE_WAY["ListOffsets"])
-    exchange = cluster.exchange(LIST_OFFSETS, 7, body)
-    cluster.dispatcher().handle_frame(exchange)
+    exchange = ask_for_many_offsets(cluster, is_denied)
     run(background, exchange)
-    answer = cluster.answer(exchange, LIST_OFFSETS, 7)
-    assert entries(answer) == len(MANY)
-    codes = {each.error_code for each in answer.topics[0].partitions}
-    assert codes == {KioErrorCode.unknown_server_error}
+    assert codes_of_offsets(cluster, exchange) == {KioErrorCode.unknown_server_error}
     assert "boom" in caplog.text
 
 
