@@ -1,6 +1,7 @@
 """Brokers whose metadata is in ZooKeeper: who decides, who hears of it, what is written down."""
 
 import json
+from itertools import product
 from typing import Any
 
 import pytest
@@ -231,6 +232,24 @@ def test_a_topic_is_deleted_everywhere() -> None:
     again = create(cluster, 2, (1,))
     assert again.topic_id != topic.topic_id
     assert cluster.brokers[3].image.topics["a"] == again
+
+
+def test_a_topic_that_is_made_anew_at_any_moment_of_its_deletion() -> None:
+    """The settings went as they were overwritten: the topic was refused with a storage error."""
+    outcomes = []
+    for steps, seed in product(range(60), range(10)):
+        cluster = Cluster(2, seed=seed)
+        topic = create(cluster, 1, (1,))
+        deleted = cluster.brokers[1].begin("delete_topics", [topic.topic_id])
+        for _ in range(steps):
+            cluster.tree.step()
+        [outcome] = cluster.brokers[2].ask("create_topics", [NewTopic("a", ((2,),), {})])
+        is_refused = isinstance(outcome, BrokerError)
+        assert not is_refused or outcome.code is ErrorCode.TOPIC_ALREADY_EXISTS, (steps, seed)
+        assert deleted == [[topic]]
+        assert is_refused == ("a" not in cluster.brokers[1].image.topics)
+        outcomes.append(is_refused)
+    assert set(outcomes) == {True, False}
 
 
 def test_a_deletion_waits_for_a_broker_that_is_away() -> None:

@@ -110,6 +110,9 @@ class TopicOperations:
         config_data = znodes.config_json(topic.configs)
         create = Create(path, znodes.topic_json(topic_id, assignments))
 
+        def begin() -> None:
+            self._zookeeper.commit([Create(config, config_data), create], on_committed)
+
         def on_committed(outcome: Created | Refusal) -> None:
             if not isinstance(outcome, Refusal):
                 self._await_topic(topic, topic_id, on_done)
@@ -125,13 +128,19 @@ class TopicOperations:
             if isinstance(node, Failure):
                 on_done(LOST)
             elif node is None:
-                self._zookeeper.commit([SetData(config, config_data, -1), create], on_committed)
+                self._zookeeper.commit([SetData(config, config_data, -1), create], on_overwritten)
             elif _is_topic(topic.name, node, topic_id):
                 self._await_topic(topic, topic_id, on_done)
             else:
                 on_done(topic_exists(topic.name))
 
-        self._zookeeper.commit([Create(config, config_data), create], on_committed)
+        def on_overwritten(outcome: Created | Refusal) -> None:
+            if outcome == Refusal(0, Failure.NO_NODE):
+                begin()  # the earlier topic's deletion has got to its settings meanwhile
+            else:
+                on_committed(outcome)
+
+        begin()
 
     def _await_topic(self, topic: NewTopic, topic_id: UUID, on_done: OnDone[TopicImage]) -> None:
         """Answers when the topic is in the image, or gone from ZooKeeper before it came there."""
