@@ -97,21 +97,19 @@ def refuse_arguments(
 
 
 def path_of(data_dir: str | os.PathLike[str] | None) -> str | None:
-    """A data directory's path, if one is given.
+    """The data directory's path, if one is given; several as in `log.dirs`, with commas between.
 
     Raises:
         TypeError: it is no path: settings that were meant for `config`, for one.
-        ValueError: `log.dirs` would stand for other directories, or none.
+        ValueError: `log.dirs` would stand for another directory, or none.
     """
     if isinstance(data_dir, Mapping):
         raise TypeError("data_dir is a path; settings go into config={...}")
     if data_dir is None:
         return None
     path = os.fsdecode(data_dir)
-    if not path or "," in path or path != path.strip():
-        raise ValueError(
-            f"data_dir is {path!r}: it must be one path, without commas and blanks at its ends"
-        )
+    if not path or path != path.strip():
+        raise ValueError(f"data_dir is {path!r}: it must be a path, without blanks at its ends")
     BROKER_SETTINGS["log.dirs"].parse(path)
     return path
 

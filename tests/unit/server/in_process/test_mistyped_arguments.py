@@ -37,11 +37,11 @@ def test_settings_in_the_place_of_the_data_directory() -> None:
         odradek.Broker({"num.partitions": 3})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("path", ["", " ", "a,b", "a ", b"", "a\0b", "a\udce4"])
+@pytest.mark.parametrize("path", ["", " ", ",", "a,,b", "a ", b"", "a\0b", "a\udce4"])
 def test_a_data_directory_that_is_no_path(path: Any) -> None:
-    """Records would go to /tmp/kafka-logs, into two directories or another one: a broker splits
-    `log.dirs` at commas, and blanks around it do not count."""
-    with pytest.raises(ValueError, match=r"^(data_dir is |Invalid value a\\u)"):
+    """Records would go to /tmp/kafka-logs, or into another directory: blanks around a path do not
+    count."""
+    with pytest.raises(ValueError, match=r"^(data_dir is |Invalid value )"):
         odradek.Broker(data_dir=path)
 
 
