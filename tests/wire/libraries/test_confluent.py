@@ -41,6 +41,17 @@ def create(admin: AdminClient, topic: str, partitions: int = 2, **config: str) -
     admin.create_topics([new])[topic].result(TIMEOUT_S)
 
 
+def is_made_anew(admin: AdminClient, topic: str) -> bool:
+    """Whether it is made: a cluster on ZooKeeper, as Kafka's, may have the one before to delete."""
+    try:
+        create(admin, topic, partitions=1)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+        return False
+    return True
+
+
 def produce(bootstrap: str, topic: str, samples: list, **settings: object) -> list[int]:
     """Sends the samples to partition 0 and returns their acknowledged offsets in order."""
     dotted = {name.replace("_", "."): value for name, value in settings.items()}
@@ -150,7 +161,7 @@ def test_an_idempotent_producer_outlives_its_topic(bootstrap, admin, topic):
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     ends: list[tuple[KafkaError | None, int]] = []
     for _ in range(2):
-        create(admin, topic, partitions=1)
+        until(lambda: is_made_anew(admin, topic), "the topic is made")
         for _ in range(3):
             producer.produce(topic, b"v", on_delivery=lambda e, m: ends.append((e, m.offset())))
             assert producer.flush(TIMEOUT_S) == 0
