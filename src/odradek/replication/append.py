@@ -41,7 +41,8 @@ RecordErrors = list[tuple[int, str | None]]
 
 
 class AppendResult:
-    """One partition's outcome; offsets are unknown (-1) when nothing was appended."""
+    """One partition's outcome; its offsets are unknown (-1) when nothing was appended, and that at
+    which the log starts with some errors."""
 
     def __init__(
         self,
@@ -103,6 +104,18 @@ class AppendRequest:
         self.on_done = on_done
         self.transaction_version = transaction_version
 
+
+# Errors of a log with which Kafka does not tell where the log starts.
+_WITHOUT_START: Final = frozenset(
+    (
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+)
 
 # What goes to a log in one call: one partition, one origin, one version of transactions.
 _Key = tuple[TopicPartition, AppendOrigin, int]
@@ -181,6 +194,8 @@ class RequestAppender:
         for entry, outcome in zip(admitted, outcomes, strict=True):
             if isinstance(outcome, BrokerError):
                 entry.result.fail(outcome)
+                if outcome.code not in _WITHOUT_START and partition.log is not None:
+                    entry.result.log_start_offset = partition.log.log_start_offset
             else:
                 entry.result.succeed(outcome)
                 appended = True

@@ -261,6 +261,46 @@ def test_who_may_produce(same_answers: Check) -> None:
     same_answers(scenario)
 
 
+@pytest.mark.parametrize("version", [11, 12])
+@pytest.mark.parametrize("has_data", [False, True])
+def test_the_order_of_a_producers_batches(
+    same_answers: Check, version: int, has_data: bool
+) -> None:
+    """Fails when a batch is taken before the one in front of it, or one that is refused is taken
+    the next time; version 12 adds partitions to transactions by itself."""
+
+    def scenario(peer: Peer) -> None:
+        topic = f"order-{version}-{has_data}"
+        create(peer, topic)
+
+        def produce(who: Owner, sequence: int) -> None:
+            partition = {"index": 0, "records": batch(who, sequence)}
+            written = {"name": topic, "partition_data": [partition]}
+            fields = {"transactional_id": who.name, "acks": -1, "timeout_ms": 5000}
+            peer.ask("produce", version, topic_data=[written], **fields)
+
+        if has_data:
+            before = owner(peer, f"{topic}-before")
+            add(peer, before, 3, (topic, [0]))
+            produce(before, 0)
+            end(peer, before, 3, True)
+            settle(peer, before.name)
+        stories = [(1, 0, 1), (3, 2, 1, 0), (0, 2, 1, 2)]
+        if version < 12 and not has_data:
+            stories.reverse()  # to a new log Kafka lets any sequence come first: decision 0011
+        for number, sequences in enumerate(stories):
+            who = owner(peer, f"{topic}-{number}")
+            if version < 12:
+                produce(who, sequences[0])
+                add(peer, who, 3, (topic, [0]))
+            for sequence in sequences:
+                produce(who, sequence)
+            end(peer, who, 3 if version < 12 else 5, False)
+            settle(peer, who.name)
+
+    same_answers(scenario)
+
+
 def test_offsets_in_transactions(same_answers: Check) -> None:
     def scenario(peer: Peer) -> None:
         create(peer, "offs")
