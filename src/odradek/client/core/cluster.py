@@ -6,7 +6,6 @@ for the call is over; only then its error is raised.
 """
 
 import itertools
-import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -22,6 +21,7 @@ from odradek.client.core.metadata import (
     encode_metadata_request,
 )
 from odradek.client.core.metrics import ClientMetrics
+from odradek.client.core.processes import OfOneProcess
 from odradek.client.core.retries import NO_LIMIT, Attempts, ExponentialBackoff, Rng
 from odradek.client.core.waits import Gen, Pause
 from odradek.client.errors import (
@@ -29,7 +29,6 @@ from odradek.client.errors import (
     CoordinatorError,
     NetworkError,
     RequestTimedOut,
-    UsageError,
     raise_for,
     unanswered,
 )
@@ -45,15 +44,12 @@ Encode = Callable[[int], Sequence[Buffer]]
 Decode = Callable[[memoryview, int, int], T]
 
 _NUMBERS: Final = itertools.count(1)
-FORKED: Final = (
-    "this client was made before its process was forked: its connections are the parent's"
-)
 GROUP: Final = 0
 TRANSACTION: Final = 1
 BROKERS: Final = 1
 
 
-class ClusterCore(Generic[C]):
+class ClusterCore(OfOneProcess, Generic[C]):
     """The metadata of a cluster, and the questions to it; `C` is the shell's connection.
 
     A shell says how a connection is opened (`_connect`), how what is opened or asked for already is
@@ -73,6 +69,7 @@ class ClusterCore(Generic[C]):
         Raises:
             ValueError: no broker is named, or one of them has no host or port.
         """
+        super().__init__()
         self.settings = settings
         self.clock = clock
         self.rng = rng
@@ -88,7 +85,6 @@ class ClusterCore(Generic[C]):
         self._freshness = Freshness(settings.number("metadata.max.age.ms"), self._backoff)
         self._coordinators: dict[tuple[int, str], int] = {}
         self._is_closed = False
-        self._process_id = os.getpid()
         kind_name = "admin-client" if kind == "adminclient" else kind.split("-")[0]
         self.metrics = ClientMetrics(clock, f"{kind_name}-metrics")
         self._connections: Connections[C] = Connections(
@@ -381,16 +377,6 @@ class ClusterCore(Generic[C]):
             return known
         connection: C = yield lambda: self._opened(address, channel)
         return connection
-
-    @property
-    def is_forked(self) -> bool:
-        """Whether the client is another process's, of which this one was forked."""
-        return self._process_id != os.getpid()
-
-    def check_process(self) -> None:
-        """Raises UsageError in a process that was forked from the client's."""
-        if self.is_forked:
-            raise UsageError(FORKED, ErrorCode.INVALID_REQUEST)
 
     def _check_open(self) -> None:
         self.check_process()

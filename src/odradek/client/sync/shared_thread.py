@@ -4,13 +4,12 @@ It is there from the first client's beginning to the last one's end, and a daemo
 nobody closes does not keep the process.
 """
 
-import os
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
-from odradek.client.core.cluster import FORKED
+from odradek.client.core.processes import OfOneProcess
 from odradek.client.errors import UsageError
 from odradek.errors import ErrorCode
 from odradek.event_loop import LoopThread
@@ -18,15 +17,15 @@ from odradek.event_loop import LoopThread
 T = TypeVar("T")
 
 
-class SharedThread:
+class SharedThread(OfOneProcess):
     """A `LoopThread` with a count of who lives on it. `move_in` gives the one that there is."""
 
     _lock: Final = threading.Lock()
     _current: "SharedThread | None" = None
 
     def __init__(self) -> None:
+        super().__init__()
         self._clients = 0
-        self._process_id = os.getpid()
         self._thread = LoopThread("odradek-client", "the client was closed meanwhile")
 
     @classmethod
@@ -39,16 +38,6 @@ class SharedThread:
                 known = cls._current = SharedThread()
             known._clients += 1
             return known
-
-    @property
-    def is_forked(self) -> bool:
-        """Whether it lives in another process, of which this one was forked."""
-        return self._process_id != os.getpid()
-
-    def check_process(self) -> None:
-        """Raises UsageError in a process that was forked from the one that has it."""
-        if self.is_forked:
-            raise UsageError(FORKED, ErrorCode.INVALID_REQUEST)
 
     def move_out(self) -> None:
         """A client has ended; with the last one the thread does."""
