@@ -128,7 +128,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
         membership = Membership(broker_id, zookeeper, clock, view)
         self._membership: Final = membership
         self._election: Final = ControllerElection(
-            membership, zookeeper, clock, view, self._make_controller
+            membership, zookeeper, clock, timer, view, self._make_controller
         )
         self._control_requests: Final = ControlRequests(
             membership, self._election, view, self._configs

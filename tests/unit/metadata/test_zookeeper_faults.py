@@ -1,6 +1,7 @@
 """Two failures at once around a controller: what it may say, and what a broker makes of it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.unit.metadata.zookeeper_cluster import Broker, Cluster
@@ -12,7 +13,7 @@ from odradek.metadata.control import AlterPartition, LeaderAndIsr, UpdateMetadat
 from odradek.metadata.engine import SLICE_PARTITIONS
 from odradek.metadata.image import TopicImage
 from odradek.metadata.zookeeper import metadata_updates as updates
-from odradek.metadata.zookeeper.client import Delete, ZooKeeperSettings
+from odradek.metadata.zookeeper.client import Delete, Failure, ZooKeeperSettings
 from odradek.model import TopicPartition
 from odradek.timer import SystemTimer
 
@@ -341,6 +342,39 @@ def test_what_zookeeper_has_said_is_heard_behind_a_raise() -> None:
     turn()
     assert heard == ["the second"]
     assert [type(each) for each in broken] == [LookupError]
+
+
+class Refused:
+    """What kazoo promises of a node that may not be read."""
+
+    def __init__(self) -> None:
+        self.exception = pytest.importorskip("kazoo.exceptions").NoAuthError()
+        self.value = None
+
+    def rawlink(self, callback: Callable[[Any], None]) -> None:
+        callback(self)
+
+
+@pytest.mark.parametrize("kind", ["get", "get_children"])
+def test_what_may_not_be_read_is_looked_at_again(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZooKeeper watches nothing that it refuses to read: nobody would ever hear of it again."""
+    session_module = pytest.importorskip("odradek.metadata.zookeeper.session")
+    clock = ManualClock()
+    timer = SystemTimer(clock)
+    turns: list[Callable[[], None]] = []
+    settings = ZooKeeperSettings("127.0.0.1:1", 1000, 1000)
+    session = session_module.KazooSession(settings, timer, clock, turns.append)
+    monkeypatch.setattr(session._client, f"{kind}_async", lambda _path, watch: Refused())
+    heard: list[object] = []
+    read = session.get if kind == "get" else session.children
+    read("/a", heard.append, lambda: heard.append("changed"))
+    turns.pop()()
+    assert heard == [Failure.REFUSED]
+    clock.advance(session_module.UNREADABLE_MS)
+    timer.advance_clock(0)
+    assert heard == [Failure.REFUSED, "changed"]
 
 
 @pytest.mark.parametrize("paused", [1, 2])

@@ -249,7 +249,7 @@ class Cluster:
         self.random = Random(seed)
         self.clock = ManualClock(wall_ms=1_000)
         self.timer = SystemTimer(self.clock)
-        self.tree = Tree(self.random)
+        self.tree = Tree(self.random, self.timer)
         self.brokers: dict[int, Broker] = {}
         self.logs: dict[int, dict[TopicPartition, FakeLog]] = {}
         self.on_log_deleted: Callable[[int, TopicPartition, FakeLog], None] = ignore

@@ -27,8 +27,10 @@ from odradek.metadata.zookeeper.client import (
     SetData,
     ZooKeeperClient,
 )
+from odradek.timer import Timer, TimerTask
 
 MOST_STEPS = 100_000
+UNREADABLE_MS = 100
 
 
 class _Entry:
@@ -46,8 +48,9 @@ class _Entry:
 class Tree:
     """What an ensemble holds."""
 
-    def __init__(self, random: Random | None = None) -> None:
+    def __init__(self, random: Random | None = None, timer: Timer | None = None) -> None:
         self.random = random or Random(0)
+        self.timer = timer
         self.entries: dict[str, _Entry] = {"/": _Entry(b"", 0, 0)}
         self.zxid = 0
         self.sessions = 0
@@ -264,6 +267,7 @@ class TreeClient(ZooKeeperClient):
         def read() -> Node | Failure | None:
             self.tree.asked.append(f"read {path}")
             if path in self.tree.unreadable:
+                self._look_later(on_changed)
                 return Failure.REFUSED
             if on_changed is not None:
                 self.tree.watch("node", path, self, on_changed)
@@ -275,13 +279,20 @@ class TreeClient(ZooKeeperClient):
     def children(self, path: str, on_done: OnChildren, on_changed: OnChanged | None = None) -> None:
         def read() -> tuple[str, ...] | Failure:
             self.tree.asked.append(f"list {path}")
-            if path not in self.tree.entries:
-                return Failure.NO_NODE
+            if path in self.tree.unreadable or path not in self.tree.entries:
+                self._look_later(on_changed)
+                is_there = path in self.tree.entries
+                return Failure.REFUSED if is_there else Failure.NO_NODE
             if on_changed is not None:
                 self.tree.watch("children", path, self, on_changed)
             return tuple(self.tree.children(path))
 
         self._ask(read, on_done)
+
+    def _look_later(self, on_changed: OnChanged | None) -> None:
+        """What cannot be read is not watched: whoever wants to hear of it looks after a while."""
+        if on_changed is not None and self.tree.timer is not None:
+            self.tree.timer.add(TimerTask(UNREADABLE_MS, lambda: self.turns.append(on_changed)))
 
     def commit(self, operations: Sequence[Operation], on_done: OnCommitted) -> None:
         def answer(outcome: Any) -> None:

@@ -67,6 +67,8 @@ class ElectedController:
         self._view: Final = view
         self._on_deposed: Final = on_deposed
         self._channels: Final[dict[int, BrokerChannel]] = {}
+        # Called once when the brokers have been read.
+        self._when_read: list[Callable[[], None]] = []
         self._context: Final = context
         events = ControllerEventQueue(
             context,
@@ -117,7 +119,8 @@ class ElectedController:
         def read_topics() -> None:
             self._topics.read_all(on_read)
 
-        self._read_brokers(lambda: self._reassignments.read(read_topics))
+        self._when_read.append(lambda: self._reassignments.read(read_topics))
+        self._read_brokers()
 
     def close(self) -> None:
         """Ends it: nothing is written or told any more; who waits hears of it."""
@@ -277,7 +280,7 @@ class ElectedController:
 
     # --- which brokers there are --------------------------------------------------------------
 
-    def _read_brokers(self, then: Callable[[], None] = lambda: None) -> None:
+    def _read_brokers(self) -> None:
         def on_children(names: tuple[str, ...] | Failure) -> None:
             if isinstance(names, Failure) or not self._context.is_open:
                 return
@@ -303,7 +306,9 @@ class ElectedController:
                 self._events.submit(partial(without_gone, brokers=brokers))
                 self._events.submit(partial(with_come, brokers=brokers))
             self._topics.on_brokers()
-            then()
+            when_read, self._when_read = self._when_read, []
+            for each in when_read:
+                each()
 
         self._context.watch_children(znodes.BROKER_IDS, on_children, self._read_brokers)
 

@@ -33,8 +33,11 @@ from odradek.metadata.zookeeper.client import (
 from odradek.metadata.zookeeper.membership import Membership
 from odradek.metadata.zookeeper.watches import Watches
 from odradek.metadata.zookeeper.znodes import ZnodeError
+from odradek.timer import Timer, TimerTask
 
 logger = logging.getLogger(__name__)
+
+RETRY_MS: Final = 1_000
 
 
 class ControllerElection:
@@ -46,6 +49,7 @@ class ControllerElection:
         membership: Membership,
         zookeeper: ZooKeeperClient,
         clock: Clock,
+        timer: Timer,
         view: BrokerView,
         make_controller: Callable[[int, int, Callable[[], None]], ElectedController],
     ) -> None:
@@ -53,6 +57,7 @@ class ControllerElection:
         self._membership: Final = membership
         self._zookeeper: Final = zookeeper
         self._clock: Final = clock
+        self._timer: Final = timer
         self._view: Final = view
         self._make_controller: Final = make_controller
         self._is_controller_known = False
@@ -156,11 +161,14 @@ class ControllerElection:
 
     def _stand(self) -> None:
         def on_epoch(node: Node | Failure | None) -> None:
-            if not self._membership.is_live or isinstance(node, Failure):
+            if not self._membership.is_live:
+                return
+            if isinstance(node, Failure):
+                self._look_again(node)
                 return
             if node is None:
                 create = Create(znodes.CONTROLLER_EPOCH, b"0")
-                self._zookeeper.commit([create], lambda _: self.look())
+                self._zookeeper.commit([create], on_created)
                 return
             try:
                 epoch = znodes.read_controller_epoch(node.data) + 1
@@ -178,18 +186,28 @@ class ControllerElection:
                 operations, lambda outcome: on_committed(session, epoch, node.version + 1, outcome)
             )
 
+        def on_created(outcome: Created | Refusal) -> None:
+            self._look_again(outcome.failure if isinstance(outcome, Refusal) else None)
+
         def on_committed(
             session: int, epoch: int, version: int, outcome: Created | Refusal
         ) -> None:
             if self._membership.is_closed or session != self._membership.session_number:
                 return
             if isinstance(outcome, Refusal):
-                if outcome.failure is not Failure.SESSION_LOST:
-                    self.look()
+                self._look_again(outcome.failure)
                 return
             self._take_over(epoch, version)
 
         self._zookeeper.get(znodes.CONTROLLER_EPOCH, on_epoch)
+
+    def _look_again(self, failure: Failure | None) -> None:
+        """Finds out anew which broker is the controller. What the ensemble does not permit it may
+        permit later, of which nobody is told."""
+        if failure is Failure.REFUSED:
+            self._timer.add(TimerTask(RETRY_MS, lambda: self._view.attempt(self.look)))
+        elif failure is not Failure.SESSION_LOST:
+            self.look()
 
     def _await_other_epoch(self, version: int) -> None:
         """Stands again when the epoch's node is another than that of `version`."""

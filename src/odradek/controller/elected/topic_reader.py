@@ -84,36 +84,47 @@ class TopicReader:
         # Changed before this controller had read everything: looked at once it has.
         self._changed_at_start: set[str] = set()
         self._is_reading = False
-        self._read_again = False
+        # Called when all has been read that was there as they came.
+        self._waiting: list[Callable[[], None]] = []
         self._refused: set[TopicPartition] = set()
         self._retry_ms = RETRY_MS
         self._retry = self._retrial()
 
     def read_all(self, then: Callable[[], None] = lambda: None) -> None:
         """Looks which topics there are; those that are not known are taken in."""
-        if self._is_reading:
-            self._read_again = True
+        self._waiting.append(then)
+        self._read_all()
+
+    def _read_all(self) -> None:
+        if self._is_reading or not self._waiting or not self._context.is_open:
             return
         self._is_reading = True
+        waiting, self._waiting = self._waiting, []
 
         def on_children(names: tuple[str, ...] | Failure) -> None:
-            if isinstance(names, Failure) or not self._context.is_open:
+            if isinstance(names, Failure):
+                end(waiting)  # it is called again when the list may be there
                 return
             known = self._context.topic_nodes
             new = [name for name in names if name not in known and name not in self._deletions]
             self._context.children(znodes.DELETE_TOPICS, lambda marked: on_marked(new, marked))
 
         def on_marked(new: Sequence[str], marked: tuple[str, ...] | Failure) -> None:
-            if isinstance(marked, Failure) or not self._context.is_open:
-                return
-            self._read_new(new, frozenset(marked), on_read)
+            if isinstance(marked, Failure):
+                end(waiting)
+                self._after_ms(RETRY_MAX_MS, self._read_all)
+            elif self._context.is_open:
+                self._read_new(new, frozenset(marked), on_read)
 
         def on_read() -> None:
+            end(())
+            for each in waiting:
+                each()
+            self._read_all()
+
+        def end(left: Collection[Callable[[], None]]) -> None:
             self._is_reading = False
-            then()
-            if self._read_again and self._context.is_open:
-                self._read_again = False
-                self.read_all()
+            self._waiting[:0] = left
 
         self._context.watch_children(znodes.TOPICS, on_children, self.read_all)
 
@@ -191,6 +202,9 @@ class TopicReader:
         self._read_refused(new)
         if not self._retry.is_pending:
             self._await_retry()
+
+    def _after_ms(self, delay_ms: int, action: Callable[[], None]) -> None:
+        self._timer.add(TimerTask(delay_ms, lambda: self._view.attempt(action)))
 
     def _await_retry(self) -> None:
         self._retry = self._retrial()

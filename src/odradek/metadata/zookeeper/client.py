@@ -7,7 +7,8 @@ has been made before. Only the end of the session ends them all, with SESSION_LO
 
 A read may be given `on_changed`, which is called once: when what was read is no longer so, or when
 nobody can tell any more because the connection was lost. Whoever is called reads again, and has
-missed nothing: the new reading is watched from the same moment on.
+missed nothing: the new reading is watched from the same moment on. The ensemble watches nothing
+that could not be read; so `on_changed` is called some time after a read was refused, too.
 """
 
 from abc import ABC, abstractmethod

@@ -39,7 +39,7 @@ from odradek.metadata.zookeeper.client import (
     ZooKeeperSettings,
     unexpected,
 )
-from odradek.timer import PeriodicTask, Timer
+from odradek.timer import PeriodicTask, Timer, TimerTask
 from odradek.tls import TlsError, TlsSettings, client_context
 
 try:
@@ -59,6 +59,7 @@ LOOKS_PER_TIMEOUT: Final = 12
 DEFAULT_JUTE_MAXBUFFER: Final = 0xFFFFF
 OVERSIZE_ATTEMPTS: Final = 3
 RECONNECT_MAX_S: Final = 1.0
+UNREADABLE_MS: Final = 5_000
 # It warns of every attempt to connect; that there is no connection is said here, once.
 _KAZOO_LOG: Final = logging.getLogger(f"{__name__}.kazoo")
 _KAZOO_LOG.setLevel(logging.ERROR)
@@ -152,8 +153,11 @@ class KazooSession(ZooKeeperClient):
         """See `ZooKeeperClient`."""
 
         def finish(outcome: Any) -> None:
-            if outcome is not Failure.NO_NODE:
-                on_done(outcome if isinstance(outcome, Failure) else _node(outcome))
+            if isinstance(outcome, Failure) and outcome is not Failure.NO_NODE:
+                self._on_unread(path, outcome, on_changed)
+                on_done(outcome)
+            elif outcome is not Failure.NO_NODE:
+                on_done(_node(outcome))
             elif on_changed is None:
                 on_done(None)
             else:
@@ -166,6 +170,8 @@ class KazooSession(ZooKeeperClient):
         """See `ZooKeeperClient`."""
 
         def finish(outcome: Any) -> None:
+            if isinstance(outcome, Failure):
+                self._on_unread(path, outcome, on_changed)
             on_done(outcome if isinstance(outcome, Failure) else tuple(outcome))
 
         watch = self._watch(on_changed)
@@ -220,6 +226,8 @@ class KazooSession(ZooKeeperClient):
         """There was no node, and only a look whether it exists can be told of its creation."""
 
         def finish(outcome: Any) -> None:
+            if isinstance(outcome, Failure):
+                self._on_unread(path, outcome, on_changed)
             if outcome is None or isinstance(outcome, Failure):
                 on_done(outcome)
             else:
@@ -227,6 +235,14 @@ class KazooSession(ZooKeeperClient):
 
         watch = self._watch(on_changed)
         self._submit(lambda: self._client.exists_async(path, watch=watch), finish)
+
+    def _on_unread(self, path: str, failure: Failure, on_changed: OnChanged | None) -> None:
+        """What could not be read is not watched: who wants to hear of it reads after a while."""
+        if on_changed is None or failure is Failure.SESSION_LOST:
+            return
+        logger.warning("%s cannot be read (%s); it is tried again", path, failure.name)
+        again = partial(attempt, on_changed, self._on_broken)
+        self._timer.add(TimerTask(UNREADABLE_MS, lambda: None if self._closed else again()))
 
     def _watch(self, on_changed: OnChanged | None) -> Callable[[object], None] | None:
         """A watcher for kazoo, which calls it on a thread of its own."""

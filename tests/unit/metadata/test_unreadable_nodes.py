@@ -1,0 +1,92 @@
+"""Nodes and lists that the ensemble refuses to read, for a while: nobody is told when that is over,
+and all goes on once it is."""
+
+import pytest
+from tests.unit.metadata.zookeeper_cluster import Cluster
+
+from odradek.metadata import NewTopic
+from odradek.metadata.image import TopicImage
+
+LISTS = ("/brokers/topics", "/admin/delete_topics", "/brokers/ids")
+TOPIC = '{"version":1,"partitions":{"0":[2,1]}}'
+
+
+def create(cluster: Cluster, name: str = "a") -> TopicImage:
+    (topic,) = cluster.controller.ask("create_topics", [NewTopic(name, ((2, 1),), {})])
+    assert isinstance(topic, TopicImage), topic
+    return topic
+
+
+def refuse_for_a_while(cluster: Cluster, *paths: str) -> None:
+    cluster.tree.unreadable.update(paths)
+    cluster.settle()
+    cluster.tree.unreadable.clear()
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_a_list_that_a_controller_cannot_read_for_a_while(path: str) -> None:
+    """A topic that somebody makes would never be led, and a broker that is gone lead for ever."""
+    cluster = Cluster(3)
+    cluster.tree.unreadable.add(path)
+    cluster.tree.put("/brokers/topics/b", TOPIC)
+    create_later = cluster.brokers[3].begin("create_topics", [NewTopic("c", ((1, 2),), {})])
+    cluster.brokers[3].expire()
+    cluster.settle()
+    cluster.tree.unreadable.clear()
+    cluster.settle()
+    assert len(create_later) == 1
+    for name in ("d", "e"):
+        cluster.tree.put(f"/brokers/topics/{name}", TOPIC)
+        cluster.settle()
+    topics = cluster.controller.image.topics
+    assert {"b", "d", "e"} <= topics.keys()
+    cluster.tree.put("/admin/delete_topics/d")
+    cluster.settle()
+    assert "/brokers/topics/d" not in cluster.tree.entries
+    cluster.brokers.pop(2).store.close()
+    cluster.settle()
+    assert cluster.controller.state("e").leader == 1
+
+
+@pytest.mark.parametrize("path", [*LISTS, "/controller", "/controller_epoch"])
+def test_a_controller_that_cannot_read_at_first(path: str) -> None:
+    """It would be elected and never begin: the cluster had no controller until somebody found out
+    that it had to remove a node."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    cluster.tree.unreadable.add(path)
+    cluster.brokers.pop(1).store.close()
+    cluster.settle()
+    cluster.tree.unreadable.clear()
+    cluster.settle(60)
+    assert cluster.controller.state().leader == 2
+    assert cluster.controller.image.topics["a"].topic_id == topic.topic_id
+    create(cluster, "b")
+
+
+def test_a_topic_that_cannot_be_read_for_a_while() -> None:
+    """Nobody would hear that it can be read again, and its partitions never be led."""
+    cluster = Cluster(2)
+    cluster.tree.unreadable.add("/brokers/topics/b")
+    cluster.tree.put("/brokers/topics/b", TOPIC)
+    cluster.settle()
+    assert "b" not in cluster.controller.image.topics
+    cluster.tree.unreadable.clear()
+    cluster.settle()
+    assert cluster.controller.state("b").leader == 2
+    cluster.tree.put("/brokers/topics/b", '{"version":1,"partitions":{"0":[2,1],"1":[1]}}')
+    cluster.settle()
+    assert cluster.controller.state("b", 1).leader == 1
+
+
+def test_an_election_that_may_not_be_written_is_not_tried_as_fast_as_it_can_be() -> None:
+    """Each broker without the permission would ask the ensemble thousands of times a second."""
+    cluster = Cluster(2)
+    cluster.tree.unwritable.add("/controller")
+    cluster.tree.remove("/controller")
+    before = cluster.tree.attempts
+    cluster.settle()
+    assert cluster.tree.attempts - before < 100
+    cluster.tree.unwritable.clear()
+    cluster.settle(60)
+    create(cluster)
