@@ -220,7 +220,7 @@ class Reassignments(History):
         topic = self.cluster.controller.image.topics["a"]
         for broker in self.cluster.brokers.values():
             mine = [each for each in topic.partitions if broker.id in each.replicas]
-            assert {each.partition for each in mine} <= {
+            assert {each.partition for each in mine} == {
                 each.partition for each in broker.replicas.logs
             }
 

@@ -219,7 +219,7 @@ class DirectoryCheck:
             if is_directory and (self._is_partition(name) or names.is_deleted_directory(name)):
                 continue
             if is_directory and names.is_stray_directory(name):
-                self._find(name, "a log that was set aside, since its topic id was not the topic's")
+                self._find(name, "a log that was set aside: of another topic, or of no replica")
                 continue
             if name.endswith(_LEFTOVERS):
                 self._find(name, "a write that a crash interrupted", "it is overwritten in time")

@@ -1,7 +1,8 @@
 """Applies a change of the metadata to the replicas of this broker.
 
 Partitions that name this broker get a log and a role; those that do so no longer lose both. A log
-goes when its topic is deleted or its broker is no replica any more, and for no other reason.
+goes when its topic is deleted or its broker is no replica any more, and for no other reason; where
+that came about while the broker was away its log is set aside, since nobody orders it to delete it.
 By the time that the new image is published for clients, everything here has happened, so a
 partition that a client is told of can be appended to. A log that does not open is reported
 back: the partition is published as offline instead, and noted, since a disk that was only full
@@ -72,7 +73,7 @@ class RoleChanges:
         for topic, partition_image in delta.partitions():
             topic_partition = TopicPartition(topic.name, partition_image.partition)
             if self._broker_id not in partition_image.replicas:
-                self._drop(topic_partition)
+                self._leave(topic_partition, partition_image)
                 continue
             if topic.name not in configs:
                 configs[topic.name] = self._log_config(delta.image, topic.name)
@@ -152,6 +153,20 @@ class RoleChanges:
         else:
             partition.make_follower(image, log)
         return True
+
+    def _leave(self, topic_partition: TopicPartition, image: PartitionImage) -> None:
+        """The broker is no replica: drops it. One of which nothing is known but that it exists may
+        be the broker's."""
+        if self._partitions.find(topic_partition) is not None:
+            self._drop(topic_partition)
+        elif image.replicas:
+            self._set_aside(topic_partition)
+
+    def _set_aside(self, topic_partition: TopicPartition) -> None:
+        try:
+            self._log_manager.set_aside(topic_partition)
+        except BrokerError as error:
+            logger.error("the log of %s stays where it is: %s", topic_partition, error)
 
     def _drop(self, topic_partition: TopicPartition) -> None:
         """Lets a replica go, and its log."""

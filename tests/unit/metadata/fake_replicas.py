@@ -51,7 +51,7 @@ class FakeReplicas:
         for topic, partition in delta.partitions():
             where = TopicPartition(topic.name, partition.partition)
             if self._broker_id not in partition.replicas:
-                self._drop(where)
+                self._leave(where, partition)
                 continue
             stored = delta.image.topic_config(topic.name)
             self.log_configs[topic.name], _ = LogConfig.from_stored(
@@ -82,6 +82,12 @@ class FakeReplicas:
         if log is None:
             log = self.logs[where] = FakeLog(topic_id)
         log.partition_epoch = partition.partition_epoch
+
+    def _leave(self, where: TopicPartition, partition: PartitionImage) -> None:
+        if where in self._hosted:
+            self._drop(where)
+        elif partition.replicas and self.logs.pop(where, None) is not None:
+            self.set_aside.append(where)
 
     def _drop(self, where: TopicPartition) -> None:
         log = self.logs.pop(where, None) if where in self._hosted else None

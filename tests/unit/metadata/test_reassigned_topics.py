@@ -322,6 +322,37 @@ def test_what_comes_late_is_not_meant_for_a_topic_that_was_made_anew(cluster: Cl
         assert broker.replicas.deleted == [TP]
 
 
+@pytest.mark.parametrize("is_only_deaf", [False, True])
+@pytest.mark.parametrize("is_elected", [False, True])
+def test_a_broker_that_was_away_as_its_replica_went(
+    cluster: Cluster, *, is_only_deaf: bool, is_elected: bool
+) -> None:
+    """Its log would lie there for ever, and be read into memory at every start."""
+    create(cluster, (1, 2, 3), (1, 2, 3))
+    three = cluster.brokers[3]
+    if is_only_deaf:
+        three.is_deaf = True
+        three.expire()
+    else:
+        cluster.stop(3)
+    reassign(cluster.brokers[1], TP, (1, 2))
+    cluster.settle()
+    assert written(cluster)[0] == (1, 2)
+    if is_elected:
+        cluster.stop(1)
+        cluster.stop(2)
+    three.is_deaf = False
+    if is_only_deaf:
+        three.register()
+    else:
+        three = cluster.start(3)
+    assert three.image.controller_id == (3 if is_elected else 1)
+    assert sorted(cluster.logs[3]) == [SECOND]
+    # Who knew that it had the replica is told that it has it no longer.
+    assert three.replicas.deleted == ([TP] if is_only_deaf else [])
+    assert three.replicas.set_aside == ([] if is_only_deaf else [TP])
+
+
 # What is asked for by a node
 
 

@@ -50,6 +50,9 @@ class Fake:
     def topic_id(self) -> UUID | None:
         return self._replicas.topic_ids.get("a")
 
+    def restart(self) -> None:
+        self._replicas = FakeReplicas(1, BrokerConfig(), self._replicas.logs)
+
     def close(self) -> None:
         """It holds nothing."""
 
@@ -86,6 +89,10 @@ class Real:
     @property
     def topic_id(self) -> UUID | None:
         return self._cluster.log_manager.topic_ids.get("a")
+
+    def restart(self) -> None:
+        self._cluster.close()
+        self._cluster = Cluster(self._directory, file_system=self._files)
 
     def close(self) -> None:
         self._cluster.close()
@@ -170,6 +177,32 @@ def test_another_topic_of_the_name_is_no_order_to_delete(world: World, size: int
         world.apply(each)
     assert world.fates == (0, 1)
     assert world.topic_id == OTHER
+
+
+@pytest.mark.parametrize("topic_id", [UUID(int=1), OTHER])
+def test_a_log_of_a_replica_that_went_elsewhere_meanwhile(world: World, topic_id: UUID) -> None:
+    """It would lie on the disk of a broker that was away for ever, and nobody know. Nobody has
+    ordered this broker to delete it."""
+    world.apply(added(image()))
+    world.restart()
+    assert world.topic_id == UUID(int=1)
+    elsewhere = image((2, 3), epoch=1)
+    topic = elsewhere.topics["a"]._replace(topic_id=topic_id)
+    assert world.apply(added(elsewhere.with_topics([topic]))) == []
+    assert world.fates == (0, 1)
+    assert world.topic_id is None
+
+
+def test_a_partition_of_which_nothing_is_known_says_nothing_of_its_log(world: World) -> None:
+    """A broker that starts hears of its partitions one after another: it would set aside what it
+    is about to be told to serve."""
+    world.apply(added(image()))
+    world.restart()
+    unknown = image(())
+    assert world.apply(added(unknown)) == []
+    assert world.apply(changed(unknown, image(epoch=1))) == []
+    assert world.fates == (0, 0)
+    assert world.topic_id == UUID(int=1)
 
 
 def test_stored_settings_never_raise(world: World) -> None:

@@ -79,19 +79,13 @@ class LogDeletion:
         self._checkpoints.write_all_of(directory)
         self._remove(directory, target, delay_ms)
 
-    def set_aside(self, log: Log, topic_id: UUID) -> None:
-        """Lets the log of another topic of the same name lie, under a name of its own."""
+    def set_aside(self, log: Log, reason: str) -> None:
+        """Lets a log lie, under a name that no log has."""
         topic_partition = log.topic_partition
         directory = log.log_directory
         target = directory.file_path(names.stray_directory(topic_partition, self._new_uuid()))
         if self._take_away(log, target):
-            logger.warning(
-                "%s belongs to a topic with the id %s, not %s; set aside as %s",
-                topic_partition,
-                log.topic_id,
-                topic_id,
-                target,
-            )
+            logger.warning("the log of %s is %s; set aside as %s", topic_partition, reason, target)
 
     def finish(self, directory: LogDirectory, deleted: Sequence[str]) -> None:
         """Goes on where a crash, or an end, has left the logs that wait for their removal."""

@@ -186,9 +186,7 @@ class LogManager:
         """
         log = self._logs.get(topic_partition)
         if log is not None and not _is_same_topic(log.topic_id, topic_id):
-            self._logs.remove(topic_partition)
-            self.futures.delete(topic_partition)
-            self._deletion.set_aside(log, topic_id)
+            self._set_aside(log, f"of a topic with the id {log.topic_id}, not {topic_id}")
             log = None
         if log is None:
             self._check_absent(topic_partition, is_new=is_new)
@@ -220,6 +218,22 @@ class LogManager:
             self._deletion.delete_directory(
                 unreadable.directory, unreadable.path, topic_partition, delay_ms
             )
+
+    def set_aside(self, topic_partition: TopicPartition) -> None:
+        """Lets a log lie under another name: its replica is on other brokers. One in a directory
+        that has failed stays where it is.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR; the log is out of use all the same.
+        """
+        log = self._logs.get(topic_partition)
+        if log is not None and log.log_directory.failure is None:
+            self._set_aside(log, "of no replica of this broker")
+
+    def _set_aside(self, log: Log, reason: str) -> None:
+        self._logs.remove(log.topic_partition)
+        self.futures.delete(log.topic_partition)
+        self._deletion.set_aside(log, reason)
 
     def prefer(self, topic_partition: TopicPartition, directory: LogDirectory) -> None:
         """Chooses the directory for the partition's log, if it is to be made one day."""
