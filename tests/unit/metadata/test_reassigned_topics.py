@@ -353,6 +353,33 @@ def test_a_broker_that_was_away_as_its_replica_went(
     assert three.replicas.set_aside == ([] if is_only_deaf else [TP])
 
 
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_back_to_what_a_reassignment_is_about_to_change(cluster: Cluster, moment: int) -> None:
+    """The partition has these replicas as long as nobody has heard of the other request: there
+    would be nothing to do, and what was accepted be undone."""
+    create(cluster, (1, 2))
+    first = reassign(cluster.brokers[1], TP, (2, 1))
+    step(cluster, moment)
+    second = reassign(cluster.brokers[1], TP, (1, 2))
+    cluster.settle()
+    assert [*first, *second] == [{TP: None}, {TP: None}]
+    assert written(cluster) == [(1, 2)]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_reassignment_is_taken_back_as_soon_as_it_was_asked_for(
+    cluster: Cluster, moment: int
+) -> None:
+    """None would be in progress yet, and it begin behind that answer."""
+    create(cluster, (1, 2))
+    first = reassign(cluster.brokers[1], TP, (2, 3))
+    step(cluster, moment)
+    second = reassign(cluster.brokers[1], TP, None)
+    cluster.settle()
+    assert [*first, *second] == [{TP: None}, {TP: None}]
+    assert written(cluster) in ([(1, 2)], [(2, 1)])
+
+
 # What is asked for by a node
 
 
@@ -371,6 +398,22 @@ def test_a_newer_request_overrules_the_node() -> None:
     assert REASSIGNMENTS not in cluster.tree.entries
     cluster.stop(1)
     assert cluster.controller.state().replicas == (1, 3, 2)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_back_to_what_the_node_is_about_to_change(cluster: Cluster, moment: int) -> None:
+    """There would be nothing to do, and the node that was read before take effect behind it."""
+    create(cluster, (1, 2))
+    requested(cluster, (TP, (2, 1)))
+    elected = cluster.brokers[1].elected
+    assert elected is not None
+    while TP not in elected._reassignments._requested:
+        step(cluster, 1)
+    step(cluster, moment)
+    answers = reassign(cluster.brokers[1], TP, (1, 2))
+    cluster.settle()
+    assert answers == [{TP: None}]
+    assert written(cluster) == [(1, 2)]
 
 
 @pytest.mark.parametrize("path", [TOPIC, STATE])

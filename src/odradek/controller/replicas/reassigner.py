@@ -1,7 +1,9 @@
 """`Reassigner`: carries out what administrators ask of the replicas of partitions.
 
-What is asked is worked out by `reassignments` on the published image. A leader may change its ISR
-meanwhile; the store refuses the change then, and it is worked out again on what came of that.
+What is asked is worked out by `reassignments` on the published image, once what was asked before
+has taken effect: else what is about to change would pass for what is asked, or for nothing to take
+back. A leader may change its ISR meanwhile; the store refuses the change then, and it is worked out
+again on what came of that.
 The end of a reassignment is not waited for: `ReplicationControl` sees it come.
 """
 
@@ -44,7 +46,14 @@ class Reassigner:
     ) -> None:
         """Answers an error, or None, for every partition, when what was begun is durable."""
         results: dict[TopicPartition, BrokerError | None] = {}
-        self._alter(requests, allow_replication_factor_change, results, on_done)
+
+        def on_synced(outcome: BrokerError | None) -> None:
+            if isinstance(outcome, BrokerError):
+                on_done(dict.fromkeys([each.topic_partition for each in requests], outcome))
+            else:
+                self._alter(requests, allow_replication_factor_change, results, on_done)
+
+        self._store.sync(on_synced)
 
     def in_progress(
         self, wanted: Mapping[str, Iterable[int]] | None
