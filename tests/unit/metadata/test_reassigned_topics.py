@@ -206,6 +206,23 @@ def test_what_the_controller_wrote_is_no_news(cluster: Cluster) -> None:
     assert not [each for each in cluster.tree.asked if each.startswith(f"read {TOPIC}/")]
 
 
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_state_that_was_read_before_it_was_written(cluster: Cluster, moment: int) -> None:
+    """Its controller would go back to it, tell everybody, and have its next write refused."""
+    create(cluster, (1, 2, 3))
+    notification = '{"version":1,"partitions":[{"topic":"a","partition":0}]}'
+    cluster.tree.put("/isr_change_notification/isr_change_1", notification)
+    step(cluster, moment)
+    change = PartitionChange(TP, cluster.controller.state().partition_epoch, 1, (1, 3))
+    cluster.brokers[1].begin("change_partitions", [change])
+    epochs: list[int] = []
+    one = cluster.brokers[1]
+    one.cache.on_published(lambda _delta: epochs.append(one.state().partition_epoch))
+    cluster.settle()
+    assert epochs[-1] == 1
+    assert epochs == sorted(epochs)
+
+
 def test_an_assignment_is_never_found_without_its_states() -> None:
     """A controller may be killed between two of its writes: the next would find in-sync replicas,
     or a leader, that are no replicas."""
