@@ -63,6 +63,7 @@ class ControllerElection:
         self._is_controller_known = False
         self._is_watching = False
         self._watches: Final = Watches(zookeeper)
+        self._retry = TimerTask(RETRY_MS)
         self._settling: list[OnDone[None]] = []
         view.follow(self._on_published)
 
@@ -205,7 +206,9 @@ class ControllerElection:
         """Finds out anew which broker is the controller. What the ensemble does not permit it may
         permit later, of which nobody is told."""
         if failure is Failure.REFUSED:
-            self._timer.add(TimerTask(RETRY_MS, lambda: self._view.attempt(self.look)))
+            if not self._retry.is_pending:
+                self._retry = TimerTask(RETRY_MS, lambda: self._view.attempt(self.look))
+                self._timer.add(self._retry)
         elif failure is not Failure.SESSION_LOST:
             self.look()
 
