@@ -4,6 +4,7 @@ What a completion or a condition asks of the purgatory is done in its turn, neve
 grows with the number of operations; and whatever one raises, the others have their turn.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
@@ -162,6 +163,63 @@ def test_a_broken_invariant_is_raised_before_anything_else(hall: Hall) -> None:
         hall.watch("a").when_tried = fail
     with pytest.raises(AssertionError, match="two leaders"):
         hall.purgatory.check_and_complete("a")
+
+
+def hand_in_and_ask(hall: Hall) -> int:
+    """One whose condition asks for something."""
+    operation = Acting()
+    operation.when_tried = lambda: hall.purgatory.check_and_complete("b")
+    return hall.purgatory.try_complete_else_watch(operation, ["c"])
+
+
+def be_refused(hall: Hall) -> int:
+    with pytest.raises(TypeError, match="unhashable"):
+        hall.purgatory.try_complete_else_watch(Acting(), [[]])
+    return 0
+
+
+INNER_CALLS: dict[str, tuple[Callable[[Hall], int], int]] = {
+    "check": (lambda hall: hall.purgatory.check_and_complete("b"), 1),
+    "check several": (lambda hall: hall.purgatory.check_all_and_complete(["b", "c"]), 1),
+    "expire": (lambda hall: hall.purgatory.expire("b"), 1),
+    "hand in": (hand_in_and_ask, 0),
+    "be refused": (be_refused, 0),
+}
+
+
+@pytest.mark.parametrize("call", INNER_CALLS)
+def test_a_failure_is_told_to_who_looked_and_not_to_a_completion(hall: Hall, call: str) -> None:
+    """What has completed would break off for the failure of another, and answer nobody."""
+    act, answer = INNER_CALLS[call]
+    answers: list[int] = []
+    bad, good, other = hall.watch("a"), hall.watch("a"), hall.watch("b")
+
+    def fail() -> None:
+        raise LookupError("no such log")
+
+    bad.when_tried = fail
+    good.when_completed = lambda: answers.append(act(hall))
+    good.ready = other.ready = True
+    with pytest.raises(LookupError):
+        hall.purgatory.check_and_complete("a")
+    assert answers == [answer]
+
+
+def test_a_line_is_that_of_its_thread(hall: Hall) -> None:
+    """Who completes on another thread would go on before the answer is given."""
+    first, second, third = (hall.watch(key) for key in "abc")
+    seen: list[int] = []
+
+    def complete_elsewhere() -> None:
+        thread = threading.Thread(target=third.force_complete)
+        thread.start()
+        thread.join()
+        seen.append(third.completions)
+
+    first.when_completed = second.force_complete
+    second.when_completed = complete_elsewhere
+    first.force_complete()
+    assert seen == [1]
 
 
 def test_an_interrupt_is_raised_before_anything_else(hall: Hall) -> None:

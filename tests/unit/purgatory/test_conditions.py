@@ -283,6 +283,26 @@ def test_what_a_condition_checks_at_its_second_look_is_looked_at(hall: Hall) -> 
     assert other.completions == 1
 
 
+def test_what_is_handed_in_late_is_heard_like_all_else(hall: Hall) -> None:
+    """Every key that it checks was looked at before, but not for what it has to tell."""
+    handed_in, waiting, operation = Acting(), hall.watch("b"), hall.watch("a")
+
+    def tell() -> None:
+        waiting.ready = True
+        hall.purgatory.check_and_complete("b")
+
+    def look_again_and_hand_in() -> None:
+        if operation.looks == 1:
+            hall.purgatory.check_all_and_complete(["b", "a"])
+        else:
+            hall.purgatory.try_complete_else_watch(handed_in, ["c"])
+
+    handed_in.when_tried = tell
+    operation.when_tried = look_again_and_hand_in
+    hall.purgatory.check_and_complete("a")
+    assert waiting.completions == 1
+
+
 def test_what_a_condition_hands_in_must_be_in_order_like_all_else(hall: Hall) -> None:
     """A mistake is told to who makes it, not to who happens to check."""
     refused: list[type[Exception]] = []

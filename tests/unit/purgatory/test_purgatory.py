@@ -492,6 +492,25 @@ def test_a_check_asked_for_many_times_is_made_once(hall: Hall) -> None:
     assert tries == ["a", "a"]
 
 
+def test_a_check_may_be_made_before_who_hands_it_over_goes_on() -> None:
+    """The owner is quicker than the other thread; the next check would be taken for asked for."""
+
+    class QuickTimer(MockTimer):
+        def add_threadsafe(self, task: TimerTask) -> None:
+            super().add_threadsafe(task)
+            self.advance_clock(0)
+
+    purgatory = DelayedOperationPurgatory("test", QuickTimer())
+    operation = Waiting()
+    tries: list[str] = []
+    operation.on_try = lambda: tries.append("a")
+    purgatory.try_complete_else_watch(operation, ["a"])
+    tries.clear()
+    for _ in range(2):
+        purgatory.check_and_complete_threadsafe("a")
+    assert tries == ["a", "a"]
+
+
 def test_a_check_asked_for_during_a_check_is_made(hall: Hall) -> None:
     """What makes the condition true then was not seen, and would not be looked at again."""
     operation = hall.watch("a")
