@@ -62,6 +62,24 @@ def test_a_condition_that_tries_itself_and_raises_is_not_looked_at_again(hall: H
     with pytest.raises(LookupError):
         hall.purgatory.check_and_complete("a")
     assert operation.looks == 1
+    operation.when_tried = nothing
+    hall.purgatory.check_and_complete("a")
+    assert operation.looks == 2
+
+
+def test_a_condition_that_completes_and_raises_is_not_looked_at_again(hall: Hall) -> None:
+    """Whoever has left word meanwhile: it has its answer, and its request is gone."""
+    operation = hall.watch("a")
+
+    def complete_and_fail() -> None:
+        elsewhere(operation.safe_try_complete)
+        operation.force_complete()
+        raise LookupError("no such log")
+
+    operation.when_tried = complete_and_fail
+    with pytest.raises(LookupError):
+        hall.purgatory.check_and_complete("a")
+    assert operation.events == ["look", "complete"]
 
 
 @pytest.mark.parametrize("is_last", [False, True])
