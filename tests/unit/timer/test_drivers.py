@@ -313,8 +313,6 @@ def test_a_driver_may_go_on_with_another_loop() -> None:
     async def begin() -> None:
         driver.start()
         await turns()
-        timer.call_threadsafe(lambda: None)
-        driver.stop()
 
     async def go_on() -> None:
         driver.start()
@@ -325,6 +323,8 @@ def test_a_driver_may_go_on_with_another_loop() -> None:
         driver.stop()
 
     asyncio.run(begin())
+    timer.call_threadsafe(lambda: None)
+    driver.stop()
     asyncio.run(go_on())
 
 
