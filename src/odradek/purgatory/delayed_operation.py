@@ -185,7 +185,8 @@ class DelayedOperation(TimerTask):
         if self._completed:
             return False
         self._checking = True
-        looked_again = False
+        looked_again = completed = False
+        failure: BaseException | None = None
         try:
             completed = self.try_complete()
             while self._asked_by != NOBODY and not self._completed:
@@ -194,19 +195,28 @@ class DelayedOperation(TimerTask):
                 if not looked_again or asked_by != get_ident():
                     looked_again = True
                     completed = self.try_complete()
-        except BaseException:
-            self._look_for_others()
-            raise
+        except BaseException as error:  # noqa: BLE001 - raised when others have had their look
+            failure = self._look_for_others(error)
         finally:
             self._checking = False
+        if failure is not None:
+            raise failure
         return completed
 
-    def _look_for_others(self) -> None:
-        """The condition has raised: what other threads have left word of is true all the same."""
-        asked_by, self._asked_by = self._asked_by, NOBODY
-        while asked_by not in (NOBODY, get_ident()) and not self._completed:
-            self.try_complete()
-            asked_by, self._asked_by = self._asked_by, NOBODY
+    def _look_for_others(self, failure: BaseException) -> BaseException:
+        """The condition has raised: what other threads have left word of is true all the same.
+
+        It may raise again, and be told of more meanwhile. Returns what is to be raised in the end.
+        """
+        own = get_ident()
+        while self._asked_by not in (NOBODY, own) and not self._completed:
+            self._asked_by = NOBODY
+            try:
+                self.try_complete()
+            except BaseException as error:  # noqa: BLE001 - raised when others have had their look
+                failure = graver(failure, error)
+        self._asked_by = NOBODY  # no call from the look at it to here, nor to who lets others check
+        return failure
 
     def run(self) -> None:
         """The time is over: completes the operation, unless somebody was earlier."""

@@ -154,11 +154,12 @@ class DelayedOperationPurgatory:
         except BaseException as error:
             self._looking_at = outer
             self._failures.append(error)
-            self._after_look(keys, len(self._failures) - 1)
+            self._after_look((), len(self._failures) - 1)
             raise
         self._looking_at = outer
         if self._has_asked:
-            self._after_look(keys, len(self._failures))
+            # Keys under which it does not wait were not looked at, and may be none at all.
+            self._after_look(keys if operation.is_pending else (), len(self._failures))
         return completed
 
     def _try_else_watch(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> bool:

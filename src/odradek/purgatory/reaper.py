@@ -7,6 +7,7 @@ import threading
 from typing import Final
 
 from odradek.purgatory.purgatory import DelayedOperationPurgatory
+from odradek.timer.system_timer import is_interrupt
 
 REAPER_WAIT_MS: Final = 200
 
@@ -55,7 +56,10 @@ class ExpiredOperationReaper:
         while not self._stopping and not self._purgatory.timer.closed:
             try:
                 self.do_work()
-            except Exception:  # noqa: BLE001 - of `on_error`, say; the next turn has the rest
+            except BaseException as error:
+                if is_interrupt(error):
+                    raise
+                # Of `on_error`, say; the next turn has the rest.
                 _log.exception("a turn of the reaper %s failed", self._purgatory.name)
 
     def __enter__(self) -> ExpiredOperationReaper:

@@ -40,11 +40,12 @@ class PeriodicTask(TimerTask):
                 self._come_round()
 
     def _come_round(self) -> None:
-        """An interval that cannot be told is as long as the last one."""
+        """Waits as long as the last time if the interval cannot be told; telling it may cancel."""
         try:
             self.delay_ms = _at_least_one(self._interval_ms())
         finally:
-            self._timer.add(self)
+            if not self.cancelled:
+                self._timer.add(self)
 
     def describe(self) -> str:
         """Whose round it is."""

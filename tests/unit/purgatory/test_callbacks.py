@@ -4,6 +4,7 @@ What a completion or a condition asks of the purgatory is done in its turn, neve
 grows with the number of operations; and whatever one raises, the others have their turn.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
@@ -164,6 +165,76 @@ def test_a_broken_invariant_is_raised_before_anything_else(hall: Hall) -> None:
         hall.purgatory.check_and_complete("a")
 
 
+def hand_in_and_ask(hall: Hall) -> int:
+    """One whose condition asks for something."""
+    operation = Acting()
+    operation.when_tried = lambda: hall.purgatory.check_and_complete("b")
+    return hall.purgatory.try_complete_else_watch(operation, ["c"])
+
+
+def be_refused(hall: Hall) -> int:
+    with pytest.raises(TypeError, match="unhashable"):
+        hall.purgatory.try_complete_else_watch(Acting(), [[]])
+    return 0
+
+
+INNER_CALLS: dict[str, tuple[Callable[[Hall], int], int]] = {
+    "check": (lambda hall: hall.purgatory.check_and_complete("b"), 1),
+    "check several": (lambda hall: hall.purgatory.check_all_and_complete(["b", "c"]), 1),
+    "expire": (lambda hall: hall.purgatory.expire("b"), 1),
+    "hand in": (hand_in_and_ask, 0),
+    "be refused": (be_refused, 0),
+}
+
+
+@pytest.mark.parametrize("call", INNER_CALLS)
+def test_a_failure_is_told_to_who_looked_and_not_to_a_completion(hall: Hall, call: str) -> None:
+    """What has completed would break off for the failure of another, and answer nobody."""
+    act, answer = INNER_CALLS[call]
+    answers: list[int] = []
+    bad, good, other = hall.watch("a"), hall.watch("a"), hall.watch("b")
+
+    def fail() -> None:
+        raise LookupError("no such log")
+
+    bad.when_tried = fail
+    good.when_completed = lambda: answers.append(act(hall))
+    good.ready = other.ready = True
+    with pytest.raises(LookupError):
+        hall.purgatory.check_and_complete("a")
+    assert answers == [answer]
+
+
+def test_a_line_is_that_of_its_thread(hall: Hall) -> None:
+    """Who completes on another thread would go on before the answer is given."""
+    first, second, third = (hall.watch(key) for key in "abc")
+    seen: list[int] = []
+
+    def complete_elsewhere() -> None:
+        thread = threading.Thread(target=third.force_complete)
+        thread.start()
+        thread.join()
+        seen.append(third.completions)
+
+    first.when_completed = second.force_complete
+    second.when_completed = complete_elsewhere
+    first.force_complete()
+    assert seen == [1]
+
+
+def test_an_interrupt_is_raised_before_anything_else(hall: Hall) -> None:
+    """Who wants to end the program would have to ask again."""
+    failures: Iterator[BaseException] = iter((AssertionError("two leaders"), KeyboardInterrupt()))
+
+    def fail() -> None:
+        raise next(failures)
+
+    for _ in range(2):
+        hall.watch("a").when_tried = fail
+    with pytest.raises(KeyboardInterrupt):
+        hall.purgatory.check_and_complete("a")
+
+
 def test_expiring_goes_on_though_one_raises(hall: Hall) -> None:
     """A member's deadlines are ended together, or it lives on by those that are left."""
     bad, good = hall.watch("a"), hall.watch("a")
@@ -176,6 +247,18 @@ def test_expiring_goes_on_though_one_raises(hall: Hall) -> None:
         hall.purgatory.expire("a")
     assert (bad.events, good.events) == (["complete", "expired"], ["complete", "expired"])
     assert hall.is_empty()
+
+
+def test_expiring_ends_though_each_watches_another(hall: Hall) -> None:
+    """A member that joins again when its deadline ends would keep the loop for ever."""
+
+    def watch_another() -> None:
+        assert hall.purgatory.stats.watched < 10
+        hall.watch("a").when_completed = watch_another
+
+    hall.watch("a").when_completed = watch_another
+    assert hall.purgatory.expire("a") == 1
+    assert hall.purgatory.delayed == 1
 
 
 def test_a_completion_that_raises_at_the_time_out_is_followed_by_the_expiration(
@@ -299,6 +382,27 @@ def test_a_key_that_is_refused_leaves_nothing_watched(hall: Hall) -> None:
     assert hall.purgatory.check_and_complete("a") == 0
     assert not hall.purgatory.try_complete_else_watch(operation, ["a"])
     assert (hall.purgatory.watched, hall.purgatory.delayed, hall.timer.size) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_what_a_condition_asks_for_is_done_though_its_key_is_refused(
+    hall: Hall, is_ready: bool
+) -> None:
+    """It concerns others, who know nothing of the key."""
+    other, operation = hall.watch("b"), Acting(ready=is_ready)
+
+    def tell() -> None:
+        other.ready = True
+        hall.purgatory.check_and_complete("b")
+
+    operation.when_tried = tell
+    if is_ready:
+        assert hall.purgatory.try_complete_else_watch(operation, ["a", []])
+    else:
+        with pytest.raises(TypeError, match="unhashable"):
+            hall.purgatory.try_complete_else_watch(operation, ["a", []])
+    assert other.completions == 1
+    assert hall.is_empty()
 
 
 def test_a_condition_that_raises_at_its_second_look_leaves_nothing_watched(hall: Hall) -> None:

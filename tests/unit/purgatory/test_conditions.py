@@ -4,11 +4,19 @@ What they ask their purgatory for is done when they have returned, and comes to 
 """
 
 import threading
+from collections.abc import Callable
 
 import pytest
 from tests.unit.purgatory.acting import DEEP, Acting, Hall, nothing
 
 from odradek.purgatory import DelayedOperation, DelayedOperationPurgatory
+
+
+def elsewhere(work: Callable[[], object]) -> None:
+    """Does it on another thread, and waits for that."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -34,8 +42,49 @@ def test_a_condition_that_tries_itself_is_looked_at_once_more(hall: Hall) -> Non
     assert operation.looks == 2
 
 
-def test_word_of_another_thread_counts_at_every_look() -> None:
-    """Its completion would be lost, for the condition has left word itself before."""
+def test_a_condition_that_tries_itself_many_times_is_looked_at_once_more(hall: Hall) -> None:
+    """All that one thread says is one word, however often."""
+    operation = hall.watch("a")
+    operation.when_tried = lambda: [operation.safe_try_complete() for _ in range(3)]
+    assert not operation.safe_try_complete()
+    assert operation.looks == 2
+
+
+def test_a_condition_that_tries_itself_and_raises_is_not_looked_at_again(hall: Hall) -> None:
+    """It would raise again, and leave word again, without end."""
+    operation = hall.watch("a")
+
+    def try_and_fail() -> None:
+        operation.safe_try_complete()
+        raise LookupError("no such log")
+
+    operation.when_tried = try_and_fail
+    with pytest.raises(LookupError):
+        hall.purgatory.check_and_complete("a")
+    assert operation.looks == 1
+    operation.when_tried = nothing
+    hall.purgatory.check_and_complete("a")
+    assert operation.looks == 2
+
+
+def test_a_condition_that_completes_and_raises_is_not_looked_at_again(hall: Hall) -> None:
+    """Whoever has left word meanwhile: it has its answer, and its request is gone."""
+    operation = hall.watch("a")
+
+    def complete_and_fail() -> None:
+        elsewhere(operation.safe_try_complete)
+        operation.force_complete()
+        raise LookupError("no such log")
+
+    operation.when_tried = complete_and_fail
+    with pytest.raises(LookupError):
+        hall.purgatory.check_and_complete("a")
+    assert operation.events == ["look", "complete"]
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_word_of_another_thread_counts_at_every_look(is_last: bool) -> None:
+    """Its completion would be lost, for the condition has left word itself before or after."""
 
     class Late(DelayedOperation):
         """Looks at what it waits for before others make that true."""
@@ -56,38 +105,51 @@ def test_word_of_another_thread_counts_at_every_look() -> None:
     operation = Late(1000)
 
     def leave_word() -> None:
-        operation.safe_try_complete()
+        if is_last:
+            operation.safe_try_complete()
         if operation.looks == 2:
             operation.is_ready = True
-            other = threading.Thread(target=operation.safe_try_complete)
-            other.start()
-            other.join()
+            elsewhere(operation.safe_try_complete)
+        operation.safe_try_complete()
 
     assert operation.safe_try_complete()
     assert (operation.looks, operation.completions) == (3, 1)
 
 
-@pytest.mark.parametrize("fails_again", [False, True])
+@pytest.mark.parametrize("failures", [1, 2, 3])
 def test_word_of_another_thread_counts_though_the_condition_raises(
-    hall: Hall, fails_again: bool
+    hall: Hall, failures: int
 ) -> None:
     """The other thread was told that somebody looks, and looks no more itself."""
     operation = hall.watch("a")
 
     def hear_and_fail() -> None:
-        if operation.looks == 1:
-            operation.ready = not fails_again
-            other = threading.Thread(target=operation.safe_try_complete)
-            other.start()
-            other.join()
-            raise LookupError("no such log")
-        if fails_again:
-            raise LookupError("no such log")
+        if operation.looks <= failures:
+            operation.ready = operation.looks == failures
+            elsewhere(operation.safe_try_complete)
+            raise LookupError(f"no such log, at look {operation.looks}")
 
     operation.when_tried = hear_and_fail
-    with pytest.raises(LookupError):
+    with pytest.raises(LookupError, match="look 1"):
         hall.purgatory.check_and_complete("a")
-    assert (operation.looks, operation.completions) == (2, 0 if fails_again else 1)
+    assert (operation.looks, operation.completions) == (failures + 1, 1)
+    assert hall.is_empty()
+
+
+def test_a_condition_that_always_raises_is_looked_at_once_for_each_word(hall: Hall) -> None:
+    """A later check must find it as it was."""
+    operation = hall.watch("a")
+
+    def hear_and_fail() -> None:
+        if operation.looks == 1:
+            elsewhere(operation.safe_try_complete)
+        raise LookupError("no such log")
+
+    operation.when_tried = hear_and_fail
+    for looks in (2, 3):
+        with pytest.raises(LookupError):
+            hall.purgatory.check_and_complete("a")
+        assert operation.looks == looks
     operation.when_tried = nothing
     operation.ready = True
     hall.purgatory.check_and_complete("a")
@@ -111,6 +173,19 @@ def test_conditions_that_check_each_other_come_to_an_end(hall: Hall) -> None:
     second.when_tried = lambda: hall.purgatory.check_and_complete("a")
     assert hall.purgatory.check_and_complete("a") == 0
     assert (first.looks, second.looks) == (2, 1)
+
+
+def test_a_condition_that_checks_new_keys_each_time_comes_to_an_end(hall: Hall) -> None:
+    """Keys that nobody waits under are no news, as many as there may be."""
+    operation = hall.watch("a")
+
+    def check() -> None:
+        assert operation.looks < 10
+        hall.purgatory.check_all_and_complete(["a", f"nobody's {operation.looks}"])
+
+    operation.when_tried = check
+    assert hall.purgatory.check_and_complete("a") == 0
+    assert operation.looks == 2
 
 
 @pytest.mark.parametrize("is_of_another", [False, True])
@@ -224,6 +299,26 @@ def test_what_a_condition_checks_at_its_second_look_is_looked_at(hall: Hall) -> 
     operation.when_tried = look_again_and_tell
     hall.purgatory.check_and_complete("a")
     assert other.completions == 1
+
+
+def test_what_is_handed_in_late_is_heard_like_all_else(hall: Hall) -> None:
+    """Every key that it checks was looked at before, but not for what it has to tell."""
+    handed_in, waiting, operation = Acting(), hall.watch("b"), hall.watch("a")
+
+    def tell() -> None:
+        waiting.ready = True
+        hall.purgatory.check_and_complete("b")
+
+    def look_again_and_hand_in() -> None:
+        if operation.looks == 1:
+            hall.purgatory.check_all_and_complete(["b", "a"])
+        else:
+            hall.purgatory.try_complete_else_watch(handed_in, ["c"])
+
+    handed_in.when_tried = tell
+    operation.when_tried = look_again_and_hand_in
+    hall.purgatory.check_and_complete("a")
+    assert waiting.completions == 1
 
 
 def test_what_a_condition_hands_in_must_be_in_order_like_all_else(hall: Hall) -> None:

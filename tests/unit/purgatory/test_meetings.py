@@ -6,6 +6,7 @@ window of one call is met for certain. Larger programs are tried in `tests/prope
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from tests.interleaving import WATCHED, Work, every_interleaving
@@ -117,6 +118,36 @@ def test_two_foreign_threads_share_the_checks() -> None:
     def look(meeting: Meeting) -> None:
         assert len(meeting.operation.completions) == 1
         assert meeting.timer.size == 0
+
+    every_interleaving(prepare, PLACES)
+
+
+def test_a_check_that_raises_is_shared_as_well() -> None:
+    """Who leaves word with a look that fails has told all that it knows."""
+
+    class Failing(Awaited):
+        """Cannot be looked at before it is ready."""
+
+        def try_complete(self) -> bool:
+            if not super().try_complete():
+                raise LookupError("no such log")
+            return True
+
+    def prepare() -> tuple[Work, Work, Work]:
+        operation = Failing()
+
+        def look() -> None:
+            with suppress(LookupError):
+                operation.safe_try_complete()
+
+        def make_ready_and_look() -> None:
+            operation.ready = True
+            look()
+
+        def compare() -> None:
+            assert len(operation.completions) == 1
+
+        return look, make_ready_and_look, compare
 
     every_interleaving(prepare, PLACES)
 

@@ -11,6 +11,8 @@ TESTS = [
     "tests/unit/timer/test_timing_wheel.py",
     "tests/unit/timer/test_timer_task.py",
     "tests/unit/timer/test_timers.py",
+    "tests/unit/timer/test_naps.py",
+    "tests/unit/timer/test_hand_overs.py",
     "tests/unit/purgatory/test_purgatory.py",
     "tests/unit/purgatory/test_callbacks.py",
     "tests/unit/purgatory/test_conditions.py",
@@ -73,6 +75,34 @@ MUTATIONS = {
     ),
     "what a callback raises is told to nobody": Mutation(
         "purgatory/purgatory.py", "            raise reduce(graver, failures)", "            pass"
+    ),
+    "a completion is told what others have raised": Mutation(
+        "purgatory/purgatory.py",
+        "failed = len(self._failures)\n        completed = self._look(watchers)",
+        "failed = 0\n        completed = self._look(watchers)",
+    ),
+    "what a condition asks for is lost with a key that is refused": Mutation(
+        "purgatory/purgatory.py", "self._after_look((), len", "self._after_look(keys, len"
+    ),
+    "what another thread says while a condition raises again is lost": Mutation(
+        "purgatory/delayed_operation.py",
+        "while self._asked_by not in (NOBODY, own) and",
+        "if self._asked_by not in (NOBODY, own) and",
+    ),
+    "a check that is asked for during a check is not made": Mutation(
+        "purgatory/purgatory.py",
+        "self._asked.discard(asked)\n        self.check_and_complete(asked[0], asked[1])",
+        "self.check_and_complete(asked[0], asked[1])\n        self._asked.discard(asked)",
+    ),
+    "what comes while the owner looks is slept over": Mutation(
+        "timer/system_timer.py",
+        "nap.expect()\n                self._empty_inbox(max_tasks)\n",
+        "self._empty_inbox(max_tasks)\n                nap.expect()\n",
+    ),
+    "what is handed over fires behind what is due later": Mutation(
+        "timer/system_timer.py",
+        "self._empty_inbox(max_tasks)\n        self._read_clock()\n        if timeout_ms",
+        "self._read_clock()\n        self._empty_inbox(max_tasks)\n        if timeout_ms",
     ),
     "a key outlives its operations": Mutation(
         "purgatory/purgatory.py", "            del self._watchers[key]\n", "            pass\n"

@@ -331,6 +331,16 @@ def test_the_reaper_expires_and_purges() -> None:
     assert hall.purgatory.watched == 0
 
 
+def test_the_reaper_purges_what_others_have_completed() -> None:
+    """Other threads complete, and purge nothing; perhaps nothing expires any more."""
+    hall = Hall(purge_interval=2)
+    for operation in [hall.watch("a") for _ in range(3)]:
+        operation.force_complete()
+    assert hall.purgatory.watched == 3
+    assert not ExpiredOperationReaper(hall.purgatory).do_work()
+    assert hall.purgatory.watched == 0
+
+
 def test_checking_from_on_complete(hall: Hall) -> None:
     """A completed produce wakes fetches, which wake others; the lists must survive that."""
     first, second = hall.watch("a"), hall.watch("a")
@@ -417,6 +427,28 @@ def test_waiting_operations_can_be_listed(hall: Hall) -> None:
     assert not late.is_completed
 
 
+def test_what_waits_longest_is_told_first(hall: Hall) -> None:
+    """Whatever the order of the keys; what is stuck would else be looked for among all others."""
+    for moment, keys in enumerate(("b", "ac", "b", "a")):
+        hall.watch(*keys)
+        hall.timer.advance_clock(1)
+        assert hall.purgatory.waiting()[-1].since_ms == moment
+    hall.watch("a").force_complete()
+    assert [one.since_ms for one in hall.purgatory.waiting()] == [0, 1, 2, 3]
+    assert sorted(hall.purgatory.waiting_since()) == [0, 1, 2, 3]
+
+
+def test_a_look_at_what_waits_may_be_interrupted_by_others(hall: Hall) -> None:
+    """Such a look goes on over turns of the loop, in which anything may happen."""
+    for key in "abc":
+        hall.watch(key)
+    looking = hall.purgatory.waiting_since()
+    assert next(looking) == 0
+    hall.watch("d")
+    hall.purgatory.shutdown()
+    assert list(looking) == []
+
+
 def test_the_counts_add_up(hall: Hall) -> None:
     """The report of a run says how many waited and what woke them."""
     hall.watch("a", ready=True)
@@ -458,6 +490,39 @@ def test_a_check_asked_for_many_times_is_made_once(hall: Hall) -> None:
     hall.purgatory.check_and_complete_threadsafe("a")
     hall.timer.advance_clock(0)
     assert tries == ["a", "a"]
+
+
+def test_a_check_may_be_made_before_who_hands_it_over_goes_on() -> None:
+    """The owner is quicker than the other thread; the next check would be taken for asked for."""
+
+    class QuickTimer(MockTimer):
+        def add_threadsafe(self, task: TimerTask) -> None:
+            super().add_threadsafe(task)
+            self.advance_clock(0)
+
+    purgatory = DelayedOperationPurgatory("test", QuickTimer())
+    operation = Waiting()
+    tries: list[str] = []
+    operation.on_try = lambda: tries.append("a")
+    purgatory.try_complete_else_watch(operation, ["a"])
+    tries.clear()
+    for _ in range(2):
+        purgatory.check_and_complete_threadsafe("a")
+    assert tries == ["a", "a"]
+
+
+def test_a_check_asked_for_during_a_check_is_made(hall: Hall) -> None:
+    """What makes the condition true then was not seen, and would not be looked at again."""
+    operation = hall.watch("a")
+
+    def hear_after_the_look() -> None:
+        operation.on_try = lambda: setattr(operation, "ready", True)
+        hall.purgatory.check_and_complete_threadsafe("a")
+
+    operation.on_try = hear_after_the_look
+    hall.purgatory.check_and_complete_threadsafe("a")
+    hall.timer.advance_clock(0)
+    assert operation.events == ["complete"]
 
 
 def test_shutting_down_forgets_without_completing(hall: Hall) -> None:

@@ -123,6 +123,33 @@ def test_a_failure_does_not_end_the_reaper(failure: type[BaseException]) -> None
     timer.close()
 
 
+def test_a_hook_that_is_cancelled_itself_does_not_end_the_reaper() -> None:
+    """CancelledError is no Exception, whoever raises it."""
+
+    def hook(task: TimerTask, error: BaseException) -> None:
+        raise asyncio.CancelledError from error
+
+    timer = SystemTimer(SystemClock(), on_error=hook)
+    operation = Waiting(5)
+    purgatory = DelayedOperationPurgatory("fetch", timer)
+    with ExpiredOperationReaper(purgatory):
+        timer.call_threadsafe(lambda: 1 // 0)
+        watch(purgatory, operation)
+        assert operation.over.wait(PATIENCE_S)
+    timer.close()
+
+
+def test_the_reaper_ends_by_itself_when_its_timer_is_closed() -> None:
+    """A thread of which nobody knows any more would turn for nothing."""
+    timer = SystemTimer(SystemClock())
+    before = set(threading.enumerate())
+    ExpiredOperationReaper(DelayedOperationPurgatory("fetch", timer)).start()
+    [thread] = set(threading.enumerate()) - before
+    timer.call_threadsafe(timer.close)
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
 def test_a_timer_that_its_own_task_closes_ends_the_reaper() -> None:
     """`stop` would wait for ever for a thread that nothing can be handed over to."""
     timer = SystemTimer(SystemClock())

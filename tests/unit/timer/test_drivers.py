@@ -224,7 +224,7 @@ def test_a_stopped_driver_leaves_the_timer_alone() -> None:
         await turns()
         assert ran == []
         assert timer.size == 1
-        assert timer.on_earlier is None
+        assert timer.on_earlier is timer.on_handed_over is None
 
     asyncio.run(story())
 
@@ -300,5 +300,48 @@ def test_a_clock_at_a_speed_wakes_the_loop_when_it_says_so() -> None:
         await asyncio.wait_for(done.wait(), PATIENCE_S)
         driver.stop()
         assert clock.monotonic_ms() >= 600_000
+
+    asyncio.run(story())
+
+
+def test_a_driver_may_go_on_with_another_loop() -> None:
+    """What had asked for the first one, and was never answered, would keep the second asleep."""
+    clock = ManualClock()
+    timer = SystemTimer(clock)
+    driver = AsyncioDriver(timer)
+
+    async def begin() -> None:
+        driver.start()
+        await turns()
+
+    async def go_on() -> None:
+        driver.start()
+        await turns()
+        done = asyncio.Event()
+        await asyncio.to_thread(timer.call_threadsafe, done.set)
+        await asyncio.wait_for(done.wait(), PATIENCE_S)
+        driver.stop()
+
+    asyncio.run(begin())
+    timer.call_threadsafe(lambda: None)
+    driver.stop()
+    asyncio.run(go_on())
+
+
+def test_the_loop_sleeps_for_a_day_at_most() -> None:
+    """Loops count seconds in numbers that have an end."""
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        sleeps: list[float] = []
+        later = loop.call_later
+        loop.call_later = lambda delay, *what: (sleeps.append(delay), later(0, *what))[1]  # type: ignore[method-assign, assignment]
+        timer = SystemTimer(ManualClock(speed=1e-300))
+        driver = AsyncioDriver(timer)
+        driver.start()
+        timer.add(TimerTask(2**53))
+        await turns()
+        driver.stop()
+        assert set(sleeps) == {86_400.0}
 
     asyncio.run(story())

@@ -230,3 +230,42 @@ def test_a_cancelled_future_in_a_callback_is_that_tasks_failure() -> None:
     timer.advance_clock(5)
     assert [type(error) for error in told] == [asyncio.CancelledError]
     assert ran == ["next"]
+
+
+def test_what_is_handed_over_fires_in_the_order_of_deadlines() -> None:
+    """A time-out would fire after one that was set to come later."""
+    clock = ManualClock()
+    timer = SystemTimer(clock)
+    ran: list[int] = []
+    timer.add(TimerTask(5, lambda: ran.append(5)))
+    timer.add_threadsafe(TimerTask(3, lambda: ran.append(3)))
+    clock.advance(5)
+    timer.advance_clock(0)
+    assert ran == [3, 5]
+
+
+def test_a_hand_over_counts_from_its_own_moment_though_the_owner_has_not_looked_since() -> None:
+    """The owner of an idle timer may have looked an hour ago: all would be an hour early."""
+    clock = ManualClock()
+    timer = SystemTimer(clock)
+    clock.advance(1000)
+    task = TimerTask(10)
+    timer.add_threadsafe(task)
+    timer.advance_clock(0)
+    assert task.expiration_ms == 1010
+
+
+def test_a_move_tells_of_a_bucket_though_hand_overs_came_after_it(timer: MockTimer) -> None:
+    """Who asks whether anything was due would hear of the last step alone."""
+    timer.add(TimerTask(5, lambda: timer.call_threadsafe(lambda: None)))
+    assert timer.advance_clock(10)
+
+
+def test_a_bucket_that_was_emptied_is_taken_out_by_a_move(timer: MockTimer) -> None:
+    """The wheel would lag behind the clock, and near deadlines look far."""
+    given_up = TimerTask(5)
+    timer.add(given_up)
+    given_up.cancel()
+    assert timer.advance_clock(10)
+    timer.add(TimerTask(19))
+    assert timer.next_due_ms() == 29

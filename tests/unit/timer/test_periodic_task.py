@@ -69,3 +69,19 @@ def test_work_may_end_its_own_rounds():
     timer.advance_clock(10)
     assert rounds == [1]
     assert timer.size == 0
+
+
+def test_the_interval_may_end_the_rounds() -> None:
+    """It is asked for after the work; what it has cancelled would come round all the same."""
+    timer = MockTimer()
+    rounds: list[int] = []
+
+    def interval_ms() -> int:
+        if rounds:
+            task.cancel()
+        return 100
+
+    task = PeriodicTask(timer, interval_ms, lambda: rounds.append(timer.now_ms))
+    timer.advance_clock(1000)
+    assert rounds == [100]
+    assert timer.size == 0

@@ -621,3 +621,30 @@ def test_waiting_ends_when_something_is_handed_over() -> None:
 def test_waiting_is_bounded_by_its_time_out() -> None:
     """With nothing pending the caller gets its thread back."""
     assert not SystemTimer(SystemClock()).advance_clock(1)
+
+
+def test_what_is_added_between_slices_of_a_demotion_leaves_the_order_alone() -> None:
+    """Tasks of a bucket in hand would run in the order of adding, and not of their deadlines."""
+    clock = ManualClock()
+    timer = SystemTimer(clock)
+    ran: list[int] = []
+    for delay_ms in (700, 404, 403):
+        timer.add(TimerTask(delay_ms, lambda d=delay_ms: ran.append(d)))
+    clock.advance(405)
+    timer.advance(0, 1)
+    timer.add(TimerTask(1000))
+    timer.advance_clock(0)
+    assert ran == [403, 404]
+
+
+def test_what_a_running_task_adds_is_told_to_nobody() -> None:
+    """Who drives the timer looks when the turn is over; a look for each task would cost more."""
+    clock = ManualClock()
+    timer = SystemTimer(clock)
+    timer.wake_ms = 10**6
+    told: list[str] = []
+    timer.add(TimerTask(5, lambda: timer.add(TimerTask(1))))
+    timer.on_earlier = lambda: told.append("earlier")
+    clock.advance(5)
+    timer.advance_clock(0)
+    assert (told, timer.size) == ([], 1)
