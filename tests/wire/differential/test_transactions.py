@@ -55,7 +55,9 @@ def owner(peer: Peer, name: str, **fields: object) -> Owner:
 
 
 def create(peer: Peer, name: str) -> None:
-    topic = {"name": name, "num_partitions": 2, "replication_factor": 1}
+    # The records of these tests are years old: Kafka's retention took them, now and then.
+    kept = {"name": "retention.ms", "value": "-1"}
+    topic = {"name": name, "num_partitions": 2, "replication_factor": 1, "configs": [kept]}
     peer.prepare("create_topics", 7, topics=[topic], timeout_ms=9000)
     peer.prepare("metadata", 12, topics=[{"name": name}])
     partitions = [{"partition_index": index, "timestamp": -1} for index in range(2)]
