@@ -111,8 +111,8 @@ class Simulation:
         self.values = count()
         self.history = []
         self.least_horizon_ms = 86_400_000
-        # Up to where compaction may have come, and whether the log was cut below that: then what it
-        # has taken for the sake of later batches may be the last of a producer.
+        # Up to where compaction may have come, and whether the log was cut below that, or below
+        # the last batch of a producer: what went for the sake of later ones may be the last now.
         self.touched_offset = 0
         self.is_thin = False
         # Whether a full disk kept a cut from writing down where the log ends.
@@ -229,8 +229,11 @@ class Simulation:
 
     def cut(self):
         """Another replica leads, which has less; what it decided about transactions it has."""
+        self.cut_to(self.random.randint(self.log.log_start_offset, self.log.log_end_offset))
+
+    def cut_to(self, offset):
+        """The one that leads now has only what lies below."""
         log = self.log
-        offset = self.random.randint(log.log_start_offset, log.log_end_offset)
         self.is_thin = self.is_thin or offset < self.touched_offset
         self.epoch += 1
         try:
@@ -531,11 +534,20 @@ class Simulation:
         self.transactions = [each for each in self.transactions if each.first_offset < end]
         if self.world.failed:
             return
+        self.is_thin = self.is_thin or self._lacks_last_batches()
         self.files.is_full = False
         for each in self.transactions:
             if each.is_marked and each.is_open(end):
                 self._mark(each)
         self._replicate()
+
+    def _lacks_last_batches(self):
+        """Whether a producer is known by a batch that is gone, though retention did not take it:
+        compaction did, when there was a later one, and the cut took that."""
+        first = self.log.segments.first.base_offset
+        found = {(each.producer_id, each.last_offset) for each in batches_of(self.log)}
+        last = {(each.producer_id, each.last_offset) for each in self.log.producers.active()}
+        return any(offset >= first for _, offset in last - found)
 
     def _known(self):
         states = self.log.producers.active()

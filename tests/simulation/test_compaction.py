@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 from tests.mutants import Mutation, assert_noticed, copy_sources
 from tests.rounds import seeds
-from tests.simulation.compaction import Simulation
+from tests.simulation.compaction import Simulation, Transaction
+from tests.unit.storage.compacted import BACKOFF_MS
 
 STEPS = 100
 PER_TEST = 10
 SEEDS = seeds("ODRADEK_COMPACTION_SEEDS", 50)
+# These found something: a cut of what compaction had kept a producer's last batch by.
+FOUND = [6776]
 
 CLEANING = "storage/cleaner/cleaning.py"
 ENTRIES = "for segment in self.log.segments.all() for entry in segment.transactions.entries()\n"
@@ -80,16 +83,46 @@ MUTATIONS = {
 def test_compaction_takes_what_it_may_and_nothing_else(tmp_path: Path, first: int) -> None:
     """Fails when a committed record is lost, an aborted one shown, or something comes back."""
     for seed in range(first, min(first + PER_TEST, SEEDS.stop)):
-        directory = tmp_path / str(seed)
-        simulation = Simulation(seed, str(directory))
-        try:
-            simulation.run(STEPS)
-            assert simulation.world.findings() == []
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}, step {len(simulation.history)}: {error}") from error
-        finally:
-            simulation.world.crash(simulation.manager)
-            shutil.rmtree(directory)
+        run(seed, tmp_path / str(seed))
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_was_found_once_is_not_found_again(tmp_path: Path, seed: int) -> None:
+    """Fails when a finding comes back."""
+    run(seed, tmp_path / str(seed))
+
+
+def run(seed: int, directory: Path) -> None:
+    simulation = Simulation(seed, str(directory))
+    try:
+        simulation.run(STEPS)
+        assert simulation.world.findings() == []
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}, step {len(simulation.history)}: {error}") from error
+    finally:
+        simulation.world.crash(simulation.manager)
+        shutil.rmtree(directory)
+
+
+def test_a_cut_may_take_the_batch_for_which_an_earlier_one_went(tmp_path: Path) -> None:
+    """Fails when the model takes it for a fault: compaction keeps the last batch of a producer, a
+    cut takes that one, and only the leader's snapshot knows of the one before, as in Kafka."""
+    simulation = Simulation(0, str(tmp_path))
+    first, second = Transaction(1, 0), Transaction(1, 3)
+    simulation._write(first, [(b"k", b"1")])
+    simulation._decide(first, is_commit=True, bumps_epoch=False)
+    simulation._mark(first)
+    simulation._write(None, [(b"k", b"2")])
+    simulation.roll()
+    simulation._write(second, [(b"k", b"3")])
+    simulation._replicate()
+    simulation.background.finish()
+    simulation._advance(BACKOFF_MS)
+    simulation.check()
+    assert sorted(simulation.records) == [2, 3]
+    simulation.cut_to(3)
+    simulation.copy()
+    simulation.world.crash(simulation.manager)
 
 
 @pytest.mark.slow

@@ -141,7 +141,7 @@ def take_in(producers, data, offset, origin, version=0):
         end = parse_end_marker(memoryview(data))
         producers.check_marker(header, end.coordinator_epoch, origin, version)
         producers.complete(header, end.is_commit, end.coordinator_epoch)
-    elif producers.check(header, origin, offset == 0) is not None:
+    elif producers.check(header, origin) is not None:
         return False
     else:
         producers.update(header)

@@ -196,27 +196,12 @@ def test_retries_of_one_socket_read(world, batches, values):
     assert values(log) == [b"a", b"b"]
 
 
-def test_first_sequence_of_a_virgin_log(world, batches):
-    """In a transaction the second batch would take the first one's place and the first be refused
-    for ever."""
-    log = world.log()
-    early = batches(b"b", producer_id=9, base_sequence=1, is_transactional=True)
-    assert codes(log.appender.append_as_leader([early], 0)) == [
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    ]
-    late = [
-        batches(b"%d" % n, producer_id=9, base_sequence=n, is_transactional=True) for n in range(2)
-    ]
-    assert codes(log.appender.append_as_leader(late, 0)) == [ErrorCode.NONE, ErrorCode.NONE]
-    other = batches(b"x", producer_id=10, base_sequence=77)
-    assert codes(log.appender.append_as_leader([other], 0)) == [ErrorCode.NONE]
-
-
-def test_first_sequence_without_a_transaction_of_a_virgin_log(world, batches):
+@pytest.mark.parametrize("is_transactional", [False, True])
+def test_first_sequence_of_a_new_log(world, batches, is_transactional):
     """A producer would not outlive the topic that is deleted and made anew."""
     log = world.log()
-    early = batches(b"b", producer_id=9, base_sequence=77)
-    assert codes(log.appender.append_as_leader([early], 0)) == [ErrorCode.NONE]
+    going_on = batches(b"b", producer_id=9, base_sequence=77, is_transactional=is_transactional)
+    assert codes(log.appender.append_as_leader([going_on], 0)) == [ErrorCode.NONE]
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])

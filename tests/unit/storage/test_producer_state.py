@@ -43,14 +43,14 @@ def producers() -> ProducerStateManager:
 
 def take(producers: ProducerStateManager, *headers: BatchHeader) -> None:
     for one in headers:
-        assert producers.check(one, CLIENT, False) is None
+        assert producers.check(one, CLIENT) is None
         producers.update(one)
     producers.commit()
 
 
-def refused(producers: ProducerStateManager, one: BatchHeader, virgin: bool = False) -> ErrorCode:
+def refused(producers: ProducerStateManager, one: BatchHeader) -> ErrorCode:
     with pytest.raises(BrokerError) as caught:
-        producers.check(one, CLIENT, virgin)
+        producers.check(one, CLIENT)
     return caught.value.code
 
 
@@ -58,7 +58,7 @@ def test_the_last_five_batches_are_known_again(producers):
     """A retry would be written twice."""
     take(producers, *[header(n * 2, 2, offset=n * 2) for n in range(6)])
     for n in range(1, 6):
-        duplicate = producers.check(header(n * 2, 2), CLIENT, False)
+        duplicate = producers.check(header(n * 2, 2), CLIENT)
         assert duplicate is not None
         assert (duplicate.first_offset, duplicate.last_offset) == (n * 2, n * 2 + 1)
 
@@ -87,7 +87,7 @@ def test_sequences_wrap(producers):
 def test_a_batch_may_cross_the_wrap(producers):
     """The batch that wraps would make its successor out of order."""
     take(producers, header(MAX_SEQUENCE - 1, 4), header(2, 1, offset=4))
-    duplicate = producers.check(header(MAX_SEQUENCE - 1, 4), CLIENT, False)
+    duplicate = producers.check(header(MAX_SEQUENCE - 1, 4), CLIENT)
     assert duplicate is not None
 
 
@@ -100,17 +100,10 @@ def test_epochs_only_rise_and_begin_at_zero(producers):
     assert producers.get(9).batches[0].first_offset == 1
 
 
-def test_an_unknown_producer_may_begin_anywhere(producers):
+@pytest.mark.parametrize("attributes", [0, TRANSACTIONAL])
+def test_an_unknown_producer_may_begin_anywhere(producers, attributes):
     """A producer whose state expired, or whose topic was made anew, would be stuck."""
-    assert producers.check(header(5), CLIENT, True) is None
-    take(producers, header(5))
-
-
-def test_a_transaction_begins_at_zero_in_a_log_to_which_nothing_was_written(producers):
-    """A lost first batch would go unnoticed, and be committed without."""
-    early = header(5, attributes=TRANSACTIONAL)
-    assert refused(producers, early, virgin=True) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert producers.check(header(0, attributes=TRANSACTIONAL), CLIENT, True) is None
+    take(producers, header(5, attributes=attributes))
 
 
 def test_a_failed_write_is_forgotten(producers):
@@ -176,8 +169,8 @@ def test_a_snapshot_brings_back_the_last_batch(producers):
     assert again.first_unstable_offset == 23
     state = again.get(9)
     assert (state.epoch, state.last_sequence, state.last_timestamp) == (4, 1, 77)
-    assert again.check(header(MAX_SEQUENCE, 3, epoch=4), CLIENT, False).first_offset == 20
-    assert again.check(header(2, epoch=4), CLIENT, False) is None
+    assert again.check(header(MAX_SEQUENCE, 3, epoch=4), CLIENT).first_offset == 20
+    assert again.check(header(2, epoch=4), CLIENT) is None
 
 
 def test_a_broken_snapshot_is_noticed(producers):
@@ -198,11 +191,11 @@ def test_commits_of_a_coordinator_have_no_sequence_and_are_no_duplicates(produce
     """The second commit of offsets in a transaction would be dropped as a retry of the first."""
     for offset in range(3):
         one = header(-1, offset=offset, attributes=TRANSACTIONAL)
-        assert producers.check(one, COORDINATOR, False) is None
+        assert producers.check(one, COORDINATOR) is None
         producers.update(one)
     stale = header(-1, epoch=-1, attributes=TRANSACTIONAL)
     with pytest.raises(BrokerError) as caught:
-        producers.check(stale, COORDINATOR, False)
+        producers.check(stale, COORDINATOR)
     assert caught.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
     again = ProducerStateManager("orders-0")
     again.load(decode_snapshot(encode_snapshot(producers.active())), 3)
@@ -213,7 +206,7 @@ def test_what_the_leader_has_taken_a_follower_takes(producers):
     """A follower that checks for itself could stop for ever where its leader went on."""
     take(producers, header(4, epoch=3))
     for one in (header(4, epoch=3), header(9, epoch=3), header(7, epoch=1)):
-        assert producers.check(one, REPLICATION, True) is None
+        assert producers.check(one, REPLICATION) is None
     producers.check_marker(header(-1, epoch=1), -1, REPLICATION, 2)
 
 
@@ -221,7 +214,7 @@ def test_records_outside_of_an_open_transaction_are_refused(producers):
     """They would be hidden with the transaction, and be lost to readers when it aborts."""
     take(producers, header(0, attributes=TRANSACTIONAL))
     assert refused(producers, header(1)) == ErrorCode.INVALID_TXN_STATE
-    assert producers.check(header(1, attributes=TRANSACTIONAL), CLIENT, False) is None
+    assert producers.check(header(1, attributes=TRANSACTIONAL), CLIENT) is None
 
 
 def test_a_replaced_coordinator_cannot_end_a_transaction(producers):

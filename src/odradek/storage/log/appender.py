@@ -159,7 +159,7 @@ class LogAppender:
         if header.producer_id < 0:
             return None
         if not header.is_control:
-            return self._producers.check(header, origin, self._local.log_end_offset == 0)
+            return self._producers.check(header, origin)
         marker = parse_end_marker(valid.data)
         if marker is not None:
             self._producers.check_marker(

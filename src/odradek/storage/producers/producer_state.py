@@ -7,9 +7,8 @@ follow the last one is refused, so that nothing is lost in between. Five, becaus
 sends at most five requests before the first is answered. Sequences wrap from 2^31 - 1 to 0.
 
 An unknown producer may begin with any sequence: its state may have been removed with the
-records, with the topic before this one of its name, or after `producer.id.expiration.ms`. Only in a
-transaction must the first sequence of a log to which nothing was ever written be 0
-(docs/decisions/0011-first-sequence.md).
+records, with the topic before this one of its name, or after `producer.id.expiration.ms`
+(docs/decisions/0011-first-sequence.md). What a `Verification` has seen of it bounds that.
 
 What is asked of a batch depends on where it comes from (`AppendOrigin`), as in Kafka:
 
@@ -186,12 +185,8 @@ class ProducerStateManager:
         """All producers, for DescribeProducers and snapshots."""
         return list(self._states.values())
 
-    def check(
-        self, header: BatchHeader, origin: AppendOrigin, log_is_new: bool
-    ) -> BatchMetadata | None:
+    def check(self, header: BatchHeader, origin: AppendOrigin) -> BatchMetadata | None:
         """Whether a batch of records may be appended; the earlier batch if it repeats one.
-
-        `log_is_new` says that nothing was ever written to the log.
 
         Raises:
             BrokerError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER; INVALID_TXN_STATE
@@ -204,7 +199,6 @@ class ProducerStateManager:
         if state is None:
             if from_client:
                 self._check_verified(header, False)
-                self._check_first(header, log_is_new)
             return None
         if from_client:
             duplicate = state.duplicate_of(header)
@@ -442,14 +436,6 @@ class ProducerStateManager:
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 header,
                 f"sequence {verification.lowest_sequence} has not been written yet",
-            )
-
-    def _check_first(self, header: BatchHeader, log_is_new: bool) -> None:
-        if log_is_new and header.is_transactional and header.base_sequence > 0:
-            raise self._refused(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                header,
-                "nothing was ever written to this partition, so an earlier batch is missing",
             )
 
     def _check_sequence(self, header: BatchHeader, state: ProducerState) -> None:
