@@ -21,8 +21,8 @@ R = TypeVar("R", bound=_Reader)
 
 
 class CallingBack(Shell[R]):
-    """What a callback raises is raised by the call that it is called in, unless that has read
-    something, which would be lost: then by a later one. On closing it is logged."""
+    """Its calls raise what a callback raises in them, unless they have read something, which would
+    be lost: then a later one does. On closing it is logged."""
 
     def __init__(self, make: Callable[[], R]) -> None:
         """See `Shell`."""

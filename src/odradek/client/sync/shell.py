@@ -18,7 +18,7 @@ from odradek.client.sync.shared_thread import SharedThread
 
 
 class Client(Protocol):
-    """What a shell asks of the asyncio client in it."""
+    """The part of an asyncio client that every shell uses."""
 
     async def start(self) -> None:
         """See `AsyncClosing`."""
