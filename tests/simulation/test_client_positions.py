@@ -205,6 +205,47 @@ def test_interceptors_see_a_record_once() -> None:
     play(scenario)
 
 
+def give_others_up(consumer: Consumer) -> None:
+    consumer.assign(ALL[:1])
+
+
+def pause_others(consumer: Consumer) -> None:
+    consumer.pause(*ALL[1:])
+
+
+def pass_over_others(consumer: Consumer) -> None:
+    for partition in ALL[1:]:
+        consumer.seek(partition, 20)
+
+
+@pytest.mark.parametrize("read", [by_getone, by_getmany])
+@pytest.mark.parametrize("change", [give_others_up, pause_others, pass_over_others])
+def test_a_deserializer_may_change_what_is_read(
+    read: Way, change: Callable[[Consumer], None]
+) -> None:
+    """The read would end with an AssertionError, and without what it has taken, or give out records
+    of what is paused."""
+
+    async def scenario(stage: Stage) -> None:
+        def deserialize(value: bytes) -> bytes:
+            change(consumer)
+            return value
+
+        settings = {"group_id": "", "auto_offset_reset": "earliest"}
+        async with stage.consumer(value_deserializer=deserialize, **settings) as consumer:
+            consumer.assign(ALL)
+            for partition in ALL:
+                await consumer.position(partition)
+            await asyncio.sleep(5)
+            found: Offsets = {}
+            while len(found.get(ALL[0], [])) < 20:
+                for partition, offsets in (await read(consumer)).items():
+                    found.setdefault(partition, []).extend(offsets)
+            assert found == {ALL[0]: list(range(20))}
+
+    play(scenario)
+
+
 @ways
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_who_is_fenced_and_let_in_again_between_two_reads_reads_nothing_twice(

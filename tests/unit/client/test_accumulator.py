@@ -176,6 +176,20 @@ def test_what_was_sent_behind_a_gap_is_sent_by_its_old_numbers_first() -> None:
     assert numbers(accumulator.drain(ONE, 7, 0)) == (7, 1, 2)
 
 
+def test_what_comes_back_behind_a_gap_has_its_old_numbers_if_it_may_be_in_the_log() -> None:
+    """By new ones it would be there twice; what was refused is sent by new ones."""
+    accumulator = Accumulator(linger_ms=0, batch_bytes=1)
+    put(accumulator, 1, 2, 3)
+    accumulator.done(accumulator.drain(ONE, 7, 0))
+    refused, lost = accumulator.drain(ONE, 7, 0), accumulator.drain(ONE, 7, 0)
+    lost.unanswered = 1
+    accumulator.lost_place(refused)
+    accumulator.retry(lost, 0)
+    accumulator.retry(refused, 0)
+    assert not refused.is_numbered
+    assert numbers(lost) == (7, 0, 2)
+
+
 def test_nothing_follows_a_gap_while_what_is_behind_it_is_under_way() -> None:
     accumulator = Accumulator(linger_ms=0, batch_bytes=1)
     put(accumulator, 1, 2, 3)

@@ -2,12 +2,14 @@
 out again though they were dealt with."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 from tests.wire.replicas import REPLICAS, await_known
 
+import odradek
 from odradek.client import (
     AcknowledgeType,
     Admin,
@@ -33,10 +35,15 @@ async def fill(servers: str, topic: str, *counts: int) -> None:
     with the first."""
     async with Admin(servers) as admin:
         await admin.create_topics([NewTopic(topic, len(counts), REPLICAS)])
-        begin = ConfigChange("share.auto.offset.reset", "earliest")
-        await admin.alter_configs({ConfigResource.group(topic): [begin]})
+    await begin_with_the_first(servers, topic)
     await_known(servers, topic)
     await produce(servers, topic, *counts)
+
+
+async def begin_with_the_first(servers: str, group: str) -> None:
+    begin = ConfigChange("share.auto.offset.reset", "earliest")
+    async with Admin(servers) as admin:
+        await admin.alter_configs({ConfigResource.group(group): [begin]})
 
 
 async def produce(servers: str, topic: str, *counts: int) -> None:
@@ -203,6 +210,132 @@ def test_the_blocking_twin(bootstrap: str, topic: str, run: Run) -> None:
         [[again]] = consumer.poll(timeout_ms=10_000).values()
         assert (again.offset, again.delivery_count) == (1, 2)
         consumer.acknowledge(again)
+
+
+def test_commits_that_wait_together_are_each_told_their_outcome(run: Run) -> None:
+    """One that is given up took another's place: that ended with an error of our own making, and
+    without its outcome."""
+
+    async def scenario() -> None:
+        async with odradek.Broker() as broker:
+            await broker.produce_async("jobs", b"0")
+            await begin_with_the_first(broker.bootstrap_servers, "jobs")
+            async with explicit(broker.bootstrap_servers, "jobs") as consumer:
+                [record] = await read(consumer, 1)
+                consumer.acknowledge(record)
+                with broker.delay(200, "ShareAcknowledge") as late:
+                    staying = asyncio.create_task(consumer.commit())
+                    leaving = asyncio.create_task(consumer.commit())
+                    await broker.wait_for_fault_async(late)
+                leaving.cancel()
+                assert await staying == {TopicPartition("jobs", 0): None}
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("failure", [ZeroDivisionError, TimeoutError])
+def test_what_a_callback_raises_keeps_no_outcome_back(
+    bootstrap: str, topic: str, run: Run, failure: type[Exception]
+) -> None:
+    """The read tells of it; whoever waits for the outcomes of other partitions would wait for
+    ever."""
+    told: set[TopicPartition] = set()
+
+    def callback(offsets: Mapping[TopicPartition, frozenset[int]], _: KafkaError | None) -> None:
+        told.update(offsets)
+        raise failure
+
+    async def scenario() -> None:
+        await fill(bootstrap, topic, 1, 1)
+        async with ShareConsumer(bootstrap, group_id=topic, topics=[topic]) as consumer:
+            await read(consumer, 2)
+            assert len(await consumer.commit()) == 2
+            await produce(bootstrap, topic, 1)
+            consumer.set_acknowledgement_commit_callback(callback)
+            await read(consumer, 1)
+            consumer.commit_async()
+            with pytest.raises(failure):  # noqa: PT012 - one of the reads
+                for _ in range(5):
+                    await consumer.getmany(timeout_ms=1000)
+            await produce(bootstrap, topic, 1, 1)
+            consumer.set_acknowledgement_commit_callback(None)
+            await read(consumer, 2)
+            consumer.set_acknowledgement_commit_callback(callback)
+            told.clear()
+            with pytest.raises(failure):
+                await consumer.commit()
+            with pytest.raises(failure):
+                await consumer.getmany()
+        assert told == {TopicPartition(topic, 0), TopicPartition(topic, 1)}
+
+    run(scenario())
+
+
+def test_what_a_callback_raises_takes_no_record_of_the_blocking_twin_along(
+    bootstrap: str, topic: str, run: Run
+) -> None:
+    """Those that were read with it would be accepted by the next read, and nobody had seen them."""
+    seen: list[bytes | None] = []
+    failures = 0
+
+    def callback(*_: object) -> None:
+        raise ZeroDivisionError
+
+    run(fill(bootstrap, topic, 10))
+    with sync.ShareConsumer(bootstrap, group_id=topic, topics=[topic]) as consumer:
+        consumer.set_acknowledgement_commit_callback(callback)
+        for _ in range(30):
+            try:
+                found = consumer.poll(1000, 1)
+            except ZeroDivisionError:
+                failures += 1
+            else:
+                seen += [each.value for records in found.values() for each in records]
+            if len(seen) == 10 and failures:
+                break
+        assert seen == [b"%d" % number for number in range(10)]
+        assert failures
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_who_is_interrupted_loses_no_record_of_a_share_group(
+    bootstrap: str, topic: str, run: Run, one_by_one: bool
+) -> None:
+    """The next read would accept what nobody has seen."""
+    seen: list[int] = []
+
+    def interrupted(work: Any) -> None:
+        del consumer._submit
+        assert consumer._submit(work).result(60)
+        raise KeyboardInterrupt
+
+    def read() -> list[int]:
+        if one_by_one:
+            return [consumer.getone().offset]
+        return [each.offset for records in consumer.poll(9000).values() for each in records]
+
+    run(fill(bootstrap, topic, 10))
+    consumer: Any = sync.ShareConsumer(bootstrap, group_id=topic, topics=[topic])
+    with consumer:
+        consumer._submit = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            read()
+        while len(seen) < 10:
+            seen += read()
+        assert seen == list(range(10))
+
+
+def test_who_wakes_a_reader_calls_no_callback_of_its(bootstrap: str, topic: str) -> None:
+    """It would be called by a thread that users do not know of, while their own reads."""
+    called_by: list[threading.Thread] = []
+    with sync.ShareConsumer(bootstrap, group_id=topic, topics=[topic]) as consumer:
+        consumer._todo.put(lambda: called_by.append(threading.current_thread()))
+        waking = threading.Thread(target=consumer.wakeup)
+        waking.start()
+        waking.join()
+        assert not called_by
+        consumer.subscription()
+    assert called_by == [threading.current_thread()]
 
 
 def test_an_admin_looks_after_share_groups(modern_servers: str, topic: str, run: Run) -> None:

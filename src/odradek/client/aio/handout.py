@@ -180,7 +180,10 @@ class Handout:
         comes again, alone."""
         found: dict[TopicPartition, T] = {}
         for partition in self.ready(partitions):
-            state = self._state(partition)
+            state = self._positions.get(partition)
+            # A deserializer may have given up, paused or moved others than its own.
+            if state is None or state.is_withheld or state.chunk is None:
+                continue
             chunk = state.chunk
             try:
                 found[partition] = take(state)

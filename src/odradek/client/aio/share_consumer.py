@@ -137,7 +137,7 @@ class ShareConsumer(AsyncClosing):
         self._unanswered = 0
         self._commits: list[dict[TopicPartition, KafkaError | None]] = []
         self._callback: AcknowledgementCallback | None = None
-        self._outcomes: list[tuple[SharePartition, frozenset[int], KafkaError | None]] = []
+        self._outcomes: deque[tuple[SharePartition, frozenset[int], KafkaError | None]] = deque()
         if topics:
             self.subscribe(topics)
 
@@ -167,11 +167,12 @@ class ShareConsumer(AsyncClosing):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._cluster.close()
-        try:
-            self._run_callbacks()
-        except Exception:
-            # The consumer is closed all the same.
-            _LOGGER.warning("the callback of an acknowledgement failed", exc_info=True)
+        while self._outcomes:
+            try:
+                self._run_callbacks()
+            except Exception:
+                # The consumer is closed all the same.
+                _LOGGER.warning("the callback of an acknowledgement failed", exc_info=True)
 
     # --- what is read -----------------------------------------------------------------------
 
@@ -323,7 +324,8 @@ class ShareConsumer(AsyncClosing):
         except TimeoutError:
             raise RequestTimedOut(f"brokers did not answer in {limit_ms} ms") from None
         finally:
-            self._commits.remove(found)
+            # Not by `remove`: another commit may have been told the same so far.
+            self._commits = [each for each in self._commits if each is not found]
         self._run_callbacks()
         return found
 
@@ -349,8 +351,9 @@ class ShareConsumer(AsyncClosing):
         """Keeps the membership and fetches going until there is something, or the time is over."""
         if not self._topics:
             raise UsageError("no topic is subscribed to", ErrorCode.INVALID_REQUEST)
+        waited = self._waking.waited(max(timeout_ms, 1))
         try:
-            async with self._waking.waited(max(timeout_ms, 1)):
+            async with waited:
                 while True:
                     self._check_open()
                     self._news.clear()
@@ -365,6 +368,8 @@ class ShareConsumer(AsyncClosing):
                         return
                     await self._news.wait()
         except TimeoutError:
+            if not waited.is_over:
+                raise  # by the callback
             self._check_open()
 
     @property
@@ -382,6 +387,14 @@ class ShareConsumer(AsyncClosing):
             self._here.popleft()
         self._given[source.partition.where, record.offset] = source
         return record
+
+    def _put_back(self, found: Records) -> None:
+        """Takes back what has reached nobody: the next read gives it out."""
+        for record in reversed([each for records in found.values() for each in records]):
+            where = TopicPartition(record.topic, record.partition)
+            source = self._given.pop((where, record.offset), None)
+            if source is not None:
+                self._here.appendleft(_Batch(source, deque([record])))
 
     def _accept_given(self) -> None:
         if not self._is_explicit:
@@ -554,7 +567,9 @@ class ShareConsumer(AsyncClosing):
                 found[partition.where] = found.get(partition.where) or error
 
     def _run_callbacks(self) -> None:
-        outcomes, self._outcomes = self._outcomes, []
-        if self._callback is not None:
-            for partition, offsets, error in outcomes:
+        """Tells what came of acknowledgements. What the callback raises is raised here; of the
+        other outcomes it is told the next time."""
+        while self._outcomes:
+            partition, offsets, error = self._outcomes.popleft()
+            if self._callback is not None:
                 self._callback({partition.where: offsets}, error)

@@ -5,12 +5,10 @@ for its own outcome.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Final, Literal, TypeVar, cast, overload
+from typing import Any, Literal, TypeVar, cast, overload
 
 from odradek.client.aio import consumer as aio
 from odradek.client.aio.commits import CommitCallback, Offsets
@@ -19,18 +17,17 @@ from odradek.client.aio.group.membership import Partitions
 from odradek.client.aio.handout import Columns, ConsumerInterceptor, Records
 from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
 from odradek.client.core.groups.assignors import Assignor
-from odradek.client.errors import ClientClosed, KafkaError
-from odradek.client.sync.shell import Shell, asks
+from odradek.client.errors import ClientClosed
+from odradek.client.sync.callbacks import CallingBack
+from odradek.client.sync.shell import asks
 from odradek.event_loop import waits_for
 from odradek.model import TopicPartition
 
-_LOGGER: Final = logging.getLogger(__name__)
-_CALLBACK_FAILED: Final = "the callback of a commit failed"
 T = TypeVar("T")
 Found = TypeVar("Found", Records, Columns)
 
 
-class Consumer(Shell[aio.Consumer]):
+class Consumer(CallingBack[aio.Consumer]):
     """Reads records, for one thread.
 
         with Consumer("localhost:9092", group_id="readers") as consumer:
@@ -63,9 +60,6 @@ class Consumer(Shell[aio.Consumer]):
             UsageError: there are topics and no group.
         """
         self._todo: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._depth = 0
-        self._is_ending = False
-        self._raised: Exception | None = None
         super().__init__(
             lambda: aio.Consumer(
                 bootstrap_servers,
@@ -84,9 +78,6 @@ class Consumer(Shell[aio.Consumer]):
 
         When nobody answers for `timeout_ms` the group is left to find out.
         """
-        self._is_ending = True
-        if self._raised is not None:
-            _LOGGER.warning(_CALLBACK_FAILED, exc_info=self._raised)
         self._close(lambda: self._client.close(timeout_ms))
 
     # --- what is read -----------------------------------------------------------------------
@@ -188,16 +179,6 @@ class Consumer(Shell[aio.Consumer]):
         [[record]] = self._read(one).values()
         return record
 
-    def wakeup(self) -> None:
-        """Ends a call that waits, or the next one, with `WokenUp`; for other threads and handlers
-        of signals."""
-
-        async def woken() -> None:
-            self._client.wakeup()
-
-        # Not as the other calls are made: what there is to do is the reader's.
-        super()._wait(woken())
-
     def __iter__(self) -> Iterator[ConsumerRecord]:
         return self
 
@@ -251,25 +232,10 @@ class Consumer(Shell[aio.Consumer]):
     # --- inside -----------------------------------------------------------------------------
 
     def _read(self, read: Callable[[], Coroutine[Any, Any, Found]]) -> Found:
-        """Waits for a read. What it has brought when this thread is interrupted comes again."""
-        unclaimed: list[Found] = []
+        return self._unless_interrupted(read, self._wait)
 
-        async def reading() -> Found:
-            unclaimed.append(await read())
-            return unclaimed[0]
-
-        async def put_back() -> None:
-            for found in unclaimed:
-                self._client._handout.put_back(found)
-
-        try:
-            found = self._wait(reading())
-        except BaseException:
-            # Behind whatever ends the read, and before any other call.
-            with suppress(KafkaError):
-                self._submit(put_back())
-            raise
-        return found
+    def _put_back(self, found: Records | Columns) -> None:
+        self._client._handout.put_back(found)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         try:
@@ -300,21 +266,6 @@ class Consumer(Shell[aio.Consumer]):
             self._tell_failure()  # else of the next call: what was read would be lost
         return outcome
 
-    def _do(self, task: Callable[[], None]) -> None:
-        try:
-            task()
-        except Exception as error:
-            if not self._is_ending and self._raised is None:
-                self._raised = error
-            else:
-                _LOGGER.warning(_CALLBACK_FAILED, exc_info=True)
-
-    def _tell_failure(self) -> None:
-        """Raises what a callback raised; not inside of a listener's call, which is not to blame."""
-        if self._raised is not None and not self._depth and not self._is_ending:
-            error, self._raised = self._raised, None
-            raise error
-
 
 class _OnCallersSide:
     """A listener as the asyncio consumer sees it: each call goes to the reader's thread, and is
@@ -331,15 +282,12 @@ class _OnCallersSide:
 
     async def _ask(self, callback: Callable[[Partitions], object], partitions: Partitions) -> None:
         loop = asyncio.get_running_loop()
-        answered: asyncio.Future[None] = loop.create_future()
+        # As a result: a future takes no StopIteration for an exception.
+        answered: asyncio.Future[Exception | None] = loop.create_future()
 
-        def answer(error: Exception | None) -> None:
-            if answered.done():
-                return
-            if error is None:
-                answered.set_result(None)
-            else:
-                answered.set_exception(error)
+        def answer(failure: Exception | None) -> None:
+            if not answered.done():
+                answered.set_result(failure)
 
         def on_callers_side() -> None:
             failure: Exception | None = RuntimeError("the listener was interrupted")
@@ -352,4 +300,5 @@ class _OnCallersSide:
                 loop.call_soon_threadsafe(answer, failure)
 
         self._todo.put(on_callers_side)
-        await answered
+        if (failed := await answered) is not None:
+            raise failed

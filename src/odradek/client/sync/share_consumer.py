@@ -11,13 +11,15 @@ from odradek.client.aio.handout import Records
 from odradek.client.aio.share_consumer import AcknowledgementCallback
 from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
 from odradek.client.errors import ClientClosed
-from odradek.client.sync.shell import Shell, asks
+from odradek.client.sync.callbacks import CallingBack
+from odradek.client.sync.shell import asks
 from odradek.event_loop import waits_for
+from odradek.model import TopicPartition
 
 T = TypeVar("T")
 
 
-class ShareConsumer(Shell[aio.ShareConsumer]):
+class ShareConsumer(CallingBack[aio.ShareConsumer]):
     """Reads records of a share group, for one thread.
 
         with ShareConsumer("localhost:9092", group_id="workers", topics=["jobs"],
@@ -75,11 +77,34 @@ class ShareConsumer(Shell[aio.ShareConsumer]):
         Raises:
             KafkaError: as `getmany`.
         """
-        return self._wait(self._client.getmany(timeout_ms=timeout_ms, max_records=max_records))
+        return self._read(
+            lambda: self._client.getmany(timeout_ms=timeout_ms, max_records=max_records)
+        )
 
-    getmany = waits_for(aio.ShareConsumer.getmany)
-    getone = waits_for(aio.ShareConsumer.getone)
-    wakeup = asks(aio.ShareConsumer.wakeup)
+    def getmany(self, *, timeout_ms: int = 0, max_records: int | None = None) -> Records:
+        """As `poll`.
+
+        Raises:
+            UsageError: with explicit acknowledgement, records of the last call were not answered.
+            BadRecord: a record cannot be read; it has been released or rejected.
+            KafkaError: reading cannot go on as it is.
+        """
+        return self.poll(timeout_ms, max_records)
+
+    def getone(self) -> ConsumerRecord:
+        """The next record, as soon as there is one. With explicit acknowledgement others may be
+        dealt with at the same time.
+
+        Raises:
+            KafkaError: as `getmany`.
+        """
+
+        async def one() -> Records:
+            record = await self._client.getone()
+            return {TopicPartition(record.topic, record.partition): [record]}
+
+        [[record]] = self._read(one).values()
+        return record
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         return self
@@ -126,9 +151,33 @@ class ShareConsumer(Shell[aio.ShareConsumer]):
     def _call_later(self, callback: AcknowledgementCallback, *args: Any) -> None:
         self._todo.put(partial(callback, *args))
 
+    def _read(self, read: Callable[[], Coroutine[Any, Any, Records]]) -> Records:
+        """Waits for a read. What a callback has raised is told before it, or after it where it has
+        found nothing, which would be lost."""
+        self._tell_failure()
+        found = self._unless_interrupted(read, self._called_back)
+        if not found:
+            self._tell_failure()
+        return found
+
+    def _put_back(self, found: Records) -> None:
+        self._client._put_back(found)
+
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        outcome = self._called_back(work)
+        self._tell_failure()
+        return outcome
+
+    def _called_back(self, work: Coroutine[Any, Any, T]) -> T:
         try:
             return super()._wait(work)
         finally:
+            self._run_callbacks()
+
+    def _run_callbacks(self) -> None:
+        self._depth += 1
+        try:
             while not self._todo.empty():
-                self._todo.get()()
+                self._do(self._todo.get())
+        finally:
+            self._depth -= 1

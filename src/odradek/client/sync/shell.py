@@ -17,15 +17,21 @@ from odradek.client.errors import ClientClosed
 from odradek.client.sync.shared_thread import SharedThread
 
 
-class _Client(Protocol):
-    async def start(self) -> None: ...
+class Client(Protocol):
+    """The part of an asyncio client that every shell uses."""
 
-    async def close(self) -> None: ...
+    async def start(self) -> None:
+        """See `AsyncClosing`."""
 
-    def metrics(self) -> dict[str, dict[str, float]]: ...
+    async def close(self) -> None:
+        """See `AsyncClosing`."""
+
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """See `AsyncClosing`."""
+        ...
 
 
-C = TypeVar("C", bound=_Client)
+C = TypeVar("C", bound=Client)
 P = ParamSpec("P")
 T = TypeVar("T")
 
