@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from tests.wire.replicas import REPLICAS, await_known
+from tests.wire.client.test_producer import make
 
 from odradek.client import (
     AcknowledgeType,
@@ -15,7 +15,6 @@ from odradek.client import (
     ConfigResource,
     ConsumerRecord,
     KafkaError,
-    NewTopic,
     Producer,
     ShareConsumer,
     TopicPartition,
@@ -31,11 +30,10 @@ Outcomes = list[tuple[Mapping[TopicPartition, frozenset[int]], KafkaError | None
 async def fill(servers: str, topic: str, *counts: int) -> None:
     """Makes a topic with so many records in each partition, and a group of its name that begins
     with the first."""
+    await make(servers, topic, len(counts))
     async with Admin(servers) as admin:
-        await admin.create_topics([NewTopic(topic, len(counts), REPLICAS)])
         begin = ConfigChange("share.auto.offset.reset", "earliest")
         await admin.alter_configs({ConfigResource.group(topic): [begin]})
-    await_known(servers, topic)
     await produce(servers, topic, *counts)
 
 

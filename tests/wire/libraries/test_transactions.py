@@ -20,7 +20,7 @@ from kafka import TopicPartition as KafkaTopicPartition
 from kafka.structs import OffsetAndMetadata
 from tests.deadlines import deadline_s
 from tests.wire.differential.harness import Peer, Target
-from tests.wire.replicas import REPLICAS, await_known
+from tests.wire.replicas import REPLICAS, await_ended, await_known
 from tools import peers
 
 from odradek import Broker, Cluster
@@ -45,7 +45,7 @@ def create(bootstrap: str, *topics: str, partitions: int = 2) -> None:
     )
     for topic, future in made.items():
         future.result(TIMEOUT_S)
-        await_known(bootstrap, topic)
+        await_known(bootstrap, topic, partitions)
 
 
 def transactional(bootstrap: str, name: str) -> Producer:
@@ -88,6 +88,12 @@ def read_all(bootstrap: str, topic: str, isolation: str, partitions: int = 2) ->
         return values
 
 
+def read_committed(bootstrap: str, topic: str, partitions: int = 2) -> list[str]:
+    """What is committed, once every transaction has ended in the topic."""
+    await_ended(bootstrap, topic)
+    return read_all(bootstrap, topic, "read_committed", partitions)
+
+
 def test_a_transaction_is_read_whole_or_not_at_all(
     bootstrap: str, names: Callable[[str], str]
 ) -> None:
@@ -105,7 +111,7 @@ def test_a_transaction_is_read_whole_or_not_at_all(
         else:
             producer.commit_transaction(TIMEOUT_S)
     wanted = {f"{number}-{index}" for number in range(0, ROUNDS, 2) for index in range(4)}
-    committed = read_all(bootstrap, topic, "read_committed")
+    committed = read_committed(bootstrap, topic)
     assert sorted(committed) == sorted(wanted)
     assert len(read_all(bootstrap, topic, "read_uncommitted")) == 4 * ROUNDS
 
@@ -124,7 +130,7 @@ def test_a_newer_producer_fences_the_older(bootstrap: str, names: Callable[[str]
     successor.begin_transaction()
     successor.produce(topic, b"successor", partition=0)
     successor.commit_transaction(TIMEOUT_S)
-    assert read_all(bootstrap, topic, "read_committed") == ["successor"]
+    assert read_committed(bootstrap, topic) == ["successor"]
 
 
 def test_offsets_move_with_the_records_that_were_made_of_them(
@@ -171,7 +177,7 @@ def test_offsets_move_with_the_records_that_were_made_of_them(
             else:
                 producer.commit_transaction(TIMEOUT_S)
                 done += len(taken)
-    out = read_all(bootstrap, target, "read_committed")
+    out = read_committed(bootstrap, target)
     assert sorted(out, key=int) == [str(number) for number in range(12)]
 
 
@@ -219,7 +225,7 @@ def test_aiokafka_commits_aborts_moves_offsets_and_is_fenced(
 
     asyncio.run(run())
     wanted = {f"{number}-{index}" for number in range(0, ROUNDS, 2) for index in range(4)}
-    assert sorted(read_all(bootstrap, topic, "read_committed")) == sorted(wanted)
+    assert sorted(read_committed(bootstrap, topic)) == sorted(wanted)
     with reading(bootstrap, "read_committed", group) as consumer:
         (place,) = consumer.committed([TopicPartition(topic, 0)], TIMEOUT_S)
     assert place.offset == ROUNDS - 1
@@ -245,7 +251,7 @@ def test_kafka_python_commits_and_aborts(bootstrap: str, names: Callable[[str], 
             producer.commit_transaction()
     producer.close(TIMEOUT_S)
     wanted = {f"{number}-{index}" for number in range(0, ROUNDS, 2) for index in range(4)}
-    assert sorted(read_all(bootstrap, topic, "read_committed")) == sorted(wanted)
+    assert sorted(read_committed(bootstrap, topic)) == sorted(wanted)
 
 
 def test_aiokafka_carries_each_record_once(bootstrap: str, names: Callable[[str], str]) -> None:
@@ -354,7 +360,7 @@ def fill_source(bootstrap: str, source: str, target: str) -> None:
 def assert_carried(bootstrap: str, target: str) -> None:
     """Every input is there once."""
     wanted = [f"input-{number}" for number in range(INPUTS)]
-    assert sorted(read_all(bootstrap, target, "read_committed")) == sorted(wanted)
+    assert sorted(read_committed(bootstrap, target)) == sorted(wanted)
 
 
 @pytest.mark.slow
@@ -374,7 +380,7 @@ def test_transactions_go_on_when_a_broker_dies() -> None:
                 producer.abort_transaction(TIMEOUT_S)
             else:
                 producer.commit_transaction(TIMEOUT_S)
-        values = read_all(cluster.bootstrap_servers, "t", "read_committed", partitions=6)
+        values = read_committed(cluster.bootstrap_servers, "t", partitions=6)
         wanted = {f"{number}-{index}" for number in range(0, ROUNDS, 2) for index in range(6)}
         assert sorted(values) == sorted(wanted)
 
@@ -434,7 +440,7 @@ def test_kafkas_producer_speaks_the_newer_protocol(
         "org.apache.kafka.tools.ProducerPerformance",
         *[*sent, *address, *transactional_id, "--transaction-duration-ms", "50"],
     )
-    assert len(read_all(bootstrap, topic, "read_committed")) == 200
+    assert len(read_committed(bootstrap, topic)) == 200
     command = "org.apache.kafka.tools.TransactionsCommand"
     described = tool(command, "describe", *transactional_id).splitlines()[-1].split()
     assert described[1] == topic
@@ -473,7 +479,7 @@ def test_transactions_go_on_while_their_version_is_lowered_and_raised() -> None:
                 finalize(bootstrap, *change)
             producer.commit_transaction(TIMEOUT_S)
             later.abort_transaction(TIMEOUT_S)
-        values = read_all(bootstrap, "t", "read_committed")
+        values = read_committed(bootstrap, "t")
         assert sorted(values) == sorted(str(number) for number in range(len(changes)) for _ in "ab")
 
 
@@ -505,7 +511,7 @@ def test_our_own_client_commits_aborts_and_is_fenced(level: int) -> None:
                         await producer.commit_transaction()
 
         asyncio.run(asyncio.wait_for(run(), TIMEOUT_S))
-        values = sorted(read_all(bootstrap, "t", "read_committed"))
+        values = sorted(read_committed(bootstrap, "t"))
         assert values == [str(number) for number in range(0, ROUNDS, 2) for _ in range(2)]
 
 
@@ -525,7 +531,7 @@ def test_kafkas_producer_takes_the_older_protocol_when_the_version_is_lowered(
             *["--command-property", f"bootstrap.servers={bootstrap}", "--transactional-id", "java"],
             *["--transaction-duration-ms", "50"],
         )
-        assert len(read_all(bootstrap, "t", "read_committed")) == 200
+        assert len(read_committed(bootstrap, "t")) == 200
         peer = Peer(Target(bootstrap))
         answer = peer.ask("describe_transactions", 0, transactional_ids=["java"])
         peer.close()
@@ -576,7 +582,7 @@ def test_javas_producer_is_atomic_fenced_and_carries_each_record_once(
     assert int(printed["attempts"]) >= 2
     wanted = [f"kept-{number}-{partition}" for number in range(0, 6, 2) for partition in range(2)]
     wanted += [f"input-{number}" for number in range(INPUTS)]
-    assert sorted(read_all(bootstrap, target, "read_committed")) == sorted(wanted)
+    assert sorted(read_committed(bootstrap, target)) == sorted(wanted)
     with reading(bootstrap, "read_committed", target) as consumer:
         places = consumer.committed([TopicPartition(source, index) for index in range(2)])
     assert [each.offset for each in places] == [INPUTS // 2] * 2
