@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 import pytest
+from tests.rounds import rounds
 
 from odradek.purgatory import DelayedOperation, DelayedOperationPurgatory
 from odradek.timer import MockTimer, TimerTask
 
-SEEDS = range(60)
+SEEDS = range(rounds(60))
 STEPS = 40
 BUDGETS = (20, 200, 4000)
 KEYS = "abcd"
