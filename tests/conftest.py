@@ -4,6 +4,7 @@ deterministic and without deadlines."""
 import os
 
 from hypothesis import HealthCheck, settings
+from tests.rounds import rounds
 
 pytest_plugins = ["tools.suite.plugin"]
 
@@ -11,7 +12,7 @@ settings.register_profile(
     "odradek",
     deadline=None,
     derandomize=True,
-    max_examples=int(os.environ.get("ODRADEK_EXAMPLES", "100")),
+    max_examples=int(os.environ.get("ODRADEK_EXAMPLES", rounds(100))),
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("odradek")

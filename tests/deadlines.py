@@ -11,3 +11,8 @@ from tools.suite.slowness import of_this_run
 def deadline_s(seconds: float) -> int:
     """The seconds to wait for what an idle machine does in much less than `seconds`."""
     return math.ceil(seconds * of_this_run())
+
+
+def deadline_ms(milliseconds: float) -> int:
+    """As above, for settings of brokers and clients: how long one may stand still and be there."""
+    return math.ceil(milliseconds * of_this_run())

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from odradek.testing.processes import ProcessFailed, ServerProcess
 from tools import peers
+from tools.suite.slowness import of_this_run
 
-START_TIMEOUT_S = 180
+START_TIMEOUT_S = 180 * of_this_run()
 
 
 class JavaServer(ServerProcess):
@@ -76,7 +77,9 @@ def temporary_folder() -> Iterator[Path]:
 
 def java(jars: list[Path], *options: str) -> list[str]:
     """The words that a class's name goes behind."""
-    return [peers.java(), *options, "-cp", os.pathsep.join(map(str, jars))]
+    # A JVM does not look at TMPDIR.
+    home = f"-Djava.io.tmpdir={tempfile.gettempdir()}"
+    return [peers.java(), home, *options, "-cp", os.pathsep.join(map(str, jars))]
 
 
 def write_properties(path: Path, lines: dict[str, str]) -> str:

@@ -26,6 +26,7 @@ from odradek.cli.local_cluster import zookeeper
 from odradek.cli.local_cluster.java import find_java, maven_command, pom
 
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / "peers"
+LOCK = Path(__file__).resolve().with_name("peers.lock")
 GO_PROGRAM = Path(__file__).resolve().parent.parent / "tests" / "wire" / "go"
 INSTALL_TIMEOUT_S = 600
 _LEAST_JAVA = 17
@@ -127,10 +128,7 @@ def lake_jars() -> list[Path]:
 
 def lake_readers() -> Path:
     """A folder with Python's readers of Delta and Iceberg, for a `PYTHONPATH`."""
-    folder = CACHE / "-".join(LAKE_READERS).replace("==", "-")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile"]
-    _once(folder, lambda: _run([*pip, "--target", str(folder), *LAKE_READERS], folder))
-    return folder
+    return _python_set(LAKE_READERS)
 
 
 def s3_jars() -> list[Path]:
@@ -142,10 +140,7 @@ def s3_jars() -> list[Path]:
 
 def s3_server() -> Path:
     """A folder with a server that answers as S3 does, for a `PYTHONPATH`."""
-    folder = CACHE / "-".join(S3_SERVER).replace("==", "-").replace("[s3]", "")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile"]
-    _once(folder, lambda: _run([*pip, "--target", str(folder), *S3_SERVER], folder))
-    return folder
+    return _python_set(S3_SERVER)
 
 
 def old_client_jars(version: str) -> list[Path]:
@@ -228,6 +223,15 @@ def program(name: str, debian_package: str) -> str:
     if not found:
         raise PeerUnavailable(f"{debian_package} was installed, but {name} is not on the path")
     return found
+
+
+def _python_set(packages: tuple[str, ...]) -> Path:
+    """A folder with packages of Python's, and what they need as `tools/peers.lock` has it."""
+    folder = CACHE / "-".join(packages).replace("==", "-").replace("[s3]", "")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile"]
+    which = ["--constraint", str(LOCK), "--target", str(folder), *packages]
+    _once(folder, lambda: _run([*pip, *which], folder))
+    return folder
 
 
 def _maven_set(name: str, artifacts: tuple[str, ...], *, transitive: bool) -> list[Path]:

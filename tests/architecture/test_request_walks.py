@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.deadlines import deadline_s
 
 ROOT = Path(__file__).parents[2]
 # The rest has values and codecs, or is on every walk.
@@ -114,7 +115,7 @@ def walks() -> dict[str, list[str]]:
         env=os.environ | {"ODRADEK_PURE": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=deadline_s(120),
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -9,6 +9,8 @@ import os
 import subprocess
 import sys
 
+from tests.deadlines import deadline_s
+
 STEPS = {
     "a frame is found in what the socket gave": [
         "network/socket_protocol.py",
@@ -150,7 +152,7 @@ def test_a_produce_walks_through_these_modules_and_no_others():
         env=os.environ | {"ODRADEK_PURE": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=deadline_s(120),
         check=True,
     )
     entered = done.stdout.splitlines()

@@ -2,6 +2,7 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rounds import rounds
 
 from odradek.acl import (
     AccessControlEntry,
@@ -87,7 +88,7 @@ def principal_of(text):
     return KafkaPrincipal(*text.split(":"))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=rounds(300), deadline=None)
 @given(
     st.lists(st.tuples(st.booleans(), bindings), max_size=12),
     st.lists(questions, min_size=1, max_size=8),
@@ -112,7 +113,7 @@ def test_decisions_are_those_of_the_model(changes, asked, everyone):
     assert authorizer.acl_count == len(acls)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=rounds(300), deadline=None)
 @given(st.lists(bindings, max_size=8), questions)
 def test_who_may_on_any_resource_may_on_one(acls, question):
     """A producer that may write to nothing would be given numbers, or one that may to something

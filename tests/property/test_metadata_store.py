@@ -7,6 +7,7 @@ from uuid import UUID
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rounds import rounds
 
 from odradek.background import InlineBackground
 from odradek.metadata import (
@@ -88,7 +89,7 @@ def _kept(image: MetadataImage) -> tuple[Any, ...]:
     return topics, dict(image.configs)
 
 
-@settings(max_examples=25)
+@settings(max_examples=rounds(25))
 @given(_OPERATIONS)
 def test_with_and_without_a_file(operations: list[tuple[str, str, int]]) -> None:
     """The SQL must say what the image says."""

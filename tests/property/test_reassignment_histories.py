@@ -5,7 +5,6 @@ never undone, what is written was asked for, and no log is deleted that the newe
 names."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.property.test_zookeeper_histories import History
+from tests.rounds import rounds
 from tests.unit.metadata.fake_replicas import FakeLog
 from tests.unit.metadata.zookeeper_cluster import Broker
 
@@ -26,7 +26,7 @@ from odradek.model import TopicPartition
 
 Replicas = tuple[int, ...]
 NEW = NewTopic("a", ((1, 2), (2, 3), (3, 1), (1, 2, 3)), {})
-EXAMPLES = 40 * int(os.environ.get("ODRADEK_ROUNDS", "1"))
+EXAMPLES = rounds(40)
 
 
 class Written(NamedTuple):

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rounds import rounds
 
 from odradek.coordinator.share.state_batches import StateBatches
 from odradek.errors import BrokerError, ErrorCode
@@ -294,7 +295,7 @@ class Story:
                 assert (stored.state, stored.delivery_count) == (record.state, record.count)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=rounds(100), deadline=None)
 @given(STEPS, st.sampled_from([LIMITS, BACKING_OFF]))
 def test_every_record_is_in_the_state_that_the_model_says(steps, limits) -> None:
     """If this fails, a record is lost, handed out twice, delivered too often, too early or never

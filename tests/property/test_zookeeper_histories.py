@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rounds import rounds
 from tests.unit.metadata.zookeeper_cluster import Broker, Cluster
 
 from odradek.metadata import (
@@ -251,7 +252,7 @@ class History:
                 assert broker.image.topic_config(name) == config
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(60), deadline=None)
 @given(st.integers(0, 1 << 32), st.integers(1, 25), st.sampled_from([1, 2, 20]))
 def test_all_agree_in_the_end(seed: int, length: int, slice_partitions: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

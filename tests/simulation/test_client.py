@@ -9,6 +9,7 @@ import random
 from collections import deque
 
 import pytest
+from tests.rounds import rounds
 
 from odradek.client.core.consuming.fetched import FetchedChunk
 from odradek.client.core.consuming.positions import PartitionPosition
@@ -19,7 +20,7 @@ from odradek.records.builder import RecordBatchBuilder
 from odradek.records.reader import iter_records
 
 ONE = TopicPartition("t", 0)
-SEEDS = range(30)
+SEEDS = range(rounds(30))
 RECORDS = 300
 REMEMBERED = 5
 STEPS = 100_000

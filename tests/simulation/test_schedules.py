@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.rounds import seeds
+from tests.rounds import rounds, seeds
 from tests.simulation.brokers import TP, Broker
 from tests.simulation.schedules import ScheduleWorld, append
 
@@ -58,7 +58,7 @@ def test_schedules_are_delivered_once(tmp_path: Path, part: int) -> None:
 def test_a_step_that_fails_has_releasing_begin_anew(tmp_path: Path) -> None:
     """It said so once, and what was due from then on was never delivered."""
     delivered = failures = 0
-    for seed in range(4):
+    for seed in range(rounds(4)):
         directory = tmp_path / str(seed)
         directory.mkdir()
         world = run(seed, directory, FailingWorld)

@@ -3,28 +3,19 @@
 `ODRADEK_TRANSACTION_SEEDS` runs other seeds (`500`, or `500:700`), none of them slow.
 """
 
-import os
-
 import pytest
-from tests.rounds import seeds
+from tests.rounds import seeds, slow_behind
 from tests.simulation.transactions import Simulation
 
 STEPS = 120
 PER_TEST = 50
 QUICK = 100
 VARIABLE = "ODRADEK_TRANSACTION_SEEDS"
-SEEDS = seeds(VARIABLE, 500)
+DEFAULT = 500
+SEEDS = seeds(VARIABLE, DEFAULT)
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        pytest.param(
-            first, marks=() if VARIABLE in os.environ or first < QUICK else pytest.mark.slow
-        )
-        for first in SEEDS[::PER_TEST]
-    ],
-)
+@pytest.mark.parametrize("first", slow_behind(QUICK, VARIABLE, DEFAULT, PER_TEST))
 def test_transactions_are_atomic_whatever_happens(first: int) -> None:
     """Fails when a part of a transaction is read, a zombie commits, an offset does not move with
     the records, or readers are held up."""

@@ -1,7 +1,8 @@
 """The package as a user installs it: from a plain copy of the sources, into a fresh environment.
 
 The folder is called `odradek`, which is what cloning gives. Dependencies come from the package
-index, as they would for a user. In each environment README's first minute is typed as it stands;
+index, as they would for a user, of the versions that are locked: `./test --part newest` takes the
+newest. In each environment README's first minute is typed as it stands;
 only the port is another.
 """
 
@@ -30,6 +31,9 @@ ROOT = Path(__file__).parents[2]
 TIMEOUT_S = deadline_s(1800)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PORT = "9092"
+# A file's address, for pip takes a path with a space in it for two.
+LOCK = (ROOT / "tools" / "requirements.lock").as_uri()
+LOCKED = {"PIP_CONSTRAINT": LOCK, "PIP_BUILD_CONSTRAINT": LOCK}
 # What the pages use beside the package.
 FOR_PAGES = ("aiokafka", "confluent-kafka", "pandas>=2.2.2,<3", "polars", "pyarrow", "pytest")
 
@@ -56,7 +60,7 @@ def run(*command: str, cwd: Path, **environment: str) -> str:
     done = subprocess.run(
         command,
         cwd=cwd,
-        env=kept | environment,
+        env=kept | LOCKED | environment,
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from tests.deadlines import deadline_s
 from tools import peers
 from tools.zookeeper_node import zookeeper_ensemble
 
@@ -19,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
 TOPIC = "orders"
 PARTITIONS = 3
-WAIT_S = 120
+WAIT_S = deadline_s(120)
 QUIET_S = 30.0
 
 

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.deadlines import deadline_s
+
 RUNNER: Final = Path(__file__).parent / "java" / "ToolRunner.java"
-TIME_LIMIT_S: Final = 120
+TIME_LIMIT_S: Final = deadline_s(120)
 PROCESS_ENDS: Final = -1
 _PACKAGE: Final = "org.apache.kafka.tools"
 CLASSES: Final = {
@@ -61,7 +63,7 @@ class JavaTools:
         logging[0].write_text("log4j.rootLogger=OFF\n", encoding="utf-8")
         logging[1].write_text("rootLogger.level = OFF\n", encoding="utf-8")
         flags = [
-            *("-Xmx256m", "-XX:TieredStopAtLevel=1"),
+            *("-Xmx256m", "-XX:TieredStopAtLevel=1", f"-Djava.io.tmpdir={folder}"),
             f"-Dlog4j.configuration=file:{logging[0]}",
             f"-Dlog4j2.configurationFile={logging[1]}",
         ]

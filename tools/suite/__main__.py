@@ -11,7 +11,18 @@ from typing import Final
 
 from tools.suite import leftovers, slowness
 from tools.suite.parts import CORE, PARTS, core_tests, files_of
-from tools.suite.steps import ROOT, TIMES, Commands, PytestRun, Result, Step, run_all, say
+from tools.suite.steps import (
+    PYTEST,
+    ROOT,
+    TIMES,
+    Commands,
+    PytestRun,
+    Result,
+    Step,
+    last_resort,
+    run_all,
+    say,
+)
 
 # Behind so many minutes no slow test starts.
 SLOW_FOR_MINUTES: Final = 40
@@ -28,6 +39,13 @@ COMPILED_FLOORS: Final = tuple(
     )
 )
 UNCOMPILED: Final = {"ODRADEK_PURE": "1"}
+# What the parts hold that are not slow tests.
+OTHERS: Final = {
+    "uncompiled": "the quick tests, with the sources of the compiled modules",
+    "laptops": "the quick unit tests, without what Linux alone has",
+    "pythons": "a broker's tests, on each Python that can be had",
+    "newest": "style, types and the quick tests, with the newest of everything",
+}
 BIN: Final = ROOT / ".venv" / "bin"
 
 
@@ -44,6 +62,9 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if options.rounds:
         os.environ["ODRADEK_ROUNDS"] = str(options.rounds)
+    elif options.all or options.part:
+        # What is left out where nobody asks for rounds is of "everything" too.
+        os.environ.setdefault("ODRADEK_ROUNDS", "1")
     if for_pytest:
         return _only_pytest(for_pytest, is_quick=options.quick)
     return _run(options)
@@ -68,7 +89,7 @@ def is_ci() -> bool:
 
 def _only_pytest(arguments: Sequence[str], *, is_quick: bool) -> int:
     selects = ["-m", "not slow"] if is_quick else []
-    return subprocess.call([sys.executable, "-m", "pytest", *arguments, *selects], cwd=ROOT)
+    return subprocess.call([*PYTEST, *last_resort(), *arguments, *selects], cwd=ROOT)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -77,12 +98,15 @@ def _run(options: argparse.Namespace) -> int:
     # Both are told by ./test, which has set up the environment before.
     started = float(os.environ.get("ODRADEK_STARTED", time.time()))  # noqa: TID251
     setup = Result("setup", time.time() - started, is_passed=True)  # noqa: TID251
+    # What a killed run leaves is known by the mark of this process.
+    leftovers.mark_this_process()
     _end_leftovers()
     os.environ.setdefault(slowness.VARIABLE, f"{slowness.measure():.2f}")
-    try:
-        is_passed = run_all(_steps(options, started), [setup])
-    finally:
-        _end_leftovers()
+    with leftovers.temporary_home():
+        try:
+            is_passed = run_all(_steps(options, started), [setup])
+        finally:
+            _end_leftovers()
     return int(not is_passed)
 
 
@@ -170,7 +194,8 @@ def _listing() -> str:
     lines += ["", f"{'part':<14}{'tests':>7}{'seconds':>9}  holds"]
     for part in parts():
         tests, seconds = _last(part)
-        lines.append(f"{part:<14}{tests:>7}{seconds:>9}  {' '.join(PARTS.get(part, ()))}")
+        holds = OTHERS.get(part) or " ".join(PARTS[part])
+        lines.append(f"{part:<14}{tests:>7}{seconds:>9}  {holds}")
     return "\n".join(lines)
 
 
@@ -179,7 +204,8 @@ def _last(part: str) -> tuple[str, str]:
     if not path.exists():
         return "", ""
     last = json.loads(path.read_text())
-    return str(last["passed"] + len(last["failed"])), f"{last['seconds']:.0f}"
+    tests = last["passed"] + len(last["failed"])
+    return str(tests or ""), f"{last['seconds']:.0f}"
 
 
 if __name__ == "__main__":

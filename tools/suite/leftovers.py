@@ -1,21 +1,32 @@
-"""Ends the processes that a test run left behind, even one that was killed.
+"""Ends the processes that a test run left behind, even one that was killed, and takes away its
+temporary files.
 
-Every test process writes its own id and start time into `ODRADEK_TEST_PROCESS`, which all that it
-starts inherits. A process whose test process is gone is a leftover. Two runs at the same time leave
-each other alone.
+`./test` and every test process write their own id and start time into `ODRADEK_TEST_PROCESS`,
+which all that they start inherits. A process whose test process is gone is a leftover. Temporary
+files of a run lie in a folder of its own, which names it too. Two runs at the same time leave each
+other alone.
 """
 
 import contextlib
 import os
+import shutil
 import signal
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 MARK: Final = "ODRADEK_TEST_PROCESS"
-_PARENT: Final = 1  # of the fields behind the name in /proc/PID/stat
+# Of the fields behind the name in /proc/PID/stat.
+_ENDED: Final = ("Z", "X")  # are the first
+_PARENT: Final = 1
 _START_TIME: Final = 19
 _LAST_BYTES: Final = 2_000
+# A short name: the path of a Unix socket may have a hundred characters, and more folders follow.
+_HOME: Final = "odr-"
+_OWNER: Final = ".test-process"
+_END_S: Final = 10
 
 
 def mark_this_process() -> None:
@@ -24,15 +35,52 @@ def mark_this_process() -> None:
 
 
 def end_leftovers() -> list[str]:
-    """Kills every process whose test process is gone; returns their command lines. This process and
-    those that started it are spared: a test may have started the shell of this run."""
+    """Kills every process whose test process is gone, and what that has started; returns their
+    command lines. This process and those that started it are spared: a test may have started the
+    shell of this run."""
     ended, spared = [], set(_lineage(os.getpid()))
-    for pid, owner in _marked():
-        if pid not in spared and owner != _identity(int(owner.partition(":")[0])):
-            ended.append(_command(pid))
+    while left := [pid for pid, owner in _marked() if pid not in spared and not _lives(owner)]:
+        ended += [_command(pid) for pid in left]
+        for pid in left:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
+        _await_end(left)
+        spared.update(left)
     return ended
+
+
+@contextlib.contextmanager
+def temporary_home() -> Iterator[None]:
+    """Has this process, and all that it starts, write temporary files to a folder that goes with
+    it; takes away those of runs that were killed."""
+    usual = Path(tempfile.gettempdir())
+    for owner in usual.glob(f"{_HOME}*/{_OWNER}"):
+        if not _lives(owner.read_text()):
+            shutil.rmtree(owner.parent, ignore_errors=True)
+    own = tempfile.mkdtemp(prefix=_HOME)
+    Path(own, _OWNER).write_text(_identity(os.getpid()))
+    _write_to(own)
+    try:
+        yield
+    finally:
+        _write_to(str(usual))
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def _write_to(home: str) -> None:
+    tempfile.tempdir = home
+    os.environ |= {"TMPDIR": home, "SPARK_LOCAL_DIRS": home}
+
+
+def _lives(owner: str) -> bool:
+    return owner == _identity(int(owner.partition(":")[0]))
+
+
+def _await_end(pids: list[int]) -> None:
+    """Returns when killed processes are gone: what they have started is known by that."""
+    deadline = time.monotonic() + _END_S
+    while any(_fields(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def last_words() -> Iterator[tuple[str, str]]:
@@ -66,12 +114,14 @@ def _lineage(pid: int) -> Iterator[int]:
 
 
 def _fields(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat behind the name; none if there is no such process."""
+    """The fields of /proc/PID/stat behind the name; none if there is no such process, or one that
+    has ended and is not waited for."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return []
-    return text.rpartition(")")[2].split()
+    fields = text.rpartition(")")[2].split()
+    return [] if fields[0] in _ENDED else fields
 
 
 def _command(pid: int) -> str:

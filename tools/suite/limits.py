@@ -1,17 +1,21 @@
 """How long a slow test may take, its fixtures included, where two minutes are too few.
 
 A test under several of the paths has the limit of the longest one. On a slow machine all limits
-grow, as the deadlines in tests do (`slowness`).
+grow, as the deadlines in tests do (`slowness`), and with the rounds that were asked for.
 """
 
+import os
 from typing import Final
 
+from tools.suite import slowness
 from tools.suite.parts import longest_above
 
 _SPARK: Final = "Spark starts, and a query of it; a Python worker may be late beside other tests"
 _JVMS: Final = "JVMs start: Apache Kafka, or three, or a tool for every line"
 _MUTANTS: Final = "runs a suite again for every mutation"
 
+# Behind it a process that sees no signal is ended: `faulthandler_timeout` in pyproject.toml.
+LAST_RESORT_S: Final = 1500
 # Seconds, and the reason.
 LIMITS_S: Final = {
     "tests/architecture/test_documents.py": (300, "README's pages start brokers and Spark"),
@@ -32,6 +36,16 @@ LIMITS_S: Final = {
     "tests/wire/libraries/test_old_clients.py": (600, _JVMS),
     "tests/wire/spark": (600, _SPARK),
 }
+
+
+def rounds_of_this_run() -> int:
+    """What `./test --rounds` asks for: how many times as many kills, faults and seeds."""
+    return int(os.environ.get("ODRADEK_ROUNDS", "1"))
+
+
+def grown(seconds: float) -> float:
+    """A limit, as long as it has to be on this machine and for so many rounds."""
+    return seconds * slowness.of_this_run() * rounds_of_this_run()
 
 
 def limit_s(path: str) -> int | None:

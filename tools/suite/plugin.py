@@ -27,8 +27,8 @@ from typing import Final
 import pytest
 from _pytest.unraisableexception import collect_unraisable
 
-from tools.suite import leftovers, slowness
-from tools.suite.limits import limit_s
+from tools.suite import leftovers
+from tools.suite.limits import grown, limit_s
 from tools.suite.order import mixed
 
 LEFT_OUT: Final = "left out for time"
@@ -81,7 +81,8 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Gives slow tests the time of their folder, and all of them more on a slow machine.
+    """Gives slow tests the time of their folder, and all of them more on a slow machine, or for
+    more rounds.
 
     Workers of xdist, side by side, take the files in another order.
     """
@@ -90,7 +91,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         limit = None
         if item.get_closest_marker("slow"):
             limit = limit_s(item.path.relative_to(config.rootpath).as_posix())
-        item.add_marker(pytest.mark.timeout((limit or usual) * slowness.of_this_run()))
+        item.add_marker(pytest.mark.timeout(grown(limit or usual)))
     if hasattr(config, "workerinput"):
         files = [item.path.relative_to(config.rootpath) for item in items]
         items[:] = [items[index] for index in mixed(files)]

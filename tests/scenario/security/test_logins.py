@@ -5,6 +5,7 @@ import json
 import logging
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.scenario.security.conftest import connected
 
 import odradek
@@ -50,7 +51,7 @@ def test_a_user_comes_in_and_all_sides_of_the_client_work(word):
                     return record.value
             return None
 
-        assert asyncio.run(asyncio.wait_for(work(), 60)) == b"x"
+        assert asyncio.run(asyncio.wait_for(work(), deadline_s(60))) == b"x"
 
 
 @pytest.mark.parametrize("word", ["plain", "scram"])
@@ -97,14 +98,14 @@ def test_tokens_expire_on_the_test_s_clock(caplog):
                 # The session has ended: the connection is closed, and a new token shown.
                 await (await producer.send("t", b"2"))
 
-        asyncio.run(asyncio.wait_for(produce(), 60))
+        asyncio.run(asyncio.wait_for(produce(), deadline_s(60)))
         assert len(broker.records("t")) == 2
 
         old = login.token(1_000)
         clock.advance(2_000)
         settings["sasl.oauthbearer.token.provider"] = lambda: old
         with pytest.raises(AuthenticationError, match="invalid_token"):
-            asyncio.run(asyncio.wait_for(produce(), 60))
+            asyncio.run(asyncio.wait_for(produce(), deadline_s(60)))
 
 
 def test_a_user_s_password_is_changed_while_the_broker_runs():
@@ -122,13 +123,13 @@ def test_a_user_s_password_is_changed_while_the_broker_runs():
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 5000)
         upsertion = UserScramCredentialUpsertion("carol", info, b"new-secret")
         [done] = admin.alter_user_scram_credentials([upsertion]).values()
-        done.result(20)
+        done.result(deadline_s(20))
         assert produced(broker, broker.login("carol", "new-secret")).offset == 0
-        described = admin.describe_user_scram_credentials(["carol"])["carol"].result(20)
+        described = admin.describe_user_scram_credentials(["carol"])["carol"].result(deadline_s(20))
         assert [each.iterations for each in described.scram_credential_infos] == [5000]
         deletion = UserScramCredentialDeletion("carol", ScramMechanism.SCRAM_SHA_256)
         [done] = admin.alter_user_scram_credentials([deletion]).values()
-        done.result(20)
+        done.result(deadline_s(20))
         with pytest.raises(AuthenticationError):
             produced(broker, broker.login("carol", "new-secret"))
 
@@ -242,7 +243,11 @@ def test_a_broker_without_security_imports_none_of_it():
         "m.split('.')[0] in ('cryptography', 'joserfc')])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=deadline_s(120),
+        check=True,
     )
     assert done.stdout.strip() == "[]"
 
@@ -346,7 +351,7 @@ def test_a_blocking_connection_that_cannot_log_in_again_ends():
         connection = BlockingConnection(
             Address(host, int(port)),
             client_id="t",
-            timeout_s=30,
+            timeout_s=deadline_s(30),
             security=client_security(settings),
         )
         connection._renew_at_s = 0

@@ -8,6 +8,7 @@ import threading
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient
+from tests.deadlines import deadline_s
 from tests.issuers import Issuer, says, token
 
 import odradek
@@ -75,10 +76,14 @@ def test_a_tool_comes_in_and_tells_a_refusal_in_one_sentence(broker, issuer, tmp
     file.write_text("".join(f"{name}={text}\n" for name, text in settings(broker, issuer).items()))
     command = [sys.executable, "-m", "odradek", "topics", "--list"]
     command += ["--bootstrap-server", broker.bootstrap_servers, "--command-config", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=deadline_s(120), check=False
+    )
     assert done.stdout == "t\n", done.stderr
     issuer.then = [says(401, b'{"error":"invalid_client"}')]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=deadline_s(120), check=False
+    )
     assert done.returncode == 1
     said = f"the token endpoint {issuer.url}: it answers 401 (invalid_client)"
     assert said in done.stdout + done.stderr
@@ -97,7 +102,7 @@ def test_librdkafka_comes_in_with_tokens_of_the_same_issuer(broker, issuer):
             "sasl.oauthbearer.token.endpoint.url": issuer.url,
         }
     )
-    assert "t" in admin.list_topics(timeout=30).topics
+    assert "t" in admin.list_topics(timeout=deadline_s(30)).topics
     assert confluent_kafka.version()
     assert issuer.asked[0].form == {"grant_type": ["client_credentials"]}
 
@@ -233,7 +238,7 @@ def test_what_nobody_acknowledges_is_not_heaped_up_while_a_token_is_asked_for(on
             await producer.send_and_wait("t", b"0")
             (connection,) = producer._cluster._connections.open
             ask = login._ask
-            login._ask = lambda: may_answer.wait(60) and ask()
+            login._ask = lambda: may_answer.wait(deadline_s(60)) and ask()
             on_clock.clock.advance(4_000_000)
             connection._renew_at_s = connection._over_at_s = 0
             sent = asyncio.ensure_future(producer.send_and_wait("t", b"1"))
@@ -256,7 +261,9 @@ def test_what_nobody_acknowledges_is_not_heaped_up_while_a_token_is_asked_for(on
 
 def test_a_blocking_connection_renews_its_session_with_a_fresh_token(broker, issuer):
     own = security(broker, issuer)
-    connection = BlockingConnection(address(broker), client_id="t", timeout_s=30, security=own)
+    connection = BlockingConnection(
+        address(broker), client_id="t", timeout_s=deadline_s(30), security=own
+    )
     own.login._held = own.login._held._replace(refresh_at_ms=0)
     connection._renew_at_s = 0
     connection.request(API_VERSIONS, 0, [b""])

@@ -8,6 +8,7 @@ import ssl
 from datetime import UTC, datetime
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.scenario.security.conftest import connected
 
 import odradek
@@ -34,7 +35,7 @@ def produce(settings, value=b"x", count=1):
             sent = [await producer.send("t", value) for _ in range(count)]
             return [await each for each in sent]
 
-    return asyncio.run(asyncio.wait_for(work(), 60))
+    return asyncio.run(asyncio.wait_for(work(), deadline_s(60)))
 
 
 @pytest.mark.parametrize("security", ["tls", "mtls", "plain+tls", "scram+tls", "oauth+tls"])
@@ -57,7 +58,7 @@ def test_records_go_and_come_through_tls(security):
                         return found
             return found
 
-        assert asyncio.run(asyncio.wait_for(consume(), 60)) == [value] * 20
+        assert asyncio.run(asyncio.wait_for(consume(), deadline_s(60))) == [value] * 20
 
 
 def test_a_client_without_a_certificate_is_refused_and_the_reason_logged(caplog):
@@ -209,7 +210,7 @@ def test_another_key_store_by_a_setting_of_the_running_broker(tmp_path):
         resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
         admin = AdminClient({**trusted, "log_level": 0})
         [done] = admin.incremental_alter_configs([resource]).values()
-        done.result(30)
+        done.result(deadline_s(30))
         context = ssl.create_default_context(cadata=authority.certificate)
         host, port = broker.bootstrap_servers.rsplit(":", 1)
         with (
@@ -255,7 +256,7 @@ def test_a_bad_certificate_by_a_setting_is_answered_and_the_old_one_stays(tmp_pa
             async with Admin(config=trusted) as admin:
                 return await admin.alter_configs({resource: [ConfigChange(setting, str(bad))]})
 
-        refusal = asyncio.run(asyncio.wait_for(alter(), 60))[resource]
+        refusal = asyncio.run(asyncio.wait_for(alter(), deadline_s(60)))[resource]
         assert refusal.code == ErrorCode.INVALID_REQUEST
         assert "Listener SSL cannot use these settings" in str(refusal)
         context = ssl.create_default_context(cadata=authority.certificate)

@@ -22,6 +22,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaTopicPartition
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
+from tests.deadlines import deadline_s
 from tests.system.cluster.transactions import ASKS_ANEW
 
 PARTITIONS = 3
@@ -29,7 +30,7 @@ FEW = 5
 LIFE_S = 30
 CALL_S = 10
 TRANSACTION_MS = 20_000
-END_S = 60
+END_S = deadline_s(60)
 
 Life = Callable[[str, str, str, threading.Event], None]
 
@@ -238,7 +239,7 @@ def java_command(jars: list[Path], java: str, javac: str, home: Path, *arguments
     path = os.pathsep.join([str(home), *map(str, jars)])
     source = Path(__file__).parents[2] / "wire" / "java" / "TransactionalChain.java"
     compile_it = [javac, "-cp", path, "-d", str(home), str(source)]
-    subprocess.run(compile_it, check=True, timeout=120)
+    subprocess.run(compile_it, check=True, timeout=deadline_s(120))
     return [java, "-Xmx128m", "-cp", path, source.stem, *arguments]
 
 

@@ -14,6 +14,7 @@ from typing import Final, Self
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
+from tests.deadlines import deadline_ms, deadline_s
 from tests.system.cluster import faulty_machine
 from tests.system.cluster.history import Load, read_log, running
 from tests.system.cluster.polling import PATIENCE_S, until
@@ -29,7 +30,7 @@ from odradek.client.sync import Admin
 from odradek.testing.processes import BrokerProcess
 
 BROKERS: Final = (1, 2, 3)
-SESSION_MS: Final = 2_000
+SESSION_MS: Final = deadline_ms(2_000)
 PARTITIONS: Final = 3
 SETTINGS: Final = {
     "zookeeper.session.timeout.ms": SESSION_MS,
@@ -42,11 +43,11 @@ SETTINGS: Final = {
     "transaction.state.log.num.partitions": 3,
     # Some records of the tests of other suites are of 1970.
     "log.retention.ms": -1,
-    "replica.lag.time.max.ms": 1_500,
+    "replica.lag.time.max.ms": deadline_ms(1_500),
     "replica.fetch.wait.max.ms": 200,
     "replica.fetch.backoff.ms": 100,
-    "replica.socket.timeout.ms": 2_000,
-    "controller.socket.timeout.ms": 2_000,
+    "replica.socket.timeout.ms": deadline_ms(2_000),
+    "controller.socket.timeout.ms": deadline_ms(2_000),
     "controlled.shutdown.retry.backoff.ms": 300,
     "inter.broker.listener.name": "INTERNAL",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT",
@@ -102,7 +103,7 @@ class RunningCluster:
             starting.enter_context(self.board)
             self.ensemble.start()
             starting.callback(self.ensemble.stop)
-            self._zookeeper = KazooClient(self.ensemble.connect, timeout=10)
+            self._zookeeper = KazooClient(self.ensemble.connect, timeout=deadline_s(10))
             self._zookeeper.start(timeout=PATIENCE_S)
             starting.callback(self._zookeeper.close)
             starting.callback(self._zookeeper.stop)

@@ -10,6 +10,7 @@ pytest.importorskip("kazoo")
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.deadlines import deadline_ms
 from tests.system.cluster.polling import PATIENCE_S, until
 from tools.free_port import free_port
 from tools.zookeeper_node import zookeeper_ensemble
@@ -33,11 +34,11 @@ SETTINGS = {
     "super.users": "User:broker;User:alice",
     "ssl.keystore.type": "PEM",
     "ssl.truststore.type": "PEM",
-    "zookeeper.session.timeout.ms": "2000",
-    "replica.lag.time.max.ms": "1500",
+    "zookeeper.session.timeout.ms": str(deadline_ms(2000)),
+    "replica.lag.time.max.ms": str(deadline_ms(1500)),
     "replica.fetch.wait.max.ms": "200",
-    "replica.socket.timeout.ms": "2000",
-    "controller.socket.timeout.ms": "2000",
+    "replica.socket.timeout.ms": str(deadline_ms(2000)),
+    "controller.socket.timeout.ms": str(deadline_ms(2000)),
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
     "transaction.state.log.replication.factor": "3",

@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("kazoo")
 
 from confluent_kafka import Producer
+from tests.deadlines import deadline_s
 from tests.system.cluster.chains import (
     CLIENTS,
     PARTITIONS,
@@ -51,7 +52,7 @@ class Feed:
             value, partition = str(number).encode(), number % PARTITIONS
             self._producer.produce(self._source, value, partition=partition)
             self.written += 1
-        assert self._producer.flush(60) == 0
+        assert self._producer.flush(deadline_s(60)) == 0
 
     def await_carried(self) -> None:
         """Returns when every chain has carried everything."""

@@ -22,8 +22,8 @@ from tests.system.processes import CheckedBroker
 from tools.free_port import free_port
 
 ROUNDS = rounds(15)
-FLUSH_S = 120
-READ_S = 60
+FLUSH_S = deadline_s(120)
+READ_S = deadline_s(60)
 KEYS = 40
 # Enough for a segment or two of each topic.
 ROUND_RECORDS = 600
@@ -136,7 +136,7 @@ def create_topics(bootstrap_servers: str) -> None:
     counts = Counter(topic for topic, _ in PARTITIONS)
     topics = [NewTopic(topic, counts[topic], 1, config=CONFIGS[topic]) for topic in counts]
     for created in admin.create_topics(topics).values():
-        created.result(60)
+        created.result(deadline_s(60))
 
 
 def send_until_killed(producer: Producer, ledger: Ledger, sent: int, target: int) -> int:

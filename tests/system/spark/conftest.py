@@ -1,6 +1,7 @@
 """How Spark is started here."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -17,5 +18,7 @@ def quick_java() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         before = os.environ.get("JDK_JAVA_OPTIONS", "")
-        patch.setenv("JDK_JAVA_OPTIONS", " ".join([before, *FOR_SECONDS]).strip())
+        # A JVM does not look at TMPDIR.
+        home = f'"-Djava.io.tmpdir={tempfile.gettempdir()}"'
+        patch.setenv("JDK_JAVA_OPTIONS", " ".join([before, *FOR_SECONDS, home]).strip())
         yield

@@ -167,7 +167,7 @@ def broker() -> Iterator[Broker]:
                 timestamp=FIRST_TIME_MS + number * HOUR_MS // 300,
                 headers=[("n", b"%d" % number), ("none", None)] if number % 2 else None,
             )
-        assert producer.flush(60) == 0
+        assert producer.flush(deadline_s(60)) == 0
         yield broker
 
 

@@ -121,7 +121,7 @@ def object_store() -> Iterator[str]:
         port = next(line for line in lines if line.strip().isdecimal()).strip()
         yield f"http://127.0.0.1:{port}"
     finally:
-        process.communicate("", timeout=30)
+        process.communicate("", timeout=deadline_s(30))
 
 
 def test_an_archive_in_an_object_store_is_kept_checked_compacted_and_restored(

@@ -43,7 +43,7 @@ def produce(broker: odradek.Broker, topic: str, first: int, count: int) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for number in range(first, first + count):
         producer.produce(topic, key=b"%d" % number, value=b"v" * 50, partition=number % 3)
-    assert producer.flush(60) == 0
+    assert producer.flush(deadline_s(60)) == 0
 
 
 def start(

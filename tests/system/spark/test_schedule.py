@@ -48,7 +48,7 @@ class Traffic:
     def __init__(self, servers: str) -> None:
         settings = {"bootstrap.servers": servers, "transactional.id": "traffic"}
         self._producer = Producer(settings)
-        self._producer.init_transactions(60)
+        self._producer.init_transactions(deadline_s(60))
         self.committed = 0
 
     def go_on(self) -> None:
@@ -59,12 +59,12 @@ class Traffic:
             self._producer.produce(
                 "orders", b"%d" % number, partition=number % PARTITIONS, timestamp=time_ms
             )
-        self._producer.flush(60)
+        self._producer.flush(deadline_s(60))
         if random.randrange(3):
-            self._producer.commit_transaction(60)
+            self._producer.commit_transaction(deadline_s(60))
             self.committed += PER_TRANSACTION
         else:
-            self._producer.abort_transaction(60)
+            self._producer.abort_transaction(deadline_s(60))
 
     @contextmanager
     def flowing(self) -> Iterator[None]:
@@ -96,7 +96,7 @@ def test_the_schedule_keeps_every_record_once(tmp_path: Path) -> None:
         servers = broker.bootstrap_servers
         admin = AdminClient({"bootstrap.servers": servers})
         topic = NewTopic("orders", PARTITIONS, config={"retention.ms": "-1"})
-        admin.create_topics([topic])["orders"].result(60)
+        admin.create_topics([topic])["orders"].result(deadline_s(60))
         command = [sys.executable, str(PROGRAM), servers, str(tmp_path / "archive")]
         traffic = Traffic(servers)
         traffic.go_on()

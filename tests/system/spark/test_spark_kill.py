@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.deadlines import deadline_s
 from tests.rounds import rounds
 from tests.system.spark.kills import pyspark_killed as kills
 from tools import peers
@@ -132,7 +133,7 @@ def produce(bootstrap_servers: str, first: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     for number in range(first, first + RECORDS_A_ROUND):
         producer.produce("in", b"%d" % number, b"k%d" % (number % 7), partition=number % 3)
-    assert producer.flush(60) == 0
+    assert producer.flush(deadline_s(60)) == 0
 
 
 def copied(bootstrap_servers: str) -> Counter[int]:
@@ -172,7 +173,7 @@ def test_a_query_is_killed_and_every_record_is_there_once(tmp_path: Path) -> Non
     with servers(tmp_path) as bootstrap_servers:
         admin = AdminClient({"bootstrap.servers": bootstrap_servers})
         for future in admin.create_topics([NewTopic("in", 3), NewTopic("out", 3)]).values():
-            future.result(60)
+            future.result(deadline_s(60))
         query = Query(bootstrap_servers, tmp_path)
         try:
             for round_, (step, victim) in enumerate(plans()):

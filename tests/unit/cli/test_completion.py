@@ -34,7 +34,9 @@ def script(shell: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> Path
 
 
 def run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=deadline_s(60), check=False
+    )
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     return done.stdout

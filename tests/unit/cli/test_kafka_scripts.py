@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.deadlines import deadline_s
 
 import odradek
 from odradek import system_calls
@@ -19,7 +20,7 @@ from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.sync import Admin
 from odradek.model import TopicPartition
 
-TIME_LIMIT_S = 120
+TIME_LIMIT_S = deadline_s(120)
 # The folder `bin` of Apache Kafka 4.3, and what scripts for its earlier versions call.
 IN_KAFKA = """
 connect-distributed connect-mirror-maker connect-plugin-path connect-standalone kafka-acls

@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from tests.deadlines import deadline_s
 
 import odradek
 from odradek import __version__
@@ -54,7 +55,7 @@ def test_a_reader_may_go_away(words: list[str], status: int) -> None:
             stdout=write_end,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=120,
+            timeout=deadline_s(120),
             check=False,
         )
     finally:

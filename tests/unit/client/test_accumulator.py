@@ -3,6 +3,8 @@
 import random
 from uuid import UUID
 
+from tests.rounds import rounds
+
 from odradek.client.core.producing.accumulator import (
     LAST_PRODUCER_EPOCH,
     Accumulator,
@@ -259,7 +261,7 @@ class Log:
 
 def test_records_are_in_the_log_once_and_in_order_whatever_is_lost() -> None:
     """Requests and answers are lost or late by chance; requests arrive in order, as on a socket."""
-    for seed in range(200):
+    for seed in range(rounds(200)):
         rng = random.Random(seed)
         accumulator = Accumulator(linger_ms=0, batch_bytes=150)
         log = Log()

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from tests.rounds import rounds
 
 from odradek.client.core.groups.assignors import ASSIGNORS, Assignments, assignor_of
 from odradek.client.settings import CONSUMER_SETTINGS
@@ -88,7 +89,7 @@ def after(name: str, found: Assignments, generation_id: int) -> dict[str, Subscr
 @pytest.mark.parametrize("name", list(ASSIGNORS))
 def test_everything_is_read_by_exactly_one_whoever_comes_and_goes(name: str) -> None:
     """For 60 seeds: members come, go, and topics grow; cooperative groups settle in two steps."""
-    for seed in range(60):
+    for seed in range(rounds(60)):
         rng = random.Random(seed)
         counts = {"t": 5, "u": 3}
         present = {"m0": Subscription(("t", "u"))}

@@ -9,6 +9,7 @@ import threading
 from datetime import UTC, datetime
 
 import pytest
+from tests.deadlines import deadline_s
 
 pytest.importorskip("kazoo")
 
@@ -145,7 +146,7 @@ def test_answers_that_come_in_one_record_are_heard_at_once(stores):
         try:
             session._start(client, settings)
             promises = [client.exists_async(path) for path in ("/a", "/b")]
-            assert [each.get(timeout=5) for each in promises] == [None, None]
+            assert [each.get(timeout=deadline_s(5)) for each in promises] == [None, None]
         finally:
             client.stop()
             client.close()

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.deadlines import deadline_s
 
 LOOK = """
 import sys
@@ -21,7 +22,7 @@ def test_hypothesis_is_not_imported(tmp_path: Path, module: str) -> None:
     imports = f"import {module}, odradek.protocol.message_schemas, kio.schema.metadata.v9.request"
     command = [sys.executable, "-c", LOOK.format(imports=imports)]
     done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=deadline_s(60), check=True
     )
     assert done.stdout == "False\n"
     assert list(tmp_path.iterdir()) == []

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.deadlines import deadline_s
 
 import odradek
 
@@ -54,5 +55,7 @@ def test_a_worker_has_little_to_collect_after_its_work(
     with odradek.Broker() as broker:
         broker.produce("orders", "a spool of thread")
         command = [sys.executable, "-c", WORK, name, work, broker.bootstrap_servers]
-        shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        shown = subprocess.run(
+            command, capture_output=True, text=True, timeout=deadline_s(120), check=True
+        )
     assert (int(shown.stdout) < 5_000) == is_worker

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.deadlines import deadline_s
 
 from odradek.clock import SystemClock
 from odradek.config import BrokerConfig
@@ -94,7 +95,7 @@ def test_a_process_that_halts_says_why_in_one_line() -> None:
         [sys.executable, "-c", "from odradek.cli.start import end_process; end_process('a: b')"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=deadline_s(60),
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "odradek: a: b\n")

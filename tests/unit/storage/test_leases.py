@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.rounds import rounds
 from tests.unit.storage.conftest import read_records
 
 from odradek.background import InlineBackground
@@ -145,7 +146,7 @@ def test_compaction_leaves_what_is_held(world) -> None:
     assert len(offsets(log)) < 20
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(rounds(4)))
 def test_a_lease_that_comes_in_the_middle_of_a_round_is_heeded(world, seed: int) -> None:
     """A round that had begun before put its segments in place, and records were gone."""
     waiting: list[Callable[[], None]] = []

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from uuid import UUID
 
 import pytest
+from tests.rounds import rounds
 
 from odradek.background import T, Work
 from odradek.config.topic import LogConfig, parse_topic_settings
@@ -70,7 +71,7 @@ def held(manager: LogManager, values) -> dict[TopicPartition, list[bytes]]:
     return {log.topic_partition: values(log) for log in manager.logs()}
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(rounds(5)))
 def test_the_order_in_which_logs_are_recovered_does_not_matter(world, batches, values, seed):
     """A log would get another one's records, offsets or directory, depending on luck."""
     world.directories.append(world.directories[0] + "2")

@@ -4,6 +4,7 @@ the next run, or the next run ends who started it."""
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,55 @@ def test_what_a_dead_run_left_is_ended_and_who_asks_is_spared() -> None:
     assert last == "the shell lives"
     assert [line for line in ended if line.endswith("sleep 1000")]
     assert not [line for line in ended if "leftovers" in line]
+
+
+RUNNER = f"""
+import os, subprocess, sys
+from tools.suite import __main__ as suite, leftovers
+from tools.suite.steps import Commands
+leftovers.MARK = "{MARK}"
+worker = '''
+import subprocess, sys, tempfile
+from pathlib import Path
+from tools.suite import leftovers
+leftovers.MARK = "{MARK}"
+leftovers.mark_this_process()
+Path(tempfile.mkdtemp(), "file").touch()
+with subprocess.Popen(["sleep", "1000"]) as broker:
+    print(broker.pid, tempfile.gettempdir(), flush=True)
+'''
+suite._steps = lambda *_: [Commands("it", [[sys.executable, "-c", worker]])]
+suite.main(["--quick"])
+"""
+
+
+def test_a_runner_that_is_killed_leaves_neither_processes_nor_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The tests of a run that was killed go on beside those of the next one, and fill the disk."""
+    environment = os.environ | {"ODRADEK_SLOWNESS": "1", "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", RUNNER]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    ) as runner:
+        assert runner.stdout is not None
+        broker, home = runner.stdout.readline().split()
+        assert Path(home).parent == tmp_path
+        runner.kill()
+        runner.wait()
+        monkeypatch.setattr(leftovers, "MARK", MARK)
+        ended = leftovers.end_leftovers()
+        assert f"{broker} sleep 1000" in ended
+        assert len(ended) == 2, "the test process that started it as well"
+        assert runner.stdout.read() == ""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("TMPDIR", "SPARK_LOCAL_DIRS"):
+        monkeypatch.setenv(name, str(tmp_path))
+    with leftovers.temporary_home():
+        [own] = tmp_path.iterdir()
+        assert own != Path(home)
+        Path(tempfile.mkdtemp(), "file").touch()
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_a_live_run_started_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:

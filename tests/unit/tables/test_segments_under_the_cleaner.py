@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.rounds import rounds
 from tests.unit.storage.conftest import ORDERS, World
 
 from odradek.errors import BrokerError
@@ -150,7 +151,7 @@ def test_a_reader_in_the_middle_gets_all_that_stays(world) -> None:
         assert set(kept) <= set(found)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(rounds(6)))
 def test_many_readers_beside_the_cleaner_lose_nothing(world, seed: int) -> None:
     """Readers that go on a step at a time, anywhere between the cleaner's own steps."""
     rng = random.Random(seed)

@@ -8,9 +8,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import pytest
+from tests.deadlines import deadline_s
 
 T = TypeVar("T")
-TIME_LIMIT_S = 300
+TIME_LIMIT_S = deadline_s(300)
 
 
 @pytest.fixture(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.streams import serving
-from tests.wire.replicas import REPLICAS, await_known, only_of_one
+from tests.wire.replicas import REPLICAS, await_forgotten, await_known, only_of_one
 
 import odradek
 from odradek.client import Admin
@@ -49,7 +49,7 @@ def test_topics_are_made_shown_grown_and_deleted(servers: str, topic: str, run: 
             assert topic not in await admin.list_topics()
             bad = NewTopic(f"{topic}!", 1, 1)
             made = await admin.create_topics([new, bad])
-            await_known(servers, topic)
+            await_known(servers, topic, 2)
             created = made[topic]
             assert isinstance(created, CreatedTopic)
             assert (created.partitions, created.replication_factor) == (2, REPLICAS)
@@ -66,6 +66,7 @@ def test_topics_are_made_shown_grown_and_deleted(servers: str, topic: str, run: 
             ).values()
             assert grown is None
             assert isinstance(gone, UnknownTopicOrPartition)
+            await_known(servers, topic, 3)
             while len((described := await admin.describe_topic(topic)).partitions) < 3:
                 await asyncio.sleep(0.05)
             assert described.topic_id == created.topic_id
@@ -76,6 +77,7 @@ def test_topics_are_made_shown_grown_and_deleted(servers: str, topic: str, run: 
             assert isinstance(deleted[f"{topic}-gone"], UnknownTopicOrPartition)
             while topic in await admin.list_topics():
                 await asyncio.sleep(0.05)
+            await_forgotten(servers, topic)
             with pytest.raises(UnknownTopicOrPartition):
                 await admin.describe_topic(topic)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.deadlines import deadline_s
 from tests.wire.replicas import REPLICAS, await_known
 
 from odradek.client.addresses import Address
@@ -18,13 +19,14 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.records.reader import iter_records
 
+TIMEOUT_S = deadline_s(60)
 RECORDS = 500
 FIRST_TIME_MS = 1_700_000_000_000
 
 
 @pytest.fixture
 def cluster(bootstrap: str) -> Iterator[Cluster]:
-    with Cluster(bootstrap, request_timeout_ms=60_000) as cluster:
+    with Cluster(bootstrap, request_timeout_ms=1000 * TIMEOUT_S) as cluster:
         yield cluster
 
 
@@ -33,13 +35,13 @@ def partition(bootstrap: str, topic: str) -> TopicPartition:
     """A partition with records whose values are their offsets, one a second, in small batches."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     new = NewTopic(topic, 2, REPLICAS, config={"retention.ms": "-1"})
-    admin.create_topics([new])[topic].result(60)
-    await_known(bootstrap, topic)
+    admin.create_topics([new])[topic].result(TIMEOUT_S)
+    await_known(bootstrap, topic, 2)
     producer = Producer({"bootstrap.servers": bootstrap, "batch.num.messages": 7, "linger.ms": 50})
     for number in range(RECORDS):
         time_ms = FIRST_TIME_MS + 1000 * number
         producer.produce(topic, value=b"%d" % number, partition=1, timestamp=time_ms)
-    assert producer.flush(60) == 0
+    assert producer.flush(TIMEOUT_S) == 0
     return TopicPartition(topic, 1)
 
 
@@ -113,7 +115,7 @@ def test_a_broker_that_is_gone_is_a_network_exception() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(BrokerError) as caught:
-        BlockingConnection(Address("127.0.0.1", port), client_id="t", timeout_s=60)
+        BlockingConnection(Address("127.0.0.1", port), client_id="t", timeout_s=TIMEOUT_S)
     assert caught.value.code == ErrorCode.NETWORK_EXCEPTION
 
 
@@ -133,6 +135,6 @@ def test_an_answer_that_is_none_is_a_network_exception(answer: bytes) -> None:
         thread = threading.Thread(target=answer_once)
         thread.start()
         with pytest.raises(BrokerError) as caught:
-            BlockingConnection(Address(*server.getsockname()), client_id="t", timeout_s=60)
+            BlockingConnection(Address(*server.getsockname()), client_id="t", timeout_s=TIMEOUT_S)
         thread.join()
     assert caught.value.code == ErrorCode.NETWORK_EXCEPTION

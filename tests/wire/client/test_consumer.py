@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from tests.wire.replicas import REPLICAS, await_known
+from tests.deadlines import deadline_s
+from tests.wire.client.test_producer import make, make_anew
 
 import odradek
 from odradek.client import Admin, Consumer, Producer
 from odradek.client.aio.handout import Records
-from odradek.client.core.admin_types import CommittedOffset, NewPartitions, NewTopic
+from odradek.client.core.admin_types import CommittedOffset, NewPartitions
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.errors import (
     BadRecord,
@@ -32,11 +33,14 @@ ASSIGNORS = ["range", "roundrobin", "sticky", "cooperative-sticky"]
 async def fill(servers: str, topic: str, counts: Iterable[int], **settings: object) -> None:
     """Makes a topic with so many records in each partition; values are their numbers."""
     sizes = list(counts)
-    async with Admin(servers) as admin:
-        await admin.create_topics([NewTopic(topic, len(sizes), REPLICAS)])
-    await_known(servers, topic)
+    await make(servers, topic, len(sizes))
+    await write(servers, topic, sizes, **settings)
+
+
+async def write(servers: str, topic: str, counts: Iterable[int], **settings: object) -> None:
+    """Writes so many records to each partition."""
     async with Producer(servers, **settings) as producer:
-        for partition, size in enumerate(sizes):
+        for partition, size in enumerate(counts):
             for number in range(size):
                 await producer.send(
                     topic, b"%d" % number, partition=partition, timestamp_ms=1_000_000 + number
@@ -481,7 +485,7 @@ def test_a_reader_that_is_late_leaves_and_comes_back(
         await fill(bootstrap, topic, [3])
         settings = {
             "group_id": names("group"),
-            "max_poll_interval_ms": 300,
+            "max_poll_interval_ms": 1000 * deadline_s(1),
             "heartbeat_interval_ms": 50,
             "enable_auto_commit": False,
             "auto_offset_reset": "earliest",
@@ -489,7 +493,7 @@ def test_a_reader_that_is_late_leaves_and_comes_back(
         async with Consumer(bootstrap, **settings) as consumer:
             consumer.subscribe([topic])
             await read(consumer, 3)
-            await asyncio.sleep(0.8)
+            await until(lambda: consumer.group_metadata().generation_id < 0)
             with pytest.raises(CommitFailed):
                 await consumer.commit()
             assert len(await read(consumer, 3)) == 3, "nothing was committed"
@@ -501,16 +505,17 @@ def test_a_reader_that_is_late_leaves_and_comes_back(
 def test_a_topic_made_anew_is_read_from_its_beginning(bootstrap: str, topic: str, run: Run) -> None:
     async def scenario() -> None:
         await fill(bootstrap, topic, [5])
-        settings = {"auto_offset_reset": "earliest", "metadata_max_age_ms": 100}
-        async with Admin(bootstrap) as admin, Consumer(bootstrap, **settings) as consumer:
+        settings = {
+            "auto_offset_reset": "earliest",
+            "metadata_max_age_ms": 100,
+            # Else it makes the topic itself, when it asks for it.
+            "allow_auto_create_topics": False,
+        }
+        async with Consumer(bootstrap, **settings) as consumer:
             consumer.assign([TopicPartition(topic, 0)])
             await read(consumer, 5)
-            await admin.delete_topics([topic])
-            # In a cluster the deletion may still be under way.
-            new = NewTopic(topic, 1, REPLICAS)
-            while isinstance((await admin.create_topics([new]))[topic], KafkaError):
-                await asyncio.sleep(0.05)
-            await fill(bootstrap, topic, [3])
+            await make_anew(bootstrap, topic)
+            await write(bootstrap, topic, [3])
             assert [each.offset for each in await read(consumer, 3)] == [0, 1, 2]
 
     run(scenario())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.streams import serving
 from tests.system.cluster.polling import until
-from tests.wire.replicas import REPLICAS, await_known
+from tests.wire.replicas import REPLICAS, await_ended, await_forgotten, await_known
 
 import odradek
 from odradek.client import Admin, Producer
@@ -31,6 +31,7 @@ from odradek.client.errors import (
 )
 from odradek.client.record_metadata import RecordMetadata
 from odradek.client.sync import Cluster, PartitionReader
+from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.records.reader import iter_records
 from odradek.records.record import Record
@@ -52,10 +53,31 @@ def stored(servers: str, topic: str, partition: int = 0) -> list[Record]:
         ]
 
 
-async def make(servers: str, topic: str, partitions: int = 1) -> None:
+async def make(servers: str, topic: str, partitions: int = 1, **config: str) -> None:
+    dotted = {name.replace("_", "."): value for name, value in config.items()}
     async with Admin(servers) as admin:
-        await admin.create_topics([NewTopic(topic, partitions, REPLICAS)])
-    await_known(servers, topic)
+        new = NewTopic(topic, partitions, REPLICAS, dotted)
+        made = (await admin.create_topics([new]))[topic]
+    if isinstance(made, KafkaError):
+        raise made
+    await_known(servers, topic, partitions)
+
+
+async def make_anew(servers: str, topic: str, partitions: int = 1) -> None:
+    """Deletes a topic and makes it again, once the brokers have forgotten it."""
+    async with Admin(servers) as admin:
+        assert await admin.delete_topics([topic]) == {topic: None}
+        while topic in await admin.list_topics():
+            await asyncio.sleep(0.05)
+    await_forgotten(servers, topic)
+    while True:
+        try:
+            return await make(servers, topic, partitions)
+        except KafkaError as error:
+            # The controller may still be about to forget it.
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -148,8 +170,7 @@ def test_batches_that_the_broker_finds_too_large_are_split(
     """Every record is in the log once and in order; only what is too large alone fails."""
 
     async def scenario() -> None:
-        async with Admin(servers) as admin:
-            await admin.create_topics([NewTopic(topic, 1, REPLICAS, {"max.message.bytes": "1500"})])
+        await make(servers, topic, max_message_bytes="1500")
         settings = {"linger_ms": 20, "enable_idempotence": is_idempotent}
         async with Producer(servers, **settings) as producer:
             deliveries = [
@@ -323,12 +344,13 @@ def test_lost_answers_neither_double_nor_reorder(topic: str, run: Run, idempoten
 # --- transactions -------------------------------------------------------------------------------
 
 
-def told(records: list[Record]) -> list[str]:
-    """The values of a log, and its markers."""
+def told(servers: str, topic: str) -> list[str]:
+    """The values of a log, and its markers, once all of them are written."""
+    await_ended(servers, topic)
     kinds = {b"\0\0\0\0": "ABORT", b"\0\0\0\1": "COMMIT"}
     return [
         kinds[record.key or b""] if record.is_control else (record.value or b"").decode()
-        for record in records
+        for record in stored(servers, topic)
     ]
 
 
@@ -370,7 +392,7 @@ def test_transactions_commit_and_abort(
             ] == committed
 
     run(scenario())
-    found = told(stored(transactional_servers, topic))
+    found = told(transactional_servers, topic)
     assert [each for each in found if each != "aborted too"] == [
         *("0", "1", "2", "COMMIT"),
         *("aborted", "ABORT"),
@@ -393,7 +415,7 @@ def test_what_was_not_sent_when_a_transaction_is_aborted_fails(
                 await waiting
 
     run(scenario())
-    assert told(stored(transactional_servers, topic)) == []
+    assert told(transactional_servers, topic) == []
 
 
 def test_a_transaction_that_lost_a_batch_is_aborted_and_the_next_goes_on(
@@ -403,10 +425,7 @@ def test_a_transaction_that_lost_a_batch_is_aborted_and_the_next_goes_on(
 
     async def scenario() -> None:
         servers = transactional_servers
-        async with Admin(servers) as admin:
-            small = NewTopic(topic, 1, REPLICAS, {"max.message.bytes": "1000"})
-            await admin.create_topics([small])
-        await_known(servers, topic)
+        await make(servers, topic, max_message_bytes="1000")
         async with Producer(servers, transactional_id=names("id"), linger_ms=0) as producer:
             await producer.init_transactions()
             for number in range(3):
@@ -422,7 +441,7 @@ def test_a_transaction_that_lost_a_batch_is_aborted_and_the_next_goes_on(
                 await producer.abort_transaction()
 
     run(scenario())
-    assert told(stored(transactional_servers, topic)) == [
+    assert told(transactional_servers, topic) == [
         *("0", "COMMIT", "aborted", "ABORT"),
         *("1", "COMMIT", "aborted", "ABORT"),
         *("2", "COMMIT", "aborted", "ABORT"),
@@ -467,7 +486,7 @@ def test_the_epoch_that_comes_after_an_abort_may_be_asked_for_again(
                         await waiting
                 async with producer.transaction():
                     await producer.send("t", b"two")
-            assert told(stored(servers, "t")) == [
+            assert told(servers, "t") == [
                 *("ABORT", "one", "COMMIT"),
                 *("ABORT", "ABORT", "two", "COMMIT"),
             ]
@@ -498,7 +517,7 @@ def test_an_abort_takes_back_what_is_to_be_sent_again(
                         await waiting
                 async with producer.transaction():
                     await producer.send("t", b"next")
-            assert told(stored(servers, "t")) == ["ABORT", "next", "COMMIT"]
+            assert told(servers, "t") == ["ABORT", "next", "COMMIT"]
 
     run(scenario())
 
@@ -530,4 +549,4 @@ def test_a_successor_fences_its_predecessor(
                 old.begin_transaction()
 
     run(scenario())
-    assert told(stored(transactional_servers, topic)) == ["old", "ABORT", "new", "COMMIT"]
+    assert told(transactional_servers, topic) == ["old", "ABORT", "new", "COMMIT"]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.wire.client.test_producer import make, stored
 
 import odradek
@@ -195,7 +196,7 @@ def test_the_blocking_producer_takes_the_same(bootstrap: str, topic: str) -> Non
         partitioner=lambda _, partitions, __: partitions[0],
         on_delivery=lambda error, _: told.append(error),
     ) as producer:
-        producer.send(topic, b"v", headers={"a": "b"}).result(timeout=30)
+        producer.send(topic, b"v", headers={"a": "b"}).result(timeout=deadline_s(30))
     assert told == [None]
 
 

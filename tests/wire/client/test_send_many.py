@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.wire.client.test_producer import make, stored
 
 import odradek
@@ -160,6 +161,6 @@ def test_an_aborted_transaction_takes_back_what_was_not_sent(
             assert [type(each) for each in raised.value.errors.values()] == [TransactionAborted] * 2
             async with producer.transaction():
                 committed = await producer.send_many(topic, [b"a", b"b"])
-            assert len(await asyncio.wait_for(committed, 30)) == 2
+            assert len(await asyncio.wait_for(committed, deadline_s(30))) == 2
 
     run(scenario())

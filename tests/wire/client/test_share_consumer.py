@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from tests.wire.replicas import REPLICAS, await_known
+from tests.wire.client.test_producer import make
 
 import odradek
 from odradek.client import (
@@ -17,7 +17,6 @@ from odradek.client import (
     ConfigResource,
     ConsumerRecord,
     KafkaError,
-    NewTopic,
     Producer,
     ShareConsumer,
     TopicPartition,
@@ -33,10 +32,8 @@ Outcomes = list[tuple[Mapping[TopicPartition, frozenset[int]], KafkaError | None
 async def fill(servers: str, topic: str, *counts: int) -> None:
     """Makes a topic with so many records in each partition, and a group of its name that begins
     with the first."""
-    async with Admin(servers) as admin:
-        await admin.create_topics([NewTopic(topic, len(counts), REPLICAS)])
+    await make(servers, topic, len(counts))
     await begin_with_the_first(servers, topic)
-    await_known(servers, topic)
     await produce(servers, topic, *counts)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
+from tests.deadlines import deadline_s
 
 from odradek.client.aio.admin import Admin as AsyncAdmin
 from odradek.client.aio.consumer import Consumer as AsyncConsumer
@@ -48,7 +49,7 @@ def test_records_go_and_come(servers: str, topic: str) -> None:
         assert list(admin.create_topics([NewTopic(topic, 1, 1)])) == [topic]
         with Producer(servers) as producer:
             deliveries = [producer.send(topic, b"%d" % number) for number in range(3)]
-            assert [each.result(30).offset for each in deliveries] == [0, 1, 2]
+            assert [each.result(deadline_s(30)).offset for each in deliveries] == [0, 1, 2]
             assert producer.send_and_wait(topic, b"3").offset == 3
             many = producer.send_many(topic, [b"4", b"5"])
             producer.flush()
@@ -89,7 +90,7 @@ def test_listeners_and_callbacks_are_called_by_the_thread_that_reads(
         seen.append((f"committed, {error}", threading.current_thread()))
 
     with Producer(bootstrap) as producer:
-        producer.send_many(topic, [b"0", b"1", b"2"]).result(30)
+        producer.send_many(topic, [b"0", b"1", b"2"]).result(deadline_s(30))
     settings = {"group_id": names("group"), "auto_offset_reset": "earliest"}
     with Consumer(bootstrap, enable_auto_commit=False, **settings) as consumer:
         consumer.subscribe([topic], listener=Listener())
@@ -118,7 +119,7 @@ def test_what_a_callback_raises_takes_no_record_along(
         raise ZeroDivisionError
 
     with Producer(bootstrap) as producer:
-        producer.send_many(topic, values, partition=0).result(30)
+        producer.send_many(topic, values, partition=0).result(deadline_s(30))
     with Consumer(bootstrap, group_id=names("group"), enable_auto_commit=False) as consumer:
         consumer.assign([where])
         consumer.seek(where, 0)
@@ -168,7 +169,7 @@ def test_who_is_interrupted_loses_no_record(
         return list(memoryview(columns.offset).cast("q"))
 
     with Producer(bootstrap) as producer:
-        producer.send_many(topic, [b"x"] * 10, partition=0).result(30)
+        producer.send_many(topic, [b"x"] * 10, partition=0).result(deadline_s(30))
     with Consumer(bootstrap, group_id=names("group"), enable_auto_commit=False) as consumer:
         consumer.assign([where])
         consumer.seek(where, 1)
@@ -227,7 +228,7 @@ def test_errors_and_the_end(bootstrap: str, topic: str) -> None:
     with pytest.raises(RecordTooLarge):
         producer.send(topic, b"x" * 1000)
     with pytest.raises(NotDelivered):
-        producer.send_many(topic, [b"x" * 1000]).result(30)
+        producer.send_many(topic, [b"x" * 1000]).result(deadline_s(30))
     own_thread: list[BaseException | None] = []
 
     def calls_again(_: object) -> None:
@@ -240,7 +241,9 @@ def test_errors_and_the_end(bootstrap: str, topic: str) -> None:
     producer.flush()
     assert len(own_thread) == 1
     senders = [
-        threading.Thread(target=lambda: producer.send_many(topic, [b"y"] * 50).result(30))
+        threading.Thread(
+            target=lambda: producer.send_many(topic, [b"y"] * 50).result(deadline_s(30))
+        )
         for _ in range(4)
     ]
     for sender in senders:
@@ -320,4 +323,4 @@ def test_a_client_that_is_used_after_a_fork_says_so(bootstrap: str) -> None:
     """It would wait for ever for a thread that the process has not, or read what is its parent's
     to read."""
     program = [sys.executable, "-c", FORKED, bootstrap]
-    assert subprocess.run(program, timeout=60, check=False).returncode == 0
+    assert subprocess.run(program, timeout=deadline_s(60), check=False).returncode == 0

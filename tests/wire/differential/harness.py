@@ -36,10 +36,10 @@ from odradek.protocol.message_tables import MESSAGES
 from odradek.protocol.primitives import ProtocolError
 
 TIMEOUT_S: Final = deadline_s(30)
-SETTLING_S: Final = 20
+SETTLING_S: Final = deadline_s(20)
 RETRY_S: Final = 0.05
-HEARING_S: Final = 1
-EVENTUALLY_S: Final = 3
+HEARING_S: Final = deadline_s(1)
+EVENTUALLY_S: Final = deadline_s(3)
 CLOSED: Final = "the connection was closed"
 ABSENT: Final = "nothing"
 API_KEYS: Final = {name: key for key, name in api_key_map.items()} | {

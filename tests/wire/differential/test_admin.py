@@ -6,6 +6,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.wire.differential.harness import Peer, Scenario
 
 pytestmark = [pytest.mark.slow, pytest.mark.of_three_too, pytest.mark.xdist_group("jvm")]
@@ -365,7 +366,7 @@ def test_telemetry_that_nothing_receives(same_answers: Check) -> None:
         peer.ask("incremental_alter_configs", 1, resources=[resource], validate_only=False)
 
     def until_told(peer: Peer, metric: str) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + deadline_s(60)
         told: tuple[str, ...] = ()
         while metric not in told and "*" not in told:
             assert time.monotonic() < deadline, f"{metric} is not told"

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.wire.differential.harness import Peer, Scenario, Target
 
 pytestmark = [pytest.mark.slow, pytest.mark.of_three_too, pytest.mark.xdist_group("jvm")]
@@ -115,7 +116,7 @@ def meanwhile(peer: Peer, action: Callable[[Peer], Any]) -> Iterator[Future[Any]
         try:
             yield waiting
         finally:
-            waiting.result(30)
+            waiting.result(deadline_s(30))
             other.close()
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.deadlines import deadline_s
 from tests.wire.conftest import DIFFERENTIAL_FEATURES, DIFFERENTIAL_SETTINGS, JAVA_TIMEOUT_S
 from tools import peers
 from tools.free_port import free_port
@@ -69,14 +70,14 @@ def traffic(bootstrap: str) -> None:
     """A topic, records one by one, one that is too large, half of them read, an offset."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     topic = NewTopic(TOPIC, 1, 1, config={"max.message.bytes": str(SMALL_BYTES)})
-    admin.create_topics([topic])[TOPIC].result(30)
+    admin.create_topics([topic])[TOPIC].result(deadline_s(30))
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all"})
     refused = []
     for size_bytes in (*[100] * RECORDS, LARGE_BYTES):
         producer.produce(
             TOPIC, bytes(size_bytes), on_delivery=lambda error, _: refused.append(error)
         )
-        assert producer.flush(30) == 0
+        assert producer.flush(deadline_s(30)) == 0
     assert [error is None for error in refused] == [True] * RECORDS + [False]
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": GROUP, "enable.auto.commit": False}

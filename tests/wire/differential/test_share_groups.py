@@ -6,6 +6,7 @@ from typing import Any, Final
 from uuid import UUID, uuid5
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.wire.differential.harness import Peer, Scenario
 from tests.wire.differential.test_groups import coordinators
 from tests.wire.differential.test_offsets import make_topic
@@ -20,7 +21,7 @@ Check = Callable[[Scenario], None]
 
 NOBODY = UUID(int=77)
 RETRY_S: Final = 0.1
-HEARD_S: Final = 20
+HEARD_S: Final = deadline_s(20)
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 
 

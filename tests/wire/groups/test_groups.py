@@ -63,7 +63,7 @@ def create(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(topic, PARTITIONS, REPLICAS)]).values():
         future.result()
-    await_known(bootstrap, topic)
+    await_known(bootstrap, topic, PARTITIONS)
 
 
 def produce(bootstrap: str, topic: str, numbers: range) -> None:
@@ -231,6 +231,23 @@ def settled_members(admin: AdminClient, group_id: str) -> int:
     return len(described.members) if settled else -1
 
 
+def await_coordinator(admin: AdminClient, group_id: str) -> None:
+    """Returns when a group's coordinator can be asked: librdkafka does not ask again where one is
+    still on its way."""
+
+    def is_there() -> bool:
+        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group_id)])
+        try:
+            asked[group_id].result()
+        except KafkaException as error:
+            if error.args[0].code() not in COMING_COORDINATOR:
+                raise
+            return False
+        return True
+
+    wait_until(is_there, "a coordinator")
+
+
 def test_a_static_member_returns_without_a_rebalance(bootstrap, filled, names):
     """A restart of a static member disturbs the group, or gives it another share."""
     group_id = names("g")
@@ -323,6 +340,7 @@ def test_group_administration(bootstrap, filled, names):
     """An administrator cannot list, describe, alter or delete groups and offsets."""
     group_id = names("g-ü-🧵")
     admin = AdminClient({"bootstrap.servers": bootstrap})
+    await_coordinator(admin, group_id)
     partitions = [TopicPartition(filled, 0, 7), TopicPartition(filled, 1, 8)]
     altered = ConsumerGroupTopicPartitions(group_id, partitions)
     admin.alter_consumer_group_offsets([altered])[group_id].result()
@@ -344,6 +362,7 @@ def test_offsets_of_a_deleted_topic_go_with_it(bootstrap, filled, names):
     """A topic that is made anew inherits the offsets of the one before."""
     group_id = names("g")
     admin = AdminClient({"bootstrap.servers": bootstrap})
+    await_coordinator(admin, group_id)
     altered = ConsumerGroupTopicPartitions(group_id, [TopicPartition(filled, 0, 7)])
     admin.alter_consumer_group_offsets([altered])[group_id].result()
     admin.delete_topics([filled])[filled].result()

@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.unit.protocol.controller_frames import every_message, golden_frames
 from tools import peers
 
@@ -29,7 +30,12 @@ def ask_kafka():
     jars = ":".join(map(str, peers.zookeeper_kafka_jars()))
     command = [peers.java(), "-XX:TieredStopAtLevel=1", "-cp", jars, str(SOURCE)]
     done = subprocess.run(
-        command, input="\n".join(lines), capture_output=True, text=True, timeout=120, check=False
+        command,
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        timeout=deadline_s(120),
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.split()

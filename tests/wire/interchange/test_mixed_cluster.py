@@ -13,6 +13,7 @@ pytest.importorskip("kazoo")
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
+from tests.deadlines import deadline_s
 from tests.system.cluster.history import Load, read_log, running
 from tests.system.cluster.polling import until
 from tools.free_port import free_port
@@ -49,7 +50,7 @@ class Site:
     def __init__(self, connect: str, home: Path) -> None:
         self.connect = connect
         self.home = home
-        self.zookeeper = KazooClient(connect, timeout=10)
+        self.zookeeper = KazooClient(connect, timeout=deadline_s(10))
         self.ours = {broker_id: self._ours(broker_id) for broker_id in (FIRST, SECOND)}
 
     def _ours(self, broker_id: int) -> BrokerProcess:

@@ -111,7 +111,7 @@ def shown(bootstrap: str) -> dict[str, object]:
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         with contextlib.suppress(KafkaException):
-            topics = admin.list_topics(timeout=10).topics
+            topics = admin.list_topics(timeout=deadline_s(10)).topics
             led = [p.leader == 1 for t in topics.values() for p in t.partitions.values()]
             if topics and all(led):
                 break

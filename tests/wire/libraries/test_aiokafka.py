@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import TopicAlreadyExistsError, for_code
 from tests.deadlines import deadline_s
-from tests.wire.replicas import REPLICAS
+from tests.wire.replicas import REPLICAS, await_known
 
 import odradek.client
 
@@ -22,10 +23,28 @@ def run(story: Callable[[], Coroutine[None, None, None]]) -> None:
 
 
 async def create(bootstrap: str, topic: str) -> None:
+    """Makes a topic of two partitions; returns when every broker knows it."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
-    await admin.create_topics([NewTopic(topic, num_partitions=2, replication_factor=REPLICAS)])
-    await admin.close()
+    new = NewTopic(topic, num_partitions=2, replication_factor=REPLICAS)
+    try:
+        answer = await admin.create_topics([new])
+    finally:
+        await admin.close()
+    for _, code, *_ in answer.topic_errors:
+        if code:
+            raise for_code(code)(answer)
+    await_known(bootstrap, topic, 2)
+
+
+async def create_anew(bootstrap: str, topic: str) -> None:
+    """Makes a topic as soon as it can be: a cluster on ZooKeeper, as Kafka's, may have the one
+    before to delete."""
+    while True:
+        try:
+            return await create(bootstrap, topic)
+        except TopicAlreadyExistsError:
+            await asyncio.sleep(0.05)
 
 
 async def produce(bootstrap: str, topic: str, samples: list, **settings: object) -> list[int]:
@@ -98,7 +117,7 @@ def test_an_idempotent_producer_outlives_its_topic(bootstrap, topic):
         await producer.start()
         try:
             for _ in range(2):
-                await create(bootstrap, topic)
+                await create_anew(bootstrap, topic)
                 for offset in range(3):
                     assert (await producer.send_and_wait(topic, b"v", partition=0)).offset == offset
                 await admin.delete_topics([topic])

@@ -2,6 +2,7 @@
 
 import pytest
 from confluent_kafka import Consumer
+from tests.deadlines import deadline_s
 
 import odradek
 from odradek.errors import BrokerError, ErrorCode
@@ -21,7 +22,7 @@ def test_lag_and_a_restart_under_a_connected_client() -> None:
         consumer = Consumer(settings)
         try:
             consumer.subscribe(["orders"])
-            message = consumer.poll(30)
+            message = consumer.poll(deadline_s(30))
             assert message is not None
             assert message.value() == b"one"
             consumer.commit(message=message, asynchronous=False)
@@ -29,9 +30,9 @@ def test_lag_and_a_restart_under_a_connected_client() -> None:
             assert broker.groups() == {"billing": "Stable"}
             broker.restart()
             assert broker.lag("billing") == {("orders", 0): 2}
-            again = consumer.poll(30)
+            again = consumer.poll(deadline_s(30))
             while again is not None and again.error() is not None:
-                again = consumer.poll(30)
+                again = consumer.poll(deadline_s(30))
             assert again is not None
             assert again.value() == b"two"
         finally:
@@ -52,7 +53,7 @@ def test_a_group_is_awaited_and_a_pause_stands_still() -> None:
         try:
             consumer.subscribe(["orders"])
             consumer.poll(0)
-            group = broker.wait_for_group("billing", members=1, timeout=60)
+            group = broker.wait_for_group("billing", members=1, timeout=deadline_s(60))
             [member] = group.members
             assert member.client_id == "rdkafka"
             assert member.partitions == (("orders", 0), ("orders", 1))
@@ -62,9 +63,9 @@ def test_a_group_is_awaited_and_a_pause_stands_still() -> None:
             with broker.pause():
                 broker.produce("orders", "held back")
                 assert consumer.poll(1) is None
-            message = consumer.poll(60)
+            message = consumer.poll(deadline_s(60))
             assert message is not None
             assert message.value() == b"held back"
         finally:
             consumer.close()
-        assert broker.wait_for_group("billing", "Empty", timeout=60).members == ()
+        assert broker.wait_for_group("billing", "Empty", timeout=deadline_s(60)).members == ()

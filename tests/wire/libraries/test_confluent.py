@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
 )
 from tests.deadlines import deadline_s
 from tests.system.cluster.polling import until
-from tests.wire.replicas import REPLICAS
+from tests.wire.replicas import REPLICAS, await_known
 
 TIMEOUT_S = deadline_s(60)
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -35,16 +35,19 @@ def consumer(bootstrap: str) -> Iterator[Consumer]:
     consumer.close()
 
 
-def create(admin: AdminClient, topic: str, partitions: int = 2, **config: str) -> None:
+def create(bootstrap: str, topic: str, partitions: int = 2, **config: str) -> None:
+    """Makes a topic; returns when every broker knows it."""
     dotted = {name.replace("_", "."): value for name, value in config.items()}
     new = NewTopic(topic, num_partitions=partitions, replication_factor=REPLICAS, config=dotted)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([new])[topic].result(TIMEOUT_S)
+    await_known(bootstrap, topic, partitions)
 
 
-def is_made_anew(admin: AdminClient, topic: str) -> bool:
+def is_made_anew(bootstrap: str, topic: str) -> bool:
     """Whether it is made: a cluster on ZooKeeper, as Kafka's, may have the one before to delete."""
     try:
-        create(admin, topic, partitions=1)
+        create(bootstrap, topic, partitions=1)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise
@@ -93,9 +96,9 @@ def as_sent(message: Message) -> tuple:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_codec_comes_back_as_sent(bootstrap, admin, consumer, topic, samples, codec):
+def test_every_codec_comes_back_as_sent(bootstrap, consumer, topic, samples, codec):
     """A codec whose batches are refused or changed on the way."""
-    create(admin, topic)
+    create(bootstrap, topic)
     offsets = produce(bootstrap, topic, samples, compression_type=codec)
     assert offsets == list(range(len(samples)))
     consumer.assign([TopicPartition(topic, 0, 0)])
@@ -104,9 +107,9 @@ def test_every_codec_comes_back_as_sent(bootstrap, admin, consumer, topic, sampl
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
-def test_the_topic_may_ask_for_another_codec(bootstrap, admin, consumer, topic, samples, codec):
+def test_the_topic_may_ask_for_another_codec(bootstrap, consumer, topic, samples, codec):
     """Batches recompressed for `compression.type` lose or reorder records."""
-    create(admin, topic, compression_type=codec)
+    create(bootstrap, topic, compression_type=codec)
     produce(bootstrap, topic, samples)
     consumer.assign([TopicPartition(topic, 0, 0)])
     received = [as_sent(message) for message in read(consumer, len(samples))]
@@ -114,10 +117,10 @@ def test_the_topic_may_ask_for_another_codec(bootstrap, admin, consumer, topic, 
 
 
 def test_consuming_by_time_starts_at_the_first_record_not_older(
-    bootstrap, admin, consumer, topic, samples
+    bootstrap, consumer, topic, samples
 ):
     """ListOffsets by timestamp answers a wrong offset."""
-    create(admin, topic)
+    create(bootstrap, topic)
     produce(bootstrap, topic, samples)
     asked = TopicPartition(topic, 0, samples[25].timestamp_ms - 1)
     [found] = consumer.offsets_for_times([asked], timeout=TIMEOUT_S)
@@ -129,11 +132,9 @@ def test_consuming_by_time_starts_at_the_first_record_not_older(
     assert found.offset == -1
 
 
-def test_consuming_from_the_end_sees_only_what_comes_later(
-    bootstrap, admin, consumer, topic, samples
-):
+def test_consuming_from_the_end_sees_only_what_comes_later(bootstrap, consumer, topic, samples):
     """The latest offset is wrong, or a parked fetch is not woken by an append."""
-    create(admin, topic)
+    create(bootstrap, topic)
     produce(bootstrap, topic, samples)
     assert consumer.get_watermark_offsets(TopicPartition(topic, 0), TIMEOUT_S) == (0, len(samples))
     consumer.assign([TopicPartition(topic, 0, len(samples))])
@@ -147,9 +148,9 @@ def test_consuming_from_the_end_sees_only_what_comes_later(
 @pytest.mark.parametrize(
     ("acks", "idempotent"), [("0", False), ("1", False), ("all", False), ("all", True)]
 )
-def test_every_level_of_acknowledgement(bootstrap, admin, topic, samples, acks, idempotent):
+def test_every_level_of_acknowledgement(bootstrap, topic, samples, acks, idempotent):
     """A level of acks that is not answered as asked, or an idempotent producer refused."""
-    create(admin, topic)
+    create(bootstrap, topic)
     offsets = produce(bootstrap, topic, samples, acks=acks, enable_idempotence=idempotent)
     assert len(offsets) == len(samples)
     if acks != "0":
@@ -161,7 +162,7 @@ def test_an_idempotent_producer_outlives_its_topic(bootstrap, admin, topic):
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     ends: list[tuple[KafkaError | None, int]] = []
     for _ in range(2):
-        until(lambda: is_made_anew(admin, topic), "the topic is made")
+        until(lambda: is_made_anew(bootstrap, topic), "the topic is made")
         for _ in range(3):
             producer.produce(topic, b"v", on_delivery=lambda e, m: ends.append((e, m.offset())))
             assert producer.flush(TIMEOUT_S) == 0
@@ -170,9 +171,9 @@ def test_an_idempotent_producer_outlives_its_topic(bootstrap, admin, topic):
     assert ends == [(None, offset) for _ in range(2) for offset in range(3)]
 
 
-def test_topics_are_created_described_grown_and_deleted(admin, topic):
+def test_topics_are_created_described_grown_and_deleted(bootstrap, admin, topic):
     """An administrator's day does not work, or Metadata does not follow it."""
-    create(admin, topic, partitions=3, retention_ms="60000")
+    create(bootstrap, topic, partitions=3, retention_ms="60000")
     described = admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
     assert described.error is None
     assert sorted(described.partitions) == [0, 1, 2]
@@ -189,23 +190,23 @@ def test_topics_are_created_described_grown_and_deleted(admin, topic):
     until(lambda: topic not in admin.list_topics(timeout=TIMEOUT_S).topics, "the topic is gone")
 
 
-def test_creating_twice_and_deleting_nothing_are_kafkas_errors(admin, topic):
+def test_creating_twice_and_deleting_nothing_are_kafkas_errors(bootstrap, admin, topic):
     """An error code that client code branches on is another one."""
-    create(admin, topic)
+    create(bootstrap, topic)
     with pytest.raises(Exception) as twice:
-        create(admin, topic)
+        create(bootstrap, topic)
     assert twice.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
     with pytest.raises(Exception) as missing:
         admin.delete_topics([topic + "-none"])[topic + "-none"].result(TIMEOUT_S)
     assert missing.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
     with pytest.raises(Exception) as illegal:
-        create(admin, "not/a/name")
+        create(bootstrap, "not/a/name")
     assert illegal.value.args[0].code() == KafkaError.TOPIC_EXCEPTION
 
 
-def test_configs_are_described_and_altered_incrementally(admin, topic):
+def test_configs_are_described_and_altered_incrementally(bootstrap, admin, topic):
     """DescribeConfigs does not show what IncrementalAlterConfigs did."""
-    create(admin, topic, retention_ms="60000")
+    create(bootstrap, topic, retention_ms="60000")
     resource = ConfigResource(ResourceType.TOPIC, topic)
 
     def described() -> dict[str, ConfigEntry]:
@@ -237,7 +238,7 @@ def test_configs_are_described_and_altered_incrementally(admin, topic):
 
 def test_records_are_deleted_up_to_an_offset(bootstrap, admin, consumer, topic, samples):
     """DeleteRecords answers, and the log start offset does not move."""
-    create(admin, topic)
+    create(bootstrap, topic)
     produce(bootstrap, topic, samples)
     asked = TopicPartition(topic, 0, 10)
     deleted = admin.delete_records([asked])[asked].result(TIMEOUT_S)
@@ -249,7 +250,7 @@ def test_records_are_deleted_up_to_an_offset(bootstrap, admin, consumer, topic, 
 
 def test_offsets_are_listed_by_every_spec(bootstrap, admin, topic, samples):
     """Earliest, latest, by time or by the largest timestamp is answered wrongly."""
-    create(admin, topic)
+    create(bootstrap, topic)
     produce(bootstrap, topic, samples)
     partition = TopicPartition(topic, 0)
 
@@ -267,17 +268,17 @@ def test_an_unknown_topic_is_made_when_a_producer_names_it(bootstrap, topic, sam
     assert produce(bootstrap, topic, samples) == list(range(len(samples)))
 
 
-def test_a_partition_out_of_range_is_refused(admin, consumer, topic):
+def test_a_partition_out_of_range_is_refused(bootstrap, consumer, topic):
     """Asking for what is not there waits for ever instead of answering."""
-    create(admin, topic, partitions=1)
+    create(bootstrap, topic, partitions=1)
     with pytest.raises(KafkaException) as unknown:
         consumer.get_watermark_offsets(TopicPartition(topic, 7), TIMEOUT_S)
     assert unknown.value.args[0].code() == KafkaError._UNKNOWN_PARTITION
 
 
-def test_a_record_over_the_topics_limit_is_refused(bootstrap, admin, topic):
+def test_a_record_over_the_topics_limit_is_refused(bootstrap, topic):
     """`max.message.bytes` is not held, or the error is not the one that producers know."""
-    create(admin, topic, max_message_bytes="1000")
+    create(bootstrap, topic, max_message_bytes="1000")
     errors: list[KafkaError] = []
     producer = Producer({"bootstrap.servers": bootstrap})
     producer.produce(topic, b"x" * 2000, on_delivery=lambda error, _: errors.append(error))
@@ -287,9 +288,9 @@ def test_a_record_over_the_topics_limit_is_refused(bootstrap, admin, topic):
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
 @pytest.mark.parametrize("version", ["0.9.0.1", "0.10.0.0"])
-def test_librdkafka_in_its_oldest_mode(bootstrap, admin, topic, samples, codec, version):
+def test_librdkafka_in_its_oldest_mode(bootstrap, topic, samples, codec, version):
     """Clients of 2015 (magic 0 and 1, Produce and Fetch below 3) are not served."""
-    create(admin, topic)
+    create(bootstrap, topic)
     old = {"api.version.request": False, "broker.version.fallback": version}
     producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec, **old})
     for sample in samples:

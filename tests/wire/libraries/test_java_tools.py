@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from tests.wire.replicas import REPLICAS
+from tests.deadlines import deadline_s
+from tests.system.cluster.polling import until
+from tests.wire.replicas import REPLICAS, await_forgotten, await_known
 
 from odradek import Broker
 
@@ -32,18 +34,22 @@ API_VERSIONS = "org.apache.kafka.tools.BrokerApiVersionsCommand"
 Tool = Callable[..., str]
 
 
-def test_a_topics_life(tool: Tool, topic: str) -> None:
+@pytest.fixture
+def create(tool: Tool, bootstrap: str) -> Callable[..., str]:
+    """Makes a topic; returns what the tool said when every broker knows it."""
+
+    def call(topic: str, partitions: int, *flags: str) -> str:
+        said = tool(TOPICS, "--create", "--topic", topic, "--partitions", str(partitions), *flags)
+        await_known(bootstrap, topic, partitions)
+        return said
+
+    return call
+
+
+def test_a_topics_life(tool: Tool, create: Callable[..., str], topic: str, bootstrap: str) -> None:
     """TopicCommand cannot create, list, describe, alter or delete."""
-    create = [
-        "--create",
-        "--topic",
-        topic,
-        "--partitions",
-        "3",
-        "--replication-factor",
-        str(REPLICAS),
-    ]
-    assert f"Created topic {topic}." in tool(TOPICS, *create, "--config", "retention.ms=60000")
+    flags = ["--replication-factor", str(REPLICAS), "--config", "retention.ms=60000"]
+    assert f"Created topic {topic}." in create(topic, 3, *flags)
     assert topic in tool(TOPICS, "--list").split()
     described = tool(TOPICS, "--describe", "--topic", topic)
     assert "PartitionCount: 3" in described
@@ -51,8 +57,10 @@ def test_a_topics_life(tool: Tool, topic: str) -> None:
     assert "retention.ms=60000" in described
     assert len(re.findall(r"Leader: [1-3]\b", described)) == 3
     tool(TOPICS, "--alter", "--topic", topic, "--partitions", "4")
+    await_known(bootstrap, topic, 4)
     assert "PartitionCount: 4" in tool(TOPICS, "--describe", "--topic", topic)
     tool(TOPICS, "--delete", "--topic", topic)
+    await_forgotten(bootstrap, topic)
     assert topic not in tool(TOPICS, "--list").split()
 
 
@@ -88,9 +96,11 @@ def test_offsets_by_time_and_kind(tool: Tool, topic: str) -> None:
     assert offset("1000") == "0"
 
 
-def test_configs_and_deleted_records(tool: Tool, topic: str, tmp_path: Path) -> None:
+def test_configs_and_deleted_records(
+    tool: Tool, create: Callable[..., str], topic: str, tmp_path: Path
+) -> None:
     """ConfigCommand or DeleteRecordsCommand does not reach the topic."""
-    tool(TOPICS, "--create", "--topic", topic, "--partitions", "1")
+    create(topic, 1)
     entity = ["--entity-type", "topics", "--entity-name", topic]
     tool(
         CONFIGS,
@@ -99,11 +109,15 @@ def test_configs_and_deleted_records(tool: Tool, topic: str, tmp_path: Path) -> 
         "--add-config",
         "max.message.bytes=2000,cleanup.policy=[compact,delete]",
     )
-    described = tool(CONFIGS, "--describe", *entity)
-    assert "max.message.bytes=2000" in described
-    assert "cleanup.policy=compact,delete" in described
+
+    def described() -> str:
+        return tool(CONFIGS, "--describe", *entity)
+
+    # Another broker of a cluster may be asked, and hears of it a moment later.
+    until(lambda: "max.message.bytes=2000" in described(), "the topic has its limit", described)
+    until(lambda: "cleanup.policy=compact,delete" in described(), "it has both", described)
     tool(CONFIGS, "--alter", *entity, "--delete-config", "cleanup.policy")
-    assert "cleanup.policy" not in tool(CONFIGS, "--describe", *entity)
+    until(lambda: "cleanup.policy" not in described(), "it has the broker's", described)
     tool(PRODUCER, "--topic", topic, text="one\ntwo\nthree\n")
     wanted = {"partitions": [{"topic": topic, "partition": 0, "offset": 2}], "version": 1}
     file = tmp_path / "offsets.json"
@@ -146,9 +160,11 @@ def test_features_and_the_quorum_are_described(tool: Tool) -> None:
     assert "LeaderId:" in tool(QUORUM, "describe", "--status")
 
 
-def test_reassignments_that_are_none(tool: Tool, topic: str, tmp_path: Path) -> None:
+def test_reassignments_that_are_none(
+    tool: Tool, create: Callable[..., str], topic: str, tmp_path: Path
+) -> None:
     """The tool's two steps, with the replicas that the partition has already."""
-    tool(TOPICS, "--create", "--topic", topic, "--partitions", "1")
+    create(topic, 1)
     described = tool(TOPICS, "--describe", "--topic", topic)
     (replicas,) = re.findall(r"Replicas: ([\d,]+)", described)
     partition = {"topic": topic, "partition": 0, "replicas": [*map(int, replicas.split(","))]}
@@ -187,7 +203,7 @@ def test_replicas_move_between_log_directories(
             moving = executor.submit(tool.unbound, REASSIGN, *where, *what, "--execute")
             while not moving.done():
                 producer.produce(topic, b"%d" % sent)
-                producer.flush(60)
+                producer.flush(deadline_s(60))
                 sent += 1
         assert "Successfully started" in moving.result()
         told = tool.unbound(REASSIGN, *where, *what, "--verify")

@@ -8,7 +8,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 from tests.deadlines import deadline_s
-from tests.wire.replicas import REPLICAS
+from tests.wire.replicas import REPLICAS, await_known
 
 TIMEOUT_S = deadline_s(60)
 
@@ -28,6 +28,7 @@ def created(bootstrap: str, topic: str) -> str:
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     admin.create_topics([NewTopic(topic, num_partitions=2, replication_factor=REPLICAS)])
     admin.close()
+    await_known(bootstrap, topic, 2)
     return topic
 
 

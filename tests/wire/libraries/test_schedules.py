@@ -11,6 +11,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer, KafkaException, Producer
 from kafka import KafkaConsumer, TopicPartition
+from tests.deadlines import deadline_s
 
 import odradek
 from odradek.clock import ManualClock
@@ -96,7 +97,7 @@ def browse_by_confluent(address):
     consumer.subscribe(["later"])
     found = []
     while len(found) < 3:
-        message = consumer.poll(10)
+        message = consumer.poll(deadline_s(10))
         assert message is not None
         assert message.error() is None
         found.append(message.value())

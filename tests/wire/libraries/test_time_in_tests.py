@@ -67,7 +67,7 @@ def test_a_client_produces_and_consumes_on_a_clock_that_stands() -> None:
         broker.create_topic("orders")
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
         producer.produce("orders", b"spool", on_delivery=lambda error, _: refused.append(error))
-        assert producer.flush(30) == 0
+        assert producer.flush(deadline_s(30)) == 0
         assert refused == [None]
         settings = {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -77,7 +77,7 @@ def test_a_client_produces_and_consumes_on_a_clock_that_stands() -> None:
         consumer = Consumer(settings)
         try:
             consumer.subscribe(["orders"])
-            message = consumer.poll(30)
+            message = consumer.poll(deadline_s(30))
             assert message is not None
             assert (message.error(), message.value()) == (None, b"spool")
         finally:

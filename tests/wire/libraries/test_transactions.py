@@ -19,8 +19,9 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as KafkaTopicPartition
 from kafka.structs import OffsetAndMetadata
 from tests.deadlines import deadline_s
+from tests.system.cluster.polling import until
 from tests.wire.differential.harness import Peer, Target
-from tests.wire.replicas import REPLICAS, await_known
+from tests.wire.replicas import REPLICAS, await_ended, await_known
 from tools import peers
 
 from odradek import Broker, Cluster
@@ -33,19 +34,16 @@ TIMEOUT_S = deadline_s(60)
 JAVA_TIMEOUT_S = deadline_s(240)
 INPUTS = 40
 ROUNDS = 6
+# The records of every other transaction.
+KEPT = [f"{number}-{index}" for number in range(0, ROUNDS, 2) for index in range(4)]
 
 
 def create(bootstrap: str, *topics: str, partitions: int = 2) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    made = admin.create_topics(
-        [
-            NewTopic(topic, num_partitions=partitions, replication_factor=REPLICAS)
-            for topic in topics
-        ]
-    )
-    for topic, future in made.items():
+    new = [NewTopic(topic, partitions, REPLICAS) for topic in topics]
+    for topic, future in admin.create_topics(new).items():
         future.result(TIMEOUT_S)
-        await_known(bootstrap, topic)
+        await_known(bootstrap, topic, partitions)
 
 
 def transactional(bootstrap: str, name: str) -> Producer:
@@ -88,6 +86,12 @@ def read_all(bootstrap: str, topic: str, isolation: str, partitions: int = 2) ->
         return values
 
 
+def read_committed(bootstrap: str, topic: str, partitions: int = 2) -> list[str]:
+    """What is committed, once every transaction has ended in the topic."""
+    await_ended(bootstrap, topic)
+    return read_all(bootstrap, topic, "read_committed", partitions)
+
+
 def test_a_transaction_is_read_whole_or_not_at_all(
     bootstrap: str, names: Callable[[str], str]
 ) -> None:
@@ -104,9 +108,7 @@ def test_a_transaction_is_read_whole_or_not_at_all(
             producer.abort_transaction(TIMEOUT_S)
         else:
             producer.commit_transaction(TIMEOUT_S)
-    wanted = {f"{number}-{index}" for number in range(0, ROUNDS, 2) for index in range(4)}
-    committed = read_all(bootstrap, topic, "read_committed")
-    assert sorted(committed) == sorted(wanted)
+    assert sorted(read_committed(bootstrap, topic)) == KEPT
     assert len(read_all(bootstrap, topic, "read_uncommitted")) == 4 * ROUNDS
 
 
@@ -124,7 +126,7 @@ def test_a_newer_producer_fences_the_older(bootstrap: str, names: Callable[[str]
     successor.begin_transaction()
     successor.produce(topic, b"successor", partition=0)
     successor.commit_transaction(TIMEOUT_S)
-    assert read_all(bootstrap, topic, "read_committed") == ["successor"]
+    assert read_committed(bootstrap, topic) == ["successor"]
 
 
 def test_offsets_move_with_the_records_that_were_made_of_them(
@@ -171,8 +173,7 @@ def test_offsets_move_with_the_records_that_were_made_of_them(
             else:
                 producer.commit_transaction(TIMEOUT_S)
                 done += len(taken)
-    out = read_all(bootstrap, target, "read_committed")
-    assert sorted(out, key=int) == [str(number) for number in range(12)]
+    assert sorted(map(int, read_committed(bootstrap, target))) == list(range(12))
 
 
 def take(consumer: Consumer, count: int) -> list:
@@ -218,8 +219,7 @@ def test_aiokafka_commits_aborts_moves_offsets_and_is_fenced(
         await successor.stop()
 
     asyncio.run(run())
-    wanted = {f"{number}-{index}" for number in range(0, ROUNDS, 2) for index in range(4)}
-    assert sorted(read_all(bootstrap, topic, "read_committed")) == sorted(wanted)
+    assert sorted(read_committed(bootstrap, topic)) == KEPT
     with reading(bootstrap, "read_committed", group) as consumer:
         (place,) = consumer.committed([TopicPartition(topic, 0)], TIMEOUT_S)
     assert place.offset == ROUNDS - 1
@@ -244,8 +244,7 @@ def test_kafka_python_commits_and_aborts(bootstrap: str, names: Callable[[str], 
         else:
             producer.commit_transaction()
     producer.close(TIMEOUT_S)
-    wanted = {f"{number}-{index}" for number in range(0, ROUNDS, 2) for index in range(4)}
-    assert sorted(read_all(bootstrap, topic, "read_committed")) == sorted(wanted)
+    assert sorted(read_committed(bootstrap, topic)) == KEPT
 
 
 def test_aiokafka_carries_each_record_once(bootstrap: str, names: Callable[[str], str]) -> None:
@@ -354,7 +353,7 @@ def fill_source(bootstrap: str, source: str, target: str) -> None:
 def assert_carried(bootstrap: str, target: str) -> None:
     """Every input is there once."""
     wanted = [f"input-{number}" for number in range(INPUTS)]
-    assert sorted(read_all(bootstrap, target, "read_committed")) == sorted(wanted)
+    assert sorted(read_committed(bootstrap, target)) == sorted(wanted)
 
 
 @pytest.mark.slow
@@ -374,7 +373,7 @@ def test_transactions_go_on_when_a_broker_dies() -> None:
                 producer.abort_transaction(TIMEOUT_S)
             else:
                 producer.commit_transaction(TIMEOUT_S)
-        values = read_all(cluster.bootstrap_servers, "t", "read_committed", partitions=6)
+        values = read_committed(cluster.bootstrap_servers, "t", partitions=6)
         wanted = {f"{number}-{index}" for number in range(0, ROUNDS, 2) for index in range(6)}
         assert sorted(values) == sorted(wanted)
 
@@ -411,12 +410,10 @@ def test_what_a_transaction_waits_for_is_told() -> None:
 def await_told(cluster: Cluster, broker_id: int, kind: str) -> dict[str, str]:
     """What the operations of a broker say that they miss, once one of a kind is among them."""
     deadline = time.monotonic() + TIMEOUT_S
-    while True:
-        told = {each.kind: each.missing for each in cluster.waiting()[broker_id]}
-        if kind in told:
-            return told
+    while kind not in (told := {e.kind: e.missing for e in cluster.waiting()[broker_id]}):
         assert time.monotonic() < deadline, told
         time.sleep(0.001)
+    return told
 
 
 @pytest.mark.slow
@@ -434,12 +431,16 @@ def test_kafkas_producer_speaks_the_newer_protocol(
         "org.apache.kafka.tools.ProducerPerformance",
         *[*sent, *address, *transactional_id, "--transaction-duration-ms", "50"],
     )
-    assert len(read_all(bootstrap, topic, "read_committed")) == 200
+    assert len(read_committed(bootstrap, topic)) == 200
     command = "org.apache.kafka.tools.TransactionsCommand"
-    described = tool(command, "describe", *transactional_id).splitlines()[-1].split()
-    assert described[1] == topic
-    assert int(described[3]) > 1, "the epoch was not raised"
-    assert described[4] == "CompleteCommit"
+
+    def described() -> list[str]:
+        return tool(command, "describe", *transactional_id).splitlines()[-1].split()
+
+    # Its coordinator writes down that it has ended when the markers are written.
+    until(lambda: described()[4] == "CompleteCommit", "the last one has ended", described)
+    assert described()[1] == topic
+    assert int(described()[3]) > 1, "the epoch was not raised"
     assert topic in tool(command, "list")
 
 
@@ -473,7 +474,7 @@ def test_transactions_go_on_while_their_version_is_lowered_and_raised() -> None:
                 finalize(bootstrap, *change)
             producer.commit_transaction(TIMEOUT_S)
             later.abort_transaction(TIMEOUT_S)
-        values = read_all(bootstrap, "t", "read_committed")
+        values = read_committed(bootstrap, "t")
         assert sorted(values) == sorted(str(number) for number in range(len(changes)) for _ in "ab")
 
 
@@ -505,8 +506,8 @@ def test_our_own_client_commits_aborts_and_is_fenced(level: int) -> None:
                         await producer.commit_transaction()
 
         asyncio.run(asyncio.wait_for(run(), TIMEOUT_S))
-        values = sorted(read_all(bootstrap, "t", "read_committed"))
-        assert values == [str(number) for number in range(0, ROUNDS, 2) for _ in range(2)]
+        wanted = [str(number) for number in range(0, ROUNDS, 2) for _ in range(2)]
+        assert sorted(read_committed(bootstrap, "t")) == wanted
 
 
 @pytest.mark.slow
@@ -525,12 +526,16 @@ def test_kafkas_producer_takes_the_older_protocol_when_the_version_is_lowered(
             *["--command-property", f"bootstrap.servers={bootstrap}", "--transactional-id", "java"],
             *["--transaction-duration-ms", "50"],
         )
-        assert len(read_all(bootstrap, "t", "read_committed")) == 200
+        assert len(read_committed(bootstrap, "t")) == 200
         peer = Peer(Target(bootstrap))
-        answer = peer.ask("describe_transactions", 0, transactional_ids=["java"])
+
+        def told() -> tuple[str, int]:
+            answer = peer.ask("describe_transactions", 0, transactional_ids=["java"])
+            (state,) = answer.transaction_states
+            return state.transaction_state, state.producer_epoch
+
+        until(lambda: told() == ("CompleteCommit", 0), "the last one has ended", told)
         peer.close()
-        (state,) = answer.transaction_states
-        assert (state.transaction_state, state.producer_epoch) == ("CompleteCommit", 0)
 
 
 @pytest.fixture
@@ -576,7 +581,7 @@ def test_javas_producer_is_atomic_fenced_and_carries_each_record_once(
     assert int(printed["attempts"]) >= 2
     wanted = [f"kept-{number}-{partition}" for number in range(0, 6, 2) for partition in range(2)]
     wanted += [f"input-{number}" for number in range(INPUTS)]
-    assert sorted(read_all(bootstrap, target, "read_committed")) == sorted(wanted)
+    assert sorted(read_committed(bootstrap, target)) == sorted(wanted)
     with reading(bootstrap, "read_committed", target) as consumer:
         places = consumer.committed([TopicPartition(source, index) for index in range(2)])
     assert [each.offset for each in places] == [INPUTS // 2] * 2

@@ -84,7 +84,7 @@ def by_kafka_python(login: Login, value: bytes) -> bytes:
     except KafkaError as error:
         raise Refused from error
     try:
-        producer.send("t", value).get(15)
+        producer.send("t", value).get(deadline_s(15))
     except KafkaError as error:
         raise Refused from error
     finally:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.deadlines import deadline_s
 
 import odradek
 from pyspark_odradek.pipelines import PIPELINES, Outcome, PipelineSettings, read_table
@@ -35,17 +36,17 @@ def broker() -> Iterator[odradek.Broker]:
             for name in NAMES:
                 producer = begin(broker, topic, name)
                 if name is ABORTED:
-                    producer.abort_transaction(30)
+                    producer.abort_transaction(deadline_s(30))
                 elif name is OPEN:
                     still_open.append(producer)
                 else:
-                    producer.commit_transaction(30)
+                    producer.commit_transaction(deadline_s(30))
         consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": GROUP})
         consumer.commit(offsets=[TopicPartition(TOPIC, 0, 2)], asynchronous=False)
         consumer.close()
         yield broker
         for producer in still_open:
-            producer.abort_transaction(30)
+            producer.abort_transaction(deadline_s(30))
 
 
 def begin(broker: odradek.Broker, topic: str, name: bytes) -> Producer:
@@ -54,7 +55,7 @@ def begin(broker: odradek.Broker, topic: str, name: bytes) -> Producer:
         {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": f"{topic}-{name!r}",
          "transaction.timeout.ms": 900_000}
     )  # fmt: skip
-    producer.init_transactions(30)
+    producer.init_transactions(deadline_s(30))
     producer.begin_transaction()
     number = NAMES.index(name)
     told = {"topic": TOPIC, "partition": 0, "offset": number, "timestamp": FIRST_TIME_MS}
@@ -63,7 +64,7 @@ def begin(broker: odradek.Broker, topic: str, name: bytes) -> Producer:
         timestamp=FIRST_TIME_MS + max(0, number - 1) * DAY_MS,
         headers=[(f"odradek.{header}", str(value).encode()) for header, value in told.items()],
     )  # fmt: skip
-    assert producer.flush(30) == 0
+    assert producer.flush(deadline_s(30)) == 0
     return producer
 
 

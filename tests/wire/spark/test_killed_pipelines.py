@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from pyspark.errors import PySparkException
+from tests.deadlines import deadline_s
 from tests.rounds import rounds
 
 import odradek
@@ -72,18 +73,18 @@ def broker() -> Iterator[odradek.Broker]:
         producer = Producer(
             {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "orders"}
         )
-        producer.init_transactions(30)
+        producer.init_transactions(deadline_s(30))
         for number in range(0, RECORDS, 3):
             for is_kept in (True, False):
                 producer.begin_transaction()
                 for each in range(number, number + 3):
                     value = b'{"n": %d}' if each % 5 else b"none %d"
                     producer.produce("orders", value % each, b"%d" % each, partition=each % 2)
-                producer.flush(30)
+                producer.flush(deadline_s(30))
                 if is_kept:
-                    producer.commit_transaction(30)
+                    producer.commit_transaction(deadline_s(30))
                 else:
-                    producer.abort_transaction(30)
+                    producer.abort_transaction(deadline_s(30))
         yield broker
 
 

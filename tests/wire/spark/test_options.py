@@ -82,7 +82,7 @@ def delete_records(servers: str, topic: str, before: dict[int, int]) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
     wanted = [TopicPartition(topic, number, offset) for number, offset in before.items()]
     for future in admin.delete_records(wanted).values():
-        future.result(60)
+        future.result(deadline_s(60))
 
 
 def await_checkpoint(place: Place) -> None:
@@ -425,7 +425,7 @@ def test_a_stream_goes_on_from_the_others_checkpoint(spark, connector, place, tm
     spark.conf.set("spark.sql.streaming.fileSink.log.compactInterval", "100")
     topic = "handed-over"
     admin = AdminClient({"bootstrap.servers": place.servers})
-    admin.create_topics([NewTopic(topic, 2)])[topic].result(60)
+    admin.create_topics([NewTopic(topic, 2)])[topic].result(deadline_s(60))
     options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "6"}
     kafka, ours = (connector, BROKER), ("odradek", BROKER)
     found: list[Row] = []
@@ -434,7 +434,7 @@ def test_a_stream_goes_on_from_the_others_checkpoint(spark, connector, place, tm
         producer = Producer({"bootstrap.servers": place.servers})
         for record in range(10):
             producer.produce(topic, b"%d-%d" % (number, record), partition=record % 2)
-        assert producer.flush(60) == 0
+        assert producer.flush(deadline_s(60)) == 0
         if route == PATH:
             await_ends(place, topic, 5 * (number + 1))
         found += stream(spark, name, {**place.options(route), **options}, tmp_path).rows
@@ -505,7 +505,7 @@ def test_a_table_is_written_as_the_connector_writes_it(spark, connector, place, 
     admin = AdminClient({"bootstrap.servers": place.servers})
     for sink in (connector, "odradek"):
         topic = f"{sink}-{list(WRITTEN).index(name)}"
-        admin.create_topics([NewTopic(topic, 2)])[topic].result(60)
+        admin.create_topics([NewTopic(topic, 2)])[topic].result(deadline_s(60))
         written(spark, sink, place, topic, WRITTEN[name])
         at_broker = {**place.options(BROKER), "subscribe": topic, "includeHeaders": "true"}
         back = rows(read(spark, "odradek", at_broker))

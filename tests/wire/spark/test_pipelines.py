@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
+from tests.deadlines import deadline_s
 
 import odradek
 from pyspark_odradek.pipelines import (
@@ -69,7 +70,7 @@ def archived(spark, broker, tmp_path_factory) -> Iterator[PipelineSettings]:
                 timestamp=FIRST_TIME_MS + number * 3 * HOUR_MS // 900,
                 headers=[("n", b"%d" % number)] if number % 2 else None,
             )  # fmt: skip
-        assert producer.flush(60) == 0
+        assert producer.flush(deadline_s(60)) == 0
         if first:
             commit(broker, "orders", "billing", {0: 250, 1: 300})
         archive.build(spark, settings).run()
@@ -104,12 +105,12 @@ def test_an_archive_is_ordered_by_hours_and_written_down(archived) -> None:
 def test_an_archive_is_seen_as_a_group_without_lag(broker, archived) -> None:
     """Nobody would see in time that retention is about to be faster than the archive."""
     partitions = [TopicPartition("orders", number) for number in range(3)]
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + deadline_s(60)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     while True:
         asked = [ConsumerGroupTopicPartitions("spark.archive-orders", partitions)]
         [future] = admin.list_consumer_group_offsets(asked).values()
-        offsets = [each.offset for each in future.result(30).topic_partitions]
+        offsets = [each.offset for each in future.result(deadline_s(30)).topic_partitions]
         if offsets == [300, 300, 300]:
             return
         assert time.monotonic() < deadline, offsets
@@ -380,15 +381,15 @@ _COLUMNS = (
 
 def transact(broker: odradek.Broker, topic: str, name: str, count: int, *, commit: bool) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name})
-    producer.init_transactions(30)
+    producer.init_transactions(deadline_s(30))
     producer.begin_transaction()
     for number in range(count):
         producer.produce(topic, b"%s%d" % (name.encode(), number), key=b"k", partition=0)
-    producer.flush(30)
+    producer.flush(deadline_s(30))
     if commit:
-        producer.commit_transaction(30)
+        producer.commit_transaction(deadline_s(30))
     else:
-        producer.abort_transaction(30)
+        producer.abort_transaction(deadline_s(30))
 
 
 def rows_of(spark, root: Path) -> list[Row]:
@@ -440,7 +441,7 @@ def test_a_topic_with_other_records_is_found(spark, broker, archived) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for number in range(9):
         producer.produce("other", b"x", partition=number % 3, timestamp=FIRST_TIME_MS)
-    producer.flush(60)
+    producer.flush(deadline_s(60))
     findings = audit.build(spark, replace(archived, topic="other")).run().findings
     assert [finding.partition(" ")[0] for finding in findings] == ["other-0", "other-1", "other-2"]
     assert all("they are not the same" in finding for finding in findings)

@@ -18,6 +18,7 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
+from tests.deadlines import deadline_s
 
 import odradek
 from pyspark_odradek.errors import reason_in
@@ -71,7 +72,7 @@ def produce(servers: str, topic: str, codec: str, count: int) -> None:
             on_delivery=lambda error, _: errors.append(error),
         )
         producer.poll(0)
-    assert producer.flush(60) == 0
+    assert producer.flush(deadline_s(60)) == 0
     assert errors == [None] * count
 
 
@@ -171,7 +172,7 @@ def test_records_that_are_gone_are_not_passed_over_in_silence(spark, broker, fil
     topic = fill(count=300)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     for future in admin.delete_records([Position(topic, 1, 40)]).values():
-        future.result(60)
+        future.result(deadline_s(60))
     options = {
         "kafka_bootstrap_servers": broker.bootstrap_servers,
         "subscribe": topic,
@@ -237,7 +238,7 @@ def test_large_records_need_little_memory(spark, broker, data_dir, fill) -> None
             producer.poll(0)
             if len(producer) > 5_000:
                 producer.flush()
-    assert producer.flush(120) == 0
+    assert producer.flush(deadline_s(120)) == 0
     at_broker = {"kafka_bootstrap_servers": broker.bootstrap_servers, "subscribe": "large"}
     for more in ({}, {"path": data_dir}):
         frame = table(spark, "odradek", columns="value", **at_broker, **more)
@@ -260,7 +261,7 @@ def test_a_compacted_topic_is_the_same_by_all_routes(spark, connector, tmp_path:
         producer.flush()
         options = {"kafka_bootstrap_servers": broker.bootstrap_servers, "subscribe": "compacted"}
         checkpoint = tmp_path / "cleaner-offset-checkpoint"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + deadline_s(60)
         while not (checkpoint.exists() and "compacted 0" in checkpoint.read_text()):
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -341,7 +342,7 @@ def test_a_topic_made_anew_is_told_over_a_restart(
     }
     assert stream_once(spark, "odradek", tmp_path, **options) == [30]
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.delete_topics([topic])[topic].result(60)
+    admin.delete_topics([topic])[topic].result(deadline_s(60))
     broker.create_topic(topic, partitions=3, config={"retention.ms": "-1"})
     fill(count=90, name=topic)
     with pytest.raises(PySparkException, match=f"{topic} was deleted and made anew"):

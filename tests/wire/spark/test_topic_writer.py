@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.deadlines import deadline_s
 from tests.unit.tables.columns import binary_column
 from tests.wire.differential.harness import Peer, Target
 from tools import peers
@@ -77,7 +78,7 @@ def consumed(servers: str, topic: str, partition: int) -> list[tuple]:
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "g"})
     low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition))
     consumer.assign([TopicPartition(topic, partition, low)])
-    messages = consumer.consume(high - low, timeout=20) if high > low else []
+    messages = consumer.consume(high - low, timeout=deadline_s(20)) if high > low else []
     consumer.close()
     return [(m.key(), m.value(), m.headers(), m.timestamp()[1]) for m in messages]
 
@@ -132,7 +133,7 @@ def test_an_answer_that_is_lost_makes_no_second_copy(broker, cluster) -> None:
 
     def connection(node_id: int | None) -> BlockingConnection:
         if next(cut, False):
-            return BlockingConnection(proxy.address, client_id="t", timeout_s=30)
+            return BlockingConnection(proxy.address, client_id="t", timeout_s=deadline_s(30))
         return real(node_id)
 
     cluster.connection = connection  # type: ignore[method-assign]
@@ -211,7 +212,9 @@ class Kafka(NamedTuple):
 
     def create_topic(self, name: str, partitions: int, config: dict[str, str]) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
-        admin.create_topics([NewTopic(name, partitions, config=config)])[name].result(60)
+        admin.create_topics([NewTopic(name, partitions, config=config)])[name].result(
+            deadline_s(60)
+        )
 
 
 @pytest.fixture(scope="module")
@@ -361,7 +364,7 @@ class Cut:
         self._thread.start()
 
     def close(self) -> None:
-        self._thread.join(20)
+        self._thread.join(deadline_s(20))
         self._listener.close()
 
     def _pass_on(self) -> None:

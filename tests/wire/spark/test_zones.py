@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from tests.deadlines import deadline_s
 
 import odradek
 from pyspark_odradek.pipelines import (
@@ -48,7 +49,7 @@ def broker() -> Iterator[odradek.Broker]:
             for number, time in enumerate(sorted(TIMES)):
                 at = int(time.timestamp() * 1000)
                 producer.produce(topic, b'{"n": %d}' % number, b"%d" % number, timestamp=at)
-        assert producer.flush(60) == 0
+        assert producer.flush(deadline_s(60)) == 0
         yield broker
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from confluent_kafka import Producer
+from tests.deadlines import deadline_s
 
 import odradek
 from odradek.records.builder import RecordBatchBuilder
@@ -119,7 +120,7 @@ def produce_transactions(broker: odradek.Broker) -> Iterator[None]:
     settings = {**servers, "transaction.timeout.ms": 900_000}
     producers = [Producer({**settings, "transactional.id": f"t-{number}"}) for number in range(3)]
     for producer in producers:
-        producer.init_transactions(60)
+        producer.init_transactions(deadline_s(60))
     outside = Producer(servers)
     for round_number in range(6):
         for number, producer in enumerate(producers[:2]):
@@ -128,14 +129,14 @@ def produce_transactions(broker: odradek.Broker) -> Iterator[None]:
             write_some(outside, f"{round_number}-outside")
             # Now the one, now the other is undone.
             if (round_number + number) % 2:
-                producer.commit_transaction(60)
+                producer.commit_transaction(deadline_s(60))
             else:
-                producer.abort_transaction(60)
+                producer.abort_transaction(deadline_s(60))
     producers[2].begin_transaction()
     write_some(producers[2], "open")
     write_some(outside, "behind the open one")
     yield
-    producers[2].abort_transaction(60)
+    producers[2].abort_transaction(deadline_s(60))
 
 
 def write_some(producer: Producer, text: str) -> None:
@@ -144,4 +145,4 @@ def write_some(producer: Producer, text: str) -> None:
         producer.produce(
             TRANSACTIONS, text, b"%d" % number, number % 2, timestamp=FIRST_TIME_MS + number
         )
-    assert producer.flush(60) == 0
+    assert producer.flush(deadline_s(60)) == 0

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rounds import rounds
 
 from odradek.clock import ManualClock
 from odradek.errors import ErrorCode
@@ -267,7 +268,7 @@ def test_a_session_that_lasts_for_ever_is_not_renewed() -> None:
     assert not login.authenticator.begins_again(HANDSHAKE)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=rounds(400), deadline=None)
 @given(st.lists(st.binary(max_size=60), max_size=4), st.integers(0, 2))
 def test_no_bytes_log_anybody_in(frames: list[bytes], begun: int) -> None:
     login = Login()
@@ -279,7 +280,7 @@ def test_no_bytes_log_anybody_in(frames: list[bytes], begun: int) -> None:
     assert not login.authenticator.is_complete
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=rounds(400), deadline=None)
 @given(st.data())
 def test_no_mutation_of_a_login_ends_in_anything_but_a_step(data: st.DataObject) -> None:
     login = Login()

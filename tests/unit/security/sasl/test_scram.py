@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rounds import rounds
 
 from odradek.security.sasl import scram
 from odradek.security.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512, SaslError
@@ -43,7 +44,7 @@ def test_the_example_of_rfc_7677():
 
 
 @pytest.mark.parametrize("mechanism", [SCRAM_SHA_256, SCRAM_SHA_512])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=rounds(25), deadline=None)
 @given(name=st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1))
 def test_names_of_all_kinds_log_in(mechanism, name):
     assert log_in(mechanism, name, name, "secret").authorization_id == name

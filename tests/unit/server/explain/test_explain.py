@@ -4,6 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.deadlines import deadline_s
 
 import odradek
 from odradek import ManualClock
@@ -201,10 +202,10 @@ def test_an_open_transaction(broker):
     producer = Producer(
         {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "payer"}
     )
-    producer.init_transactions(30)
+    producer.init_transactions(deadline_s(30))
     producer.begin_transaction()
     producer.produce("orders", b"paid")
-    assert producer.flush(30) == 0
+    assert producer.flush(deadline_s(30)) == 0
     broker.produce("orders", "behind it")
     found = broker.explain(topic="orders")
     text = the(found, "open transaction")
@@ -213,7 +214,7 @@ def test_an_open_transaction(broker):
     of_id = the(broker.explain(transaction="payer"), "transaction")
     assert "is open since" in of_id
     assert "with orders-0" in of_id
-    producer.abort_transaction(30)
+    producer.abort_transaction(deadline_s(30))
     assert "has no open transaction" in the(broker.explain(transaction="payer"), "transaction")
     assert "open transaction" not in causes(broker.explain(topic="orders"))
 
@@ -240,7 +241,7 @@ def test_a_client_that_a_quota_holds_back():
         broker.create_topic("orders")
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "client.id": "biller"})
         producer.produce("orders", bytes(10_000))
-        assert producer.flush(30) == 0
+        assert producer.flush(deadline_s(30)) == 0
         found = broker.explain(client="biller")
     assert "the client biller is held back by a quota" in the(found, "throttled")
 
@@ -249,7 +250,7 @@ def test_an_error_that_was_answered(broker):
     """Fails when what the broker has said itself is not in its own explanation."""
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "client.id": "biller"})
     with broker.faults.refuse("Metadata", "TOPIC_AUTHORIZATION_FAILED", times=1):
-        producer.list_topics("orders", timeout=5)
+        producer.list_topics("orders", timeout=deadline_s(5))
     # An answer that names the topic says so beside its own error; one on connecting names none.
     told = [each.text for each in broker.explain(client="biller") if each.cause == "error"]
     assert told

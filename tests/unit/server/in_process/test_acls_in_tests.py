@@ -1,6 +1,7 @@
 """ACLs of a broker in a test: in words, decided by, taken along."""
 
 import pytest
+from tests.deadlines import deadline_s
 
 import odradek
 from odradek.acl import (
@@ -106,7 +107,7 @@ def test_without_an_authorizer_nothing_of_it_is_imported():
         "assert set(loaded) <= {'odradek.handlers.authorized_operations', "
         "'odradek.server.authorization'}, loaded\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=deadline_s(60))
 
 
 def test_a_snapshot_has_acls_and_quotas(tmp_path):

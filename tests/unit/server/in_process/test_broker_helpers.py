@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from confluent_kafka import Consumer
+from tests.deadlines import deadline_s
 
 import odradek
 from odradek.errors import BrokerError, ErrorCode
@@ -282,7 +283,7 @@ def test_waiting_for_a_group() -> None:
             broker.wait_for_group("billing", members=2, timeout=0)
         broker.create_topic("orders")
         broker.reset("billing", "earliest", topics=["orders"])
-        assert broker.wait_for_group("billing", "Empty", timeout=60).state == "Empty"
+        assert broker.wait_for_group("billing", "Empty", timeout=deadline_s(60)).state == "Empty"
 
 
 def test_a_cluster_is_asked_as_a_broker_is() -> None:
@@ -291,7 +292,7 @@ def test_a_cluster_is_asked_as_a_broker_is() -> None:
         cluster.create_topic("orders", partitions=4)
         cluster.produce_many("orders", [str(n) for n in range(8)])
         assert set(cluster.end_offsets().values()) == {2}
-        assert len(cluster.wait_for("orders", 8, timeout=60)) == 8
+        assert len(cluster.wait_for("orders", 8, timeout=deadline_s(60))) == 8
         cluster.reset("billing", "earliest", topics=["orders"])
         assert sum(cluster.lag("billing").values()) == 8
         cluster.configure("orders", {"max.message.bytes": 1000})
@@ -388,8 +389,12 @@ def test_waiting_until_a_group_has_caught_up() -> None:
             with pytest.raises(TimeoutError, match="there is no "):
                 await broker.wait_for_lag_async("billing", timeout=0)
             await broker.produce_many_async("orders", ["a", "b", "c"])
-            caught_up = asyncio.create_task(broker.wait_for_lag_async("billing", timeout=60))
-            almost = asyncio.create_task(broker.wait_for_lag_async("billing", 1, timeout=60))
+            caught_up = asyncio.create_task(
+                broker.wait_for_lag_async("billing", timeout=deadline_s(60))
+            )
+            almost = asyncio.create_task(
+                broker.wait_for_lag_async("billing", 1, timeout=deadline_s(60))
+            )
             await broker.reset_async("billing", 1, ["orders"])
             assert not almost.done()
             await broker.reset_async("billing", 2)

@@ -10,6 +10,7 @@ import sys
 import textwrap
 
 import pytest
+from tests.deadlines import deadline_s
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 
@@ -47,7 +48,9 @@ def run(work):
 def succeeds(program: str) -> None:
     """Runs it to its end, which it reaches without a failed assertion and without words."""
     command = [sys.executable, "-c", BEGIN + textwrap.dedent(program)]
-    done = subprocess.run(command, timeout=100, check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        command, timeout=deadline_s(100), check=False, capture_output=True, text=True
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -5,6 +5,8 @@ import re
 from contextlib import closing
 from itertools import chain
 
+from tests.deadlines import deadline_s
+
 import odradek
 from odradek.client.addresses import parse_bootstrap_servers
 from odradek.client.apis import FETCH
@@ -39,7 +41,9 @@ def test_a_parked_fetch_says_what_it_waits_for() -> None:
         broker.create_topic("orders")
         assert broker.waiting() == []
         address = parse_bootstrap_servers(broker.bootstrap_servers)[0]
-        with closing(BlockingConnection(address, client_id="t", timeout_s=60)) as connection:
+        with closing(
+            BlockingConnection(address, client_id="t", timeout_s=deadline_s(60))
+        ) as connection:
             send_fetch(connection)
             waiting = first_waiting(broker)
             assert (waiting.kind, waiting.missing) == ("DelayedFetch", "100 of 100 bytes")
@@ -57,7 +61,9 @@ def test_a_report_leaves_out_what_always_waits() -> None:
         leader = cluster.leader("orders")
         assert leader is not None
         address = parse_bootstrap_servers(leader.bootstrap_servers)[0]
-        with closing(BlockingConnection(address, client_id="t", timeout_s=60)) as connection:
+        with closing(
+            BlockingConnection(address, client_id="t", timeout_s=deadline_s(60))
+        ) as connection:
             send_fetch(connection)
             while len(waiting := [*chain.from_iterable(cluster.waiting().values())]) < 2:
                 pass  # a follower, and the client

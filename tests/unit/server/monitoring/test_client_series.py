@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open
 from prometheus_client.parser import text_string_to_metric_families as read_text
+from tests.deadlines import deadline_s
 from tests.otlp import gauge, point, pushed, total
 
 import odradek
@@ -68,7 +69,7 @@ def test_librdkafka_pushes_for_real():
             for bean, value in broker.metrics().items():
                 found |= {key: value for key in (LATENCY, ASSIGNED) if key in bean}
         url = f"{broker.metrics_url}/metrics"
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        with urllib.request.urlopen(url, timeout=deadline_s(30)) as answer:
             text = answer.read().decode()
         samples = [sample for family in read_text(text) for sample in family.samples]
         by_name = {sample.name: sample.labels for sample in samples}
@@ -79,7 +80,7 @@ def test_librdkafka_pushes_for_real():
         printed, _ = read_series(text, "odradek_client_producer")
         assert any('client_id="shop"' in series for series in printed)
         consumer.close()
-        assert producer.flush(30) == 0
+        assert producer.flush(deadline_s(30)) == 0
 
 
 def test_without_a_receiver_clients_are_not_asked():
@@ -87,7 +88,7 @@ def test_without_a_receiver_clients_are_not_asked():
     with odradek.Broker() as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
         producer.produce("orders", b"record")
-        assert producer.flush(30) == 0
+        assert producer.flush(deadline_s(30)) == 0
         assert [name for name in broker.metrics() if "Telemetry" in name] == []
         assert [name for name in broker.metrics() if name.startswith("odradek.client")] == []
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.deadlines import deadline_s
 
 import odradek
 from odradek import ManualClock
@@ -23,7 +24,7 @@ REQUESTS = "kafka.network:type=RequestMetrics,name="
 
 def scrape(broker, accept=""):
     request = urllib.request.Request(f"{broker.metrics_url}/metrics", headers={"Accept": accept})
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=deadline_s(30)) as answer:
         return answer.read().decode()
 
 
@@ -31,7 +32,7 @@ def produce(broker, topic, count):
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for number in range(count):
         producer.produce(topic, b"value %d" % number, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(deadline_s(30)) == 0
 
 
 def consume(broker, topic, count, group="readers"):
@@ -59,14 +60,16 @@ def busy():
         produce(broker, "orders", 10)
         consumer = consume(broker, "orders", 4)
         asking = Producer({"bootstrap.servers": broker.bootstrap_servers})
-        assert asking.list_topics("missing", timeout=5).topics["missing"].error is not None
+        assert (
+            asking.list_topics("missing", timeout=deadline_s(5)).topics["missing"].error is not None
+        )
         transactional = Producer(
             {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "payer"}
         )
-        transactional.init_transactions(30)
+        transactional.init_transactions(deadline_s(30))
         transactional.begin_transaction()
         transactional.produce("orders", b"paid", partition=1)
-        transactional.commit_transaction(30)
+        transactional.commit_transaction(deadline_s(30))
         yield broker
         consumer.close()
 
@@ -243,7 +246,7 @@ def test_a_restarted_broker_is_scraped_at_once():
         broker.restart()
         assert "kafka_server_kafkaserver_brokerstate 3" in scrape(broker)
         with pytest.raises(urllib.error.URLError):
-            urllib.request.urlopen(f"{before}/metrics", timeout=5)
+            urllib.request.urlopen(f"{before}/metrics", timeout=deadline_s(5))
 
 
 def test_others_have_the_loop_between_slices():

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.wire.client.faults.lies import LyingProxy, behind, refusal, silence
 from tests.wire.client.faults.test_cancellation import assert_nothing_is_left, sockets
 from tests.wire.client.test_consumer import fill, keep_reading, read, until
@@ -45,7 +46,7 @@ ONE = TopicPartition("t", 0)
 
 
 async def in_time(scenario: Coroutine[Any, Any, None]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(deadline_s(60)):
         await scenario
 
 

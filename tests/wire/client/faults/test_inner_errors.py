@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
+from tests.deadlines import deadline_s
 
 import odradek
 from odradek.client import Admin, Consumer, Producer, ShareConsumer
@@ -280,7 +281,7 @@ async def walk(client: Any, calls: list[Call]) -> None:
 
 async def until_done(call: Callable[[], Any]) -> None:
     """As often as it takes: the limits are short, and the machine may be slow."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(deadline_s(60)):
         while True:
             with suppress(KafkaError):
                 await call()
@@ -354,7 +355,7 @@ def test_a_consumer(run: Run, fault: str, protocol: str) -> None:
         async with filled() as broker:
             consumer = Consumer(broker.bootstrap_servers, **CONSUMER_SETTINGS, **settings)
             consumer.subscribe(["t"])
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(deadline_s(60)):
                 while consumer.assignment() != set(ALL):
                     await until_done(lambda: consumer.getmany(timeout_ms=100, max_records=2))
                 await until_done(consumer.getone)

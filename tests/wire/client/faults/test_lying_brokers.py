@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.wire.client.faults.lies import (
     Lie,
     LyingProxy,
@@ -49,7 +50,7 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 async def in_time(scenario: Coroutine[Any, Any, None]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(deadline_s(60)):
         await scenario
 
 

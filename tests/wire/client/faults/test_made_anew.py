@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from tests.wire.client.faults.lies import HoldingProxy, behind
-from tests.wire.client.test_consumer import fill, keep_reading, read, until
+from tests.wire.client.test_consumer import fill, keep_reading, read, until, write
+from tests.wire.client.test_producer import make_anew
 
 from odradek.client import Admin, Consumer, Producer
 from odradek.client.apis import OFFSET_COMMIT
-from odradek.client.core.admin_types import NewTopic
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.errors import KafkaError, OffsetOutOfRange
 from odradek.errors import ErrorCode
@@ -23,18 +23,10 @@ from odradek.model import TopicPartition
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
-async def make_anew(servers: str, topic: str, counts: list[int]) -> None:
-    """Deletes a topic and makes it again, once the brokers have forgotten it."""
-    async with Admin(servers) as admin:
-        deleted = await admin.delete_topics([topic])
-        assert deleted[topic] is None
-        while topic in await admin.list_topics():
-            await asyncio.sleep(0.05)
-        # The controller may still be about to forget it.
-        new = NewTopic(topic, len(counts), 1)
-        while isinstance((await admin.create_topics([new]))[topic], KafkaError):
-            await asyncio.sleep(0.05)
-    await fill(servers, topic, counts)
+async def fill_anew(servers: str, topic: str, counts: list[int]) -> None:
+    """Makes a topic anew, with so many records in each partition."""
+    await make_anew(servers, topic, len(counts))
+    await write(servers, topic, counts)
 
 
 @pytest.mark.parametrize("policy", ["earliest", "none"])
@@ -53,7 +45,7 @@ def test_assigned_by_hand(servers: str, topic: str, run: Run, policy: str) -> No
             consumer.seek(one, 0)
             await read(consumer, 5)
             # More than there were: the old offset is within the new topic.
-            await make_anew(servers, topic, [9])
+            await fill_anew(servers, topic, [9])
             if policy == "none":
                 with pytest.raises(OffsetOutOfRange, match="made anew"):
                     await read(consumer, 1)
@@ -92,7 +84,7 @@ def test_read_by_a_group(
             try:
                 await until(lambda: len(found) >= 10)
                 found.clear()
-                await make_anew(modern_servers, topic, [9, 9])
+                await fill_anew(modern_servers, topic, [9, 9])
                 await until(lambda: len({(each.partition, each.offset) for each in found}) >= 18)
             finally:
                 for reader in readers:
@@ -111,19 +103,20 @@ def test_a_commit_that_comes_late_is_not_of_the_new_topic(run: Run, protocol: st
     async def scenario() -> None:
         proxy = HoldingProxy(OFFSET_COMMIT)
         async with behind(proxy) as servers, Admin(servers) as admin:
-            await fill(servers, "t", [5])
+            await write(servers, "t", [5])
             async with Consumer(
                 servers,
                 group_id="g",
                 group_protocol=protocol,
                 auto_offset_reset="earliest",
                 enable_auto_commit=False,
+                allow_auto_create_topics=False,
             ) as consumer:
                 consumer.subscribe(["t"])
                 await read(consumer, 5)
                 committing = asyncio.create_task(consumer.commit())
                 await proxy.came.wait()
-                await make_anew(servers, "t", [9])
+                await fill_anew(servers, "t", [9])
                 proxy.may_pass.set()
                 await committing
                 assert not (await admin.list_group_offsets("g"))["g"]
@@ -139,7 +132,7 @@ def test_written_to(servers: str, topic: str, run: Run) -> None:
         async with Producer(servers, linger_ms=0, retry_backoff_ms=20) as producer:
             for number in range(5):
                 assert (await producer.send_and_wait(topic, b"%d" % number)).offset == number
-            await make_anew(servers, topic, [0])
+            await fill_anew(servers, topic, [0])
             deliveries = [await producer.send(topic, b"new-%d" % number) for number in range(5)]
             await producer.flush()
             assert [(await each).offset for each in deliveries] == list(range(5))

@@ -5,12 +5,13 @@ import subprocess
 import sys
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.wire.client.tools.answers import Ours
 from tests.wire.java_tools import Done
 
 from odradek.cli.main import AS_KAFKA, SCRIPTS, main
 
-TIME_LIMIT_S = 120
+TIME_LIMIT_S = deadline_s(120)
 WRONG_USAGE = 2
 
 

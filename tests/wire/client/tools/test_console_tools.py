@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from tests.deadlines import deadline_s
 
 from odradek.cli.main import main
 
 pytestmark = pytest.mark.slow
 Tool = Callable[..., tuple[int, bytes, bytes]]
-TIME_LIMIT_S = 120
+TIME_LIMIT_S = deadline_s(120)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ import pytest
 from confluent_kafka import Consumer as GroupMember
 from confluent_kafka import Producer as TransactionalProducer
 from confluent_kafka import TopicPartition as Place
+from tests.deadlines import deadline_s
 from tests.wire.client.tools import flags as every_flag
 from tests.wire.client.tools.answers import Ours, difference, normal, told_otherwise
 from tests.wire.client.tools.lines import (
@@ -59,7 +60,7 @@ PASSING = {
     "TransactionDurationMs",
     "Duration(min)",
 }
-TIME_LIMIT_S = 120
+TIME_LIMIT_S = deadline_s(120)
 # Where the records are that a formatter shows.
 INTERNAL_FORMATTERS = {
     "OffsetsMessageFormatter": "__consumer_offsets",
@@ -72,7 +73,7 @@ INTERNAL_FORMATTERS = {
 NUMBER = re.compile(r"\d+ *")
 # Where one JSON object ends and the next one begins.
 BETWEEN = re.compile(r"(?<=\})(?=\{\"key\":)")
-CLOSE_S = 60
+CLOSE_S = deadline_s(60)
 # Young enough that retention leaves the records alone.
 NOW_MS = int(datetime.now(UTC).timestamp() * 1000)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.wire.java_tools import JavaTools
 
 import odradek
@@ -19,7 +20,7 @@ from odradek.cli.main import main
 from odradek.client import Admin
 from odradek.client.core.admin_types import ConfigResource, NewTopic
 
-TIME_LIMIT_S = 120
+TIME_LIMIT_S = deadline_s(120)
 TOPIC_ID = re.compile(r"TopicId: \S{22}")
 DIRECTORY = re.compile(r'"/[^"]*/broker-')
 

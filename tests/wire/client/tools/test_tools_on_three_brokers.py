@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.wire.client.tools.answers import difference, normal
 from tests.wire.java_tools import Done, JavaTools
 from tools import peers
@@ -25,7 +26,7 @@ from odradek.client.core.metadata import PartitionMetadata
 from odradek.model import TopicPartition
 from odradek.testing.processes import ClusterProcess
 
-TIME_LIMIT_S = 120
+TIME_LIMIT_S = deadline_s(120)
 # Replicas by partition: the first one should lead.
 LAID = {0: [1, 2], 1: [2, 3], 2: [3, 1]}
 # The topics of Kafka's tool and of ours.

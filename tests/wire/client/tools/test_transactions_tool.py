@@ -15,15 +15,14 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Producer as TransactionalProducer
 from confluent_kafka import TopicPartition as Place
 from tests.deadlines import deadline_s
+from tests.wire.client.test_producer import make
 from tests.wire.differential.harness import Peer, Target
-from tests.wire.replicas import REPLICAS, await_known
 
 from odradek import Broker
 from odradek.cli.main import main
 from odradek.cli.tools.transactions import hanging
 from odradek.client import Admin
 from odradek.client.core.admin_types import (
-    NewTopic,
     ProducerState,
     TransactionDescription,
     TransactionListing,
@@ -36,16 +35,10 @@ TIMEOUT_S = deadline_s(60)
 KAFKAS_TOOL = "org.apache.kafka.tools.TransactionsCommand"
 
 
-async def create(bootstrap: str, topic: str) -> None:
-    async with Admin(bootstrap) as admin:
-        await admin.create_topics([NewTopic(topic, 1, REPLICAS)])
-    await_known(bootstrap, topic)
-
-
 @pytest.fixture
 def writer(bootstrap: str, topic: str) -> TransactionalProducer:
     """A producer with a record in an open transaction; its id is the topic's name."""
-    asyncio.run(create(bootstrap, topic))
+    asyncio.run(make(bootstrap, topic))
     producer = TransactionalProducer({"bootstrap.servers": bootstrap, "transactional.id": topic})
     producer.init_transactions(TIMEOUT_S)
     producer.begin_transaction()
