@@ -198,7 +198,7 @@ def resolve(writer: Schema, reader: Schema) -> Read:
         case "map":
             value = resolve(writer["values"], reader["values"])
             entries = _blocks(lambda stream: (_string(stream), value(stream)))
-            return lambda stream: dict(entries(stream))
+            return lambda stream: _map(entries(stream))
         case "enum":
             return _enum(writer, reader)
     return _scalar(writer, reader)
@@ -281,6 +281,13 @@ def _blocks(item: Read) -> Read:
         return found
 
     return read
+
+
+def _map(entries: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(entries)
+    if len(found) < len(entries):
+        raise Undecodable("two keys of a map are the same")
+    return found
 
 
 def _enum(writer: Schema, reader: Schema) -> Read:

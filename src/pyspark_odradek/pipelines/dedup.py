@@ -8,7 +8,8 @@ newest record of the batches before could be one that nobody remembers, and is l
 summary says how many were.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -18,6 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pyspark_odradek.pipelines.ends.batches import open_output
 from pyspark_odradek.pipelines.ends.checkpoints import Checkpoint
+from pyspark_odradek.pipelines.ends.directories import Mark
 from pyspark_odradek.pipelines.ends.files import FileSystem
 from pyspark_odradek.pipelines.ends.owners import Lock
 from pyspark_odradek.pipelines.ends.snapshots import is_there, no_topic
@@ -34,14 +36,15 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
 
     Raises:
         PipelineError: it is not said where to write, or said twice, or the directory is something
-            else's, or there is no such topic.
+            else's or was begun with another `by`, or there is no such topic.
     """
     if settings.to is not None and settings.to_topic is not None:
         raise PipelineError(f"{_NAME} writes to one place: say --to DIR or --to-topic T, not both")
     records = read_topic(spark, settings, includeHeaders="true")
     once = dedup(records, settings.by, settings.within)
     if settings.to_topic is None:
-        return open_output(spark, settings, _NAME).job(write_stream(once, settings, _NAME))
+        output = open_output(spark, settings, _NAME, same=("by",))
+        return output.job(write_stream(once, settings, _NAME))
     target = replace(settings, topic=settings.written(settings.to_topic))
     if not is_there(target):
         raise no_topic(target, " to write to")
@@ -53,11 +56,17 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     writer = write_stream(once.drop("partition"), settings, _NAME)
     writer = _to_topic(writer, settings, settings.to_topic, checkpoint.path)
 
+    @contextmanager
+    def alone() -> Iterator[None]:
+        with lock:
+            checkpoint.mark(Mark(_NAME, settings.topic, {"by": settings.by}))
+            yield
+
     def take_back() -> None:
         if not lock.is_taken_over():
             checkpoint.take_back_unless_planned()
 
-    return StreamJob(writer, take_back, lambda: lock)
+    return StreamJob(writer, take_back, alone)
 
 
 def dedup(records: DataFrame, by: str, within: str) -> DataFrame:

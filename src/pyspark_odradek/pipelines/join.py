@@ -34,7 +34,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
         for topic in (settings.topic, settings.other)
     )
     both = replace(settings, topic=f"{settings.topic},{settings.other}")
-    output = open_output(spark, both, _NAME)
+    output = open_output(spark, both, _NAME, same=("by",))
     joined = join(one, other, settings.by, settings.within)
     return output.job(write_stream(joined, settings, _NAME))
 

@@ -20,7 +20,6 @@ topic that it began to fill, and what that has must be what the archive begins w
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -38,6 +37,7 @@ from pyspark_odradek.pipelines.bookkeeping.manifest import (
     on_archive,
 )
 from pyspark_odradek.pipelines.ends.files import FileSystem
+from pyspark_odradek.pipelines.ends.owners import Lock
 from pyspark_odradek.pipelines.ends.snapshots import Span, read_spans, topic_spans
 from pyspark_odradek.pipelines.ends.topics import LIMIT, create_topic, raise_limit, setting_of
 from pyspark_odradek.pipelines.running.jobs import OnceJob, Outcome
@@ -78,8 +78,15 @@ def build(spark: SparkSession, settings: PipelineSettings) -> OnceJob:
     Raises:
         PipelineError: no archive is named.
     """
-    work = partial(restore, spark, settings)
-    return on_archive(spark, settings.archive("restore"), work)
+    directory = settings.archive("restore")
+    # Of two at once each would go on where the other is.
+    alone = Lock(FileSystem(spark), f"{directory}/{RESTORED}/{settings.topic}")
+
+    def work(manifest: Manifest, archived: Archived) -> Outcome:
+        with alone:
+            return restore(spark, settings, manifest, archived)
+
+    return on_archive(spark, directory, work)
 
 
 def restore(

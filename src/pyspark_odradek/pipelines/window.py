@@ -34,6 +34,7 @@ _MOST_DIGITS: Final = 38
 # Of a text nobody knows where its point will be.
 _OF_TEXT: Final = t.DecimalType(_MOST_DIGITS, 18)
 _NUMBER: Final = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
+_SAME: Final = ("window", "by", "measure")
 _WINDOWS, _LATE, _OPEN = _PARTS = ("windows", "late", "_open")
 
 
@@ -50,11 +51,12 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     """The job; it goes on where an earlier one to the same directory ended.
 
     Raises:
-        PipelineError: there is no directory, or it is something else's.
+        PipelineError: there is no directory, or it is something else's, or was begun with other
+            windows.
     """
     records = read_topic(spark, settings, includeHeaders="true")
     check(records, settings)
-    output = open_output(spark, settings, _NAME, _PARTS)
+    output = open_output(spark, settings, _NAME, _PARTS, _SAME)
     root = output.table.directory
 
     def count(batch: DataFrame, batch_id: int) -> None:

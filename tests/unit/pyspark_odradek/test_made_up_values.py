@@ -369,5 +369,15 @@ def test_floats_that_are_none_are_kept_where_they_were_written(make: Make) -> No
     assert decoder.decode(eight(1, infinite)) == (float("inf"),)
 
 
+def test_of_two_entries_of_avro_with_one_key_none_is_chosen(make: Make) -> None:
+    """The last one was taken, as it was in JSON."""
+    decoder = make("avro", record(("m", {"type": "map", "values": "string"})))
+    one, other = text("a") + text("x"), text("b") + text("y")
+    assert decoder.decode(b"\x04" + one + other + b"\0") == ({"a": "x", "b": "y"},)
+    for twice in (b"\x04" + one + one, b"\x02" + one + b"\x02" + one):
+        with pytest.raises(Undecodable, match="two keys of a map are the same"):
+            decoder.decode(twice + b"\0")
+
+
 def test_words_of_avro_and_json_are_the_same(make: Make) -> None:
     assert make("avro", record(("s", "string"))).decode(text("ä\0")) == ("ä\0",)

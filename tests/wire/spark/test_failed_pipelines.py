@@ -178,8 +178,41 @@ def test_nothing_is_taken_back_that_is_committed(spark, broker, settings, tmp_pa
         window.build(spark, replace(settings, by=NO_NUMBER)).run()
     assert (tmp_path / "out/_checkpoint/commits/1").exists()
     assert still_open(spark, settings) == 2
-    window.build(spark, replace(settings, by=NO_NUMBER.replace("CAST", "TRY_CAST", 1))).run()
+    # Windows by something else would be beside those that are there.
+    with pytest.raises(PipelineError, match="out was begun with --by CAST"):
+        window.build(spark, replace(settings, by=NO_NUMBER.replace("CAST", "TRY_CAST", 1)))
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        window.build(spark, replace(settings, by=NO_NUMBER)).run()
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
     assert still_open(spark, settings) == 4
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "more"),
+    [
+        (archive, {"isolation_level": "read_uncommitted"}),
+        (dedup, {"by": "value"}),
+        (dedup, {"by": "value", "to": None, "to_topic": "refused"}),
+        (join, {"by": "value"}),
+        (window, {"by": "value"}),
+        (window, {"window": "1 day"}),
+        (window, {"measure": "offset"}),
+    ],
+)
+def test_one_table_is_not_of_two_kinds_of_rows(
+    spark, broker, settings, tmp_path, pipeline: Any, more: dict[str, Any]
+) -> None:
+    """Windows of an hour and of a day were put together, and nobody was told."""
+    if "to_topic" in more:
+        broker.create_topic("refused", partitions=1, config={})
+    place = {name: more[name] for name in ("to", "to_topic") if name in more}
+    settings = replace(settings, other="orders", checkpoint=str(tmp_path / "kept"), **place)
+    pipeline.build(spark, settings).run()
+    with pytest.raises(PipelineError, match=r"(out|kept) was begun with .+: say the same"):
+        pipeline.build(spark, replace(settings, **more)).run()
+    pipeline.build(spark, settings).run()
 
 
 def test_a_batch_that_could_not_be_committed_is_begun_anew(spark, settings, tmp_path) -> None:

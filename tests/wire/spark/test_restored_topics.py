@@ -9,6 +9,8 @@ import pytest
 import odradek
 from pyspark_odradek.pipelines import PipelineError, PipelineSettings, archive, audit, restore
 from pyspark_odradek.pipelines.bookkeeping import described
+from pyspark_odradek.pipelines.ends.files import FileSystem
+from pyspark_odradek.pipelines.ends.owners import Lock
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
@@ -70,6 +72,19 @@ def test_a_topic_that_does_not_keep_times_is_not_restored_to(spark, broker, tmp_
     with pytest.raises(PipelineError, match="the archived times would be lost"):
         restore.build(spark, settings).run()
     assert broker.records(settings.topic) == []
+
+
+def test_of_two_restores_to_a_topic_one_is_refused(spark, broker, tmp_path) -> None:
+    """Each took the other's records for its own of an earlier attempt, and wrote the rest."""
+    settings = archived(spark, broker, tmp_path, "once")
+    place = f"{settings.source}/_restored/{settings.topic}"
+    with (
+        Lock(FileSystem(spark), place),
+        pytest.raises(PipelineError, match=f"{place} is being written to by process"),
+    ):
+        restore.build(spark, settings).run()
+    restore.build(spark, settings).run()
+    assert len(broker.records(settings.topic)) == 1
 
 
 def test_settings_that_a_cluster_need_not_know_are_not_restored() -> None:

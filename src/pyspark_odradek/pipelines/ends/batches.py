@@ -201,15 +201,22 @@ def _pass_over(batch: DataFrame) -> None:
 
 
 def open_output(
-    spark: SparkSession, settings: PipelineSettings, pipeline: str, parts: Sequence[str] = ("",)
+    spark: SparkSession,
+    settings: PipelineSettings,
+    pipeline: str,
+    parts: Sequence[str] = ("",),
+    same: Sequence[str] = (),
 ) -> Output:
     """The settings' directory as the output of a pipeline on their topic.
 
+    Those settings that have to be the `same` for all its batches are named.
+
     Raises:
-        PipelineError: there is none, or it is something else's.
+        PipelineError: there is none, or it is something else's, or was begun with others of these.
     """
     directory = settings.directory(pipeline)
-    lock = ClaimedLock(spark, directory, pipeline, settings.topic)
+    options = {name: getattr(settings, name) for name in same}
+    lock = ClaimedLock(spark, directory, pipeline, settings.topic, options=options)
     lock.claim()
     checkpoint = settings.checkpoint or f"{directory}/{CHECKPOINT}"
     return Output(spark, directory, checkpoint, parts, lock)

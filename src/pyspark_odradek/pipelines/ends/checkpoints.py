@@ -8,6 +8,7 @@ checkpoint that is of use to nobody, and whose state may be of another shape.
 import json
 from typing import Final
 
+from pyspark_odradek.pipelines.ends.directories import MARK, Mark
 from pyspark_odradek.pipelines.ends.files import Files
 from pyspark_odradek.pipelines.ends.owners import LOCK
 
@@ -20,8 +21,8 @@ class Checkpoint:
 
     def __init__(self, files: Files, path: str) -> None:
         self.path: Final = path
-        # One that a lock is kept in need not have been begun.
-        self.was_there: Final = any(name != LOCK for name in files.names(path))
+        # One that a lock and a mark are kept in need not have been begun.
+        self.was_there: Final = any(name not in (LOCK, MARK) for name in files.names(path))
         self._files = files
 
     def last_commit(self) -> int:
@@ -36,6 +37,18 @@ class Checkpoint:
         """The id of the query, which it has as long as this checkpoint."""
         found: str = json.loads(self._files.read(f"{self.path}/metadata"))["id"]
         return found
+
+    def mark(self, mark: Mark) -> None:
+        """Marks one without a directory beside it; once a batch is done, whose it is, for good.
+
+        Raises:
+            PipelineError: it is another's, or was begun with other options.
+        """
+        place = f"{self.path}/{MARK}"
+        if self.last_commit() >= 0 and self._files.exists(place):
+            mark.check(self.path, self._files.read(place))
+        else:
+            self._files.replace(place, mark.text())
 
     def take_back(self) -> None:
         """Removes what the failed query has made. One that was there before stays as it is, and

@@ -3,11 +3,13 @@
 Pipelines go on in the directory that an earlier run has left. One that is of another pipeline or
 topic, or of somebody else, would be mixed up with it, or removed:
 
-    orders/_odradek.json   {"pipeline": "archive", "topic": "orders"}
+    orders/_odradek.json   {"pipeline": "dedup", "topic": "orders", "by": "key"}
+
+Some options say what a row means there: those with which it was begun stay.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 from uuid import uuid4
@@ -17,12 +19,56 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark_odradek.pipelines.ends.files import FileSystem
 from pyspark_odradek.pipelines.ends.owners import LOCK, READERS, Lock
 from pyspark_odradek.pipelines.ends.schemas import schema_of
-from pyspark_odradek.pipelines.ends.tables import Number, Snapshot, Table
+from pyspark_odradek.pipelines.ends.tables import MANIFEST, Number, Snapshot, Table
 from pyspark_odradek.pipelines.running.settings import PipelineError
 
-_OWNER: Final = "_odradek.json"
+MARK: Final = "_odradek.json"
 # What failed at its start may have left these, and nothing that is worth keeping.
-_LEFT: Final = {_OWNER, f".{_OWNER}.crc", LOCK, READERS}
+_LEFT: Final = {MARK, f".{MARK}.crc", LOCK, READERS}
+
+
+class Mark:
+    """Whose a directory is: a pipeline's of a topic, with the options that say what a row is."""
+
+    def __init__(self, pipeline: str, topic: str, options: Mapping[str, str | None]) -> None:
+        self._pipeline: Final = pipeline
+        self._topic: Final = topic
+        self._options: Final = options
+
+    def __str__(self) -> str:
+        return f"{self._pipeline} of the topic {self._topic}"
+
+    def text(self) -> str:
+        """The mark as it is in a directory."""
+        return json.dumps({"pipeline": self._pipeline, "topic": self._topic, **self._options})
+
+    def check(self, directory: str, text: str, *, has_rows: bool = True) -> None:
+        """Compares it with the mark that a directory has, and its options where there are rows.
+
+        Raises:
+            PipelineError: that is another's, or was begun with other options.
+        """
+        found = json.loads(text)
+        other = Mark(found.pop("pipeline"), found.pop("topic"), found)
+        if str(other) != str(self):
+            raise PipelineError(f"{directory} is of {other}; choose another directory")
+        if has_rows:
+            self._check_options(directory, found)
+
+    def _check_options(self, directory: str, found: Mapping[str, str | None]) -> None:
+        for name, now in self._options.items():
+            # One that is older than an option says nothing of it.
+            was = found.get(name, now)
+            if was != now:
+                raise PipelineError(
+                    f"{directory} was begun with {_said(name, was)}, and not with "
+                    f"{_said(name, now)}: say the same again, or choose another directory"
+                )
+
+
+def _said(option: str, value: str | None) -> str:
+    flag = f"--{option.replace('_', '-')}"
+    return f"no {flag}" if value is None else f"{flag} {value}"
 
 
 class ClaimedLock:
@@ -34,12 +80,18 @@ class ClaimedLock:
     """
 
     def __init__(
-        self, spark: SparkSession, directory: str, pipeline: str, topic: str, part: str = ""
+        self,
+        spark: SparkSession,
+        directory: str,
+        pipeline: str,
+        topic: str,
+        part: str = "",
+        options: Mapping[str, str | None] | None = None,
     ) -> None:
         files = FileSystem(spark)
         self._files: Final = files
         self._directory: Final = directory
-        self._owner: Final = {"pipeline": pipeline, "topic": topic}
+        self._mark: Final = Mark(pipeline, topic, options or {})
         self._whole: Final = Lock(files, directory)
         self._part: Final = Lock(files, f"{directory}/{part}") if part else None
 
@@ -47,8 +99,8 @@ class ClaimedLock:
         """Makes a new directory one of this pipeline and topic, or sees that it is.
 
         Raises:
-            PipelineError: it is another's, holds files of nobody knows whom, or somebody is
-                writing to it.
+            PipelineError: it is another's, holds files of nobody knows whom, was begun with other
+                options, or somebody is writing to it.
         """
         if not self._is_claimed():
             with self._whole:
@@ -80,7 +132,7 @@ class ClaimedLock:
 
     def _put_mark(self) -> None:
         if not self._is_claimed():
-            self._files.replace(f"{self._directory}/{_OWNER}", json.dumps(self._owner))
+            self._files.replace(f"{self._directory}/{MARK}", self._mark.text())
 
     def _is_claimed(self) -> bool:
         """Sees that a directory is of nobody else, and tells whether that is for good.
@@ -90,19 +142,15 @@ class ClaimedLock:
         """
         names = set(self._files.names(self._directory))
         others = sorted(names - _LEFT)
-        if _OWNER in names and others:
-            owner = json.loads(self._files.read(f"{self._directory}/{_OWNER}"))
-            if owner != self._owner:
-                raise PipelineError(
-                    f"{self._directory} is of {owner['pipeline']} of the topic {owner['topic']}; "
-                    "choose another directory"
-                )
-            return True
+        if MARK in names and others:
+            found, has_rows = self._files.read(f"{self._directory}/{MARK}"), MANIFEST in names
+            self._mark.check(self._directory, found, has_rows=has_rows)
+            return has_rows or found == self._mark.text()
         # Hidden files too: nobody knows what they are to whom.
         if others:
             raise PipelineError(
-                f"{self._directory} holds {others[0]}, which is not of {self._owner['pipeline']} "
-                f"of the topic {self._owner['topic']}; choose another directory, or empty it"
+                f"{self._directory} holds {others[0]}, which is not of {self._mark}; "
+                "choose another directory, or empty it"
             )
         return False
 

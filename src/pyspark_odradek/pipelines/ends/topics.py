@@ -25,14 +25,18 @@ def create_topic(
     *,
     may_be_there: bool = False,
 ) -> bool:
-    """Creates a topic for records that keep their old times, with these settings; False when it was
-    there, and may be.
+    """Creates a topic that keeps all records, with their old times, and has these settings; False
+    when it was there, and may be.
 
     Raises:
         PipelineError: it cannot be created, or is there and may not be.
     """
-    # Old times must not make records too old at once, nor a broker's default compact them.
-    kept = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
+    # Old times must not make records too old at once, nor a broker's defaults remove them.
+    kept = {
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "message.timestamp.type": "CreateTime",
+    }
     config = {"cleanup.policy": "delete", **(settings or {}), **kept}
     return asyncio.run(_create(brokers, topic, partitions, config, may_be_there))
 

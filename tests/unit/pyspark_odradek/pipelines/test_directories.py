@@ -14,7 +14,8 @@ from pyspark_odradek.pipelines.bookkeeping.lake import table
 from pyspark_odradek.pipelines.bookkeeping.lake.table import open_table
 from pyspark_odradek.pipelines.ends import directories
 from pyspark_odradek.pipelines.ends.batches import Output
-from pyspark_odradek.pipelines.ends.directories import ClaimedLock
+from pyspark_odradek.pipelines.ends.checkpoints import Checkpoint
+from pyspark_odradek.pipelines.ends.directories import ClaimedLock, Mark
 from pyspark_odradek.pipelines.ends.files import LocalFiles
 from pyspark_odradek.pipelines.ends.owners import Lock
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
@@ -25,6 +26,10 @@ WATCHED = (str(Path(directories.__file__)),)
 
 def lock(directory: Path, pipeline: str, part: str = "") -> ClaimedLock:
     return ClaimedLock(NO_SPARK, str(directory), pipeline, "orders", part)
+
+
+def begun_with(directory: Path, **options: str | None) -> ClaimedLock:
+    return ClaimedLock(NO_SPARK, str(directory), "window", "orders", options=options)
 
 
 def owner_of(directory: Path) -> str:
@@ -49,6 +54,53 @@ def test_what_a_failed_start_has_left_is_taken_over(tmp_path: Path) -> None:
         (tmp_path / "batch=0-a").mkdir()
     with pytest.raises(PipelineError, match="is of archive of the topic orders; choose another"):
         lock(tmp_path, "volume").claim()
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "words"),
+    [
+        ({"by": "key"}, {"by": "value"}, "--by key, and not with --by value: say the same"),
+        ({"measure": None}, {"measure": "1"}, "no --measure, and not with --measure 1"),
+        ({"measure": "1"}, {"measure": None}, "--measure 1, and not with no --measure"),
+        ({"isolation_level": "a"}, {"isolation_level": "b"}, "--isolation-level a, and not"),
+    ],
+)
+def test_rows_of_one_table_mean_the_same(
+    tmp_path: Path, was: dict[str, str | None], now: dict[str, str | None], words: str
+) -> None:
+    """Windows of the hour and of the day were put together, and each of both was half of it."""
+    with begun_with(tmp_path, **was):
+        (tmp_path / "_manifest").mkdir()
+    for attempt in (begun_with(tmp_path, **now).claim, begun_with(tmp_path, **now).__enter__):
+        with pytest.raises(PipelineError, match=f"{tmp_path} was begun with .*{words}"):
+            attempt()
+    with begun_with(tmp_path, **was):
+        pass
+
+
+def test_what_a_failed_start_has_left_is_begun_with_other_options(tmp_path: Path) -> None:
+    """One whose first batch failed was stuck with the options that were wrong."""
+    with begun_with(tmp_path, by="kye"):
+        (tmp_path / "batch=0-a").mkdir()
+    with begun_with(tmp_path, by="key"):
+        (tmp_path / "_manifest").mkdir()
+    with pytest.raises(PipelineError, match="--by key, and not with --by kye"):
+        begun_with(tmp_path, by="kye").claim()
+
+
+def test_a_checkpoint_without_a_directory_is_somebody_s(tmp_path: Path) -> None:
+    """What `dedup` wrote to a topic was compared by keys with what it had seen by values."""
+    for by in ("kye", "key"):
+        checkpoint = Checkpoint(LocalFiles(), str(tmp_path))
+        assert not checkpoint.was_there
+        checkpoint.mark(Mark("dedup", "orders", {"by": by}))
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits/0").touch()
+    with pytest.raises(PipelineError, match="was begun with --by key, and not with --by value"):
+        checkpoint.mark(Mark("dedup", "orders", {"by": "value"}))
+    with pytest.raises(PipelineError, match="is of dedup of the topic orders; choose another"):
+        checkpoint.mark(Mark("dedup", "payments", {"by": "key"}))
+    checkpoint.mark(Mark("dedup", "orders", {"by": "key"}))
 
 
 def test_one_who_is_refused_does_not_keep_the_lock(tmp_path: Path) -> None:

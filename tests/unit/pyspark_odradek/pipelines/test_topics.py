@@ -10,7 +10,7 @@ from odradek.client import Admin
 from odradek.client.errors import error_for
 from odradek.errors import ErrorCode
 from pyspark_odradek.pipelines import PipelineError
-from pyspark_odradek.pipelines.ends.topics import LIMIT, create_topic, take_up_to
+from pyspark_odradek.pipelines.ends.topics import LIMIT, create_topic, setting_of, take_up_to
 
 
 def test_a_limit_is_raised_where_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,3 +47,12 @@ def test_a_new_topic_is_compacted_only_if_it_is_said() -> None:
         create_topic(brokers, "restored", settings={"cleanup.policy": "compact"})
         with pytest.raises(PipelineError, match="restored is compacted"):
             take_up_to(brokers, "restored", 50_000)
+
+
+def test_a_new_topic_keeps_all_records() -> None:
+    """A broker that keeps so many bytes by default removed what a restore had just written."""
+    with odradek.Broker(config={"log.retention.bytes": "1000"}) as broker:
+        brokers = {"bootstrap.servers": broker.bootstrap_servers}
+        create_topic(brokers, "restored", settings={"retention.bytes": "5"})
+        for name in ("retention.ms", "retention.bytes"):
+            assert setting_of(brokers, "restored", name) == "-1"
