@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from odradek.server.broker import BrokerServer
 
 DEFAULT_DATA_DIR: Final = "odradek-data"
+DEFAULT_BROKER_ID: Final = "1"
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 YOUNG_OBJECTS: Final = 20_000
 UNCOMPILED: Final = "ODRADEK_PURE is set, or there was no C compiler when odradek was installed"
@@ -181,7 +182,7 @@ def collect_settings(arguments: argparse.Namespace) -> dict[str, str]:
         settings["broker.id"] = str(arguments.broker_id)
         settings.pop("node.id", None)
     elif not settings.keys() & {"broker.id", "node.id", "zookeeper.connect"}:
-        settings["broker.id"] = "1"
+        settings["broker.id"] = DEFAULT_BROKER_ID
     return resolved(settings)
 
 
