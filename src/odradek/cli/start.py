@@ -41,7 +41,7 @@ logger = logging.getLogger("odradek.start")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `odradek start`."""
-    parser.set_defaults(beneath={}, default_data_dir=DEFAULT_DATA_DIR)
+    parser.set_defaults(beneath={}, default_data_dir=DEFAULT_DATA_DIR, cluster_id=None)
     parser.add_argument(
         "--data-dir",
         metavar="DIR",
@@ -136,6 +136,10 @@ def run(arguments: argparse.Namespace) -> int:
             logger.warning("Settings without effect: %s", ", ".join(idle))
         if closed := [each.listener_name for each in config.controller_listeners]:
             logger.info("Not opened, since they serve no clients: %s", ", ".join(closed))
+        if arguments.cluster_id:
+            from odradek.cli.data_directory.formatting import give_new
+
+            give_new(config, arguments.cluster_id)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             server = BrokerServer(
                 config, SystemClock(), on_halt=end_process, scram_users=arguments.add_scram

@@ -13,6 +13,7 @@ import pytest
 
 import odradek
 from odradek import system_calls
+from odradek.cli import container, start
 from odradek.cli.main import AS_KAFKA, OF_SCRIPTS, main
 from odradek.cli.tools import kafka_bin
 from odradek.cli.tools.kafka_bin import REFUSED, TOOLS
@@ -20,6 +21,7 @@ from odradek.cli.tools.scripts import run_class, server_start, server_stop
 from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.sync import Admin
 from odradek.model import TopicPartition
+from odradek.server.broker import BrokerServer
 
 TIME_LIMIT_S = 120
 # The folder `bin` of Apache Kafka 4.3, and what scripts for its earlier versions call.
@@ -220,6 +222,28 @@ def test_a_formatted_broker_belongs_to_the_cluster(
     assert "Expected another, but read" in capsys.readouterr().err
     with odradek.Broker(data_dir=properties.parent / "one", broker_id=3) as broker:
         assert broker.cluster_id == CLUSTER
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_broker_of_the_image_begins_the_cluster_that_it_is_told(
+    properties: Path, monkeypatch: pytest.MonkeyPatch, held: bool
+) -> None:
+    """Who finds the cluster by the id in a compose file would look for another one; a broker that
+    has data would not start."""
+    storage = [AS_KAFKA, "storage", "format", "--config", str(properties)]
+    assert not held or main([*storage, "-t", "earlier"]) == 0
+    told: list[str] = []
+
+    async def serve(server: BrokerServer, _: int) -> None:
+        await server.start()
+        told.append(server.cluster_id)
+        await server.stop()
+
+    monkeypatch.setattr(start, "serve", serve)
+    monkeypatch.setenv("CLUSTER_ID", CLUSTER)
+    words = ["--config", str(properties)]
+    assert container.main([str(properties.parent), str(properties.parent / "none"), *words]) == 0
+    assert told == ["earlier" if held else CLUSTER]
 
 
 @pytest.mark.parametrize(
