@@ -247,7 +247,7 @@ def processes() -> Iterator[tuple[int, list[str]]]:
 
 
 def working_directory(process: int) -> str:
-    """Where a process is; an empty path, which is here, where only Linux would know.
+    """The directory that a process is in; an empty path, for here, where only Linux would know.
 
     Raises:
         OSError: it has ended, or is somebody else's.

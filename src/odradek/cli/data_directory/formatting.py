@@ -16,7 +16,7 @@ from odradek.storage.files import OsFileSystem
 
 
 def properties_of(directory: str) -> Mapping[str, str]:
-    """What says to which cluster it belongs; nothing of a new one.
+    """Its `meta.properties`, which name its cluster; empty for a new one.
 
     Raises:
         OSError, CorruptCheckpoint: it cannot be read.

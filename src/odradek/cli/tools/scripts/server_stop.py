@@ -59,7 +59,7 @@ def running_brokers() -> Iterator[tuple[int, list[str]]]:
 
 
 def words_of_start(words: Sequence[str]) -> list[str] | None:
-    """What follows the name of the script in the words of a broker; None for another process."""
+    """The words of a broker behind the name of the script; None for another process."""
     for place in range(len(words) - len(_BEGUN) + 1):
         end = place + len(_BEGUN)
         if tuple(words[place:end]) == _BEGUN:
