@@ -246,6 +246,16 @@ def processes() -> Iterator[tuple[int, list[str]]]:
     return _from_proc() if os.path.isdir(f"{_PROCESSES}/self") else _from_ps()
 
 
+def working_directory(process: int) -> str:
+    """The directory that a process is in; an empty path, for here, where only Linux would know.
+
+    Raises:
+        OSError: it has ended, or is somebody else's.
+    """
+    own = f"{_PROCESSES}/self"
+    return os.readlink(f"{_PROCESSES}/{process}/cwd") if os.path.isdir(own) else ""
+
+
 def _from_proc() -> Iterator[tuple[int, list[str]]]:
     for name in filter(str.isdecimal, os.listdir(_PROCESSES)):
         try:

@@ -45,6 +45,8 @@ _DEFAULTS: Final = {
 # The end of a line that the next one does not continue.
 _LINE_END: Final = re.compile(r"(?<![\\\r])(?:\r\n|\r|\n)")
 _SECRETS: Final = "/etc/kafka/secrets"
+# The cluster that a new broker is the first of; one that has data keeps its own.
+_CLUSTER_ID: Final = "CLUSTER_ID"
 _APACHES_START: Final = "/etc/kafka/docker/run"
 
 
@@ -127,7 +129,12 @@ def main(arguments: Sequence[str]) -> int:
     except (OSError, ValueError) as error:
         print(f"odradek: {error}", file=sys.stderr)
         return 1
-    return run_command(["start", *words], beneath=settings, default_data_dir=data_dir)
+    return run_command(
+        ["start", *words],
+        beneath=settings,
+        default_data_dir=data_dir,
+        cluster_id=os.environ.get(_CLUSTER_ID),
+    )
 
 
 def _run_instead(words: list[str]) -> int:

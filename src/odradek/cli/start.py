@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from odradek.server.broker import BrokerServer
 
 DEFAULT_DATA_DIR: Final = "odradek-data"
+DEFAULT_BROKER_ID: Final = "1"
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 YOUNG_OBJECTS: Final = 20_000
 UNCOMPILED: Final = "ODRADEK_PURE is set, or there was no C compiler when odradek was installed"
@@ -40,7 +41,7 @@ logger = logging.getLogger("odradek.start")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `odradek start`."""
-    parser.set_defaults(beneath={}, default_data_dir=DEFAULT_DATA_DIR)
+    parser.set_defaults(beneath={}, default_data_dir=DEFAULT_DATA_DIR, cluster_id=None)
     parser.add_argument(
         "--data-dir",
         metavar="DIR",
@@ -135,6 +136,10 @@ def run(arguments: argparse.Namespace) -> int:
             logger.warning("Settings without effect: %s", ", ".join(idle))
         if closed := [each.listener_name for each in config.controller_listeners]:
             logger.info("Not opened, since they serve no clients: %s", ", ".join(closed))
+        if arguments.cluster_id:
+            from odradek.cli.data_directory.formatting import give_new
+
+            give_new(config, arguments.cluster_id)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             server = BrokerServer(
                 config, SystemClock(), on_halt=end_process, scram_users=arguments.add_scram
@@ -181,7 +186,7 @@ def collect_settings(arguments: argparse.Namespace) -> dict[str, str]:
         settings["broker.id"] = str(arguments.broker_id)
         settings.pop("node.id", None)
     elif not settings.keys() & {"broker.id", "node.id", "zookeeper.connect"}:
-        settings["broker.id"] = "1"
+        settings["broker.id"] = DEFAULT_BROKER_ID
     return resolved(settings)
 
 

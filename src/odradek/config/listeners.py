@@ -1,12 +1,15 @@
 """The settings about listeners as far as they depend on each other.
 
-What Apache Kafka refuses of them is refused in its words. One thing is taken that Kafka does not
+What Apache Kafka refuses of them is refused in its words. Two things are taken that Kafka does not
 take: a single broker without a listener of the name that brokers would use among themselves, as
-long as nobody has named one. And one is refused that Kafka takes: a broker that is to join a quorum
-of others, since it would be a cluster of its own here.
+long as nobody has named one; and a listener on 0.0.0.0 that is not advertised, which clients are
+told by the machine's name, as one without a host is. And one is refused that Kafka takes: a broker
+that is to join a quorum of others, since it would be a cluster of its own here.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
 from typing import Any, Final
 
 from odradek.config.definition import ConfigError
@@ -58,7 +61,9 @@ def check_listeners(
     Raises:
         ConfigError: with Kafka's reason.
     """
+    _check_roles(values)
     listeners = parse_endpoints("listeners", values["listeners"], protocols)
+    _check_ports(values["listeners"], listeners)
     advertised = listeners
     if values[_ADVERTISED] is not None:
         advertised = parse_endpoints(_ADVERTISED, values[_ADVERTISED], protocols)
@@ -73,9 +78,35 @@ def check_listeners(
         )
     if values[_BETWEEN_BROKERS] is not None:
         _check_between_brokers(values, given, protocols, advertised)
-    _check_roles(values)
+    _check_controllers(values, listeners)
     if not values["zookeeper.connect"]:
         _check_quorum(values)
+
+
+def _check_ports(texts: Sequence[str], listeners: Sequence[EndPoint]) -> None:
+    """Refuses two listeners on one port, but for an IPv4 and an IPv6 address each."""
+    by_port = defaultdict(list)
+    for endpoint in listeners:
+        if endpoint.port:  # else any that is free
+            by_port[endpoint.port].append(_ip_version(endpoint.host))
+    for port, versions in by_port.items():
+        if len(versions) > 1 and sorted(versions) != [4, 6]:
+            shown = f"listeners: [{', '.join(texts)}]"
+            sentence = f"Each listener must have a different port, {shown}"
+            if len(versions) - versions.count(0) > 1:
+                sentence = (
+                    "If you have two listeners on the same port then one needs to be IPv4 and the "
+                    f"other IPv6, {shown}, port: {port}"
+                )
+            raise _refusal("listeners", ",".join(texts), sentence)
+
+
+def _ip_version(host: str) -> int:
+    """4 or 6; 0 of a name, and of every address."""
+    try:
+        return ip_address(host).version
+    except ValueError:
+        return 0
 
 
 def _check_advertised(
@@ -138,6 +169,18 @@ def _check_roles(values: Mapping[str, Any]) -> None:
             "controller",
             "process.roles=controller is not available: a controller of its own would serve no "
             "clients, and each broker here can be the controller; start brokers only",
+        )
+
+
+def _check_controllers(values: Mapping[str, Any], listeners: Sequence[EndPoint]) -> None:
+    controllers = _controller_names(values)
+    is_open = any(endpoint.listener_name in controllers for endpoint in listeners)
+    if "controller" in (values["process.roles"] or ()) and controllers and not is_open:
+        raise _refusal(
+            _CONTROLLERS,
+            ",".join(controllers),
+            f"{_CONTROLLERS} must contain at least one value appearing in the 'listeners' "
+            "configuration when running the KRaft controller role",
         )
 
 

@@ -2,6 +2,7 @@
 `not found`, or in something else than the tool that it calls."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,12 +14,15 @@ from tests.deadlines import deadline_s
 
 import odradek
 from odradek import system_calls
+from odradek.cli import container, start
 from odradek.cli.main import AS_KAFKA, OF_SCRIPTS, main
+from odradek.cli.tools import kafka_bin
 from odradek.cli.tools.kafka_bin import REFUSED, TOOLS
 from odradek.cli.tools.scripts import run_class, server_start, server_stop
 from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.sync import Admin
 from odradek.model import TopicPartition
+from odradek.server.broker import BrokerServer
 
 TIME_LIMIT_S = deadline_s(120)
 # The folder `bin` of Apache Kafka 4.3, and what scripts for its earlier versions call.
@@ -51,6 +55,18 @@ def test_every_tool_is_there_under_both_names(folder: Path) -> None:
     names = IN_KAFKA.split()
     assert {path.name for path in folder.iterdir()} == {*names, *(f"{name}.sh" for name in names)}
     assert all(os.access(path, os.X_OK) for path in folder.iterdir())
+
+
+def test_windows_has_batch_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing there runs a file without an ending, or one for a shell."""
+    monkeypatch.setattr(kafka_bin, "_ON_WINDOWS", True)
+    monkeypatch.setattr(kafka_bin.sys, "executable", r"C:\100% my\python.exe")
+    monkeypatch.setitem(REFUSED, "trogdor", "a & b > c")
+    assert main(["kafka-bin", str(tmp_path)]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {f"{n}.bat" for n in IN_KAFKA.split()}
+    call, refusal = ((tmp_path / f"{n}.bat").read_bytes() for n in ("kafka-topics", "trogdor"))
+    assert call == rb'@"C:\100%% my\python.exe" -P -m odradek --as-kafka topics %*' + b"\r\n"
+    assert refusal == b"@echo trogdor: a ^& b ^> c 1>&2\r\n@exit /b 1\r\n"
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -209,6 +225,28 @@ def test_a_formatted_broker_belongs_to_the_cluster(
         assert broker.cluster_id == CLUSTER
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_a_broker_of_the_image_begins_the_cluster_that_it_is_told(
+    properties: Path, monkeypatch: pytest.MonkeyPatch, held: bool
+) -> None:
+    """Who finds the cluster by the id in a compose file would look for another one; a broker that
+    has data would not start."""
+    storage = [AS_KAFKA, "storage", "format", "--config", str(properties)]
+    assert not held or main([*storage, "-t", "earlier"]) == 0
+    told: list[str] = []
+
+    async def serve(server: BrokerServer, _: int) -> None:
+        await server.start()
+        told.append(server.cluster_id)
+        await server.stop()
+
+    monkeypatch.setattr(start, "serve", serve)
+    monkeypatch.setenv("CLUSTER_ID", CLUSTER)
+    words = ["--config", str(properties)]
+    assert container.main([str(properties.parent), str(properties.parent / "none"), *words]) == 0
+    assert told == ["earlier" if held else CLUSTER]
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -273,8 +311,8 @@ def test_a_broker_is_begun_and_stopped_as_by_kafkas_scripts(
     with open(output, encoding="utf-8") as lines:
         assert any(line.startswith("odradek ready ") for line in lines)
         (broker,) = in_background
-        ours = [each for each in server_stop.running_brokers() if each == broker.pid]
-        assert ours == [broker.pid]
+        ours = [each for each in server_stop.running_brokers() if each[0] == broker.pid]
+        assert len(ours) == 1
         # Others of this machine stay.
         monkeypatch.setattr(server_stop, "running_brokers", lambda: ours)
         assert main([AS_KAFKA, "server-stop"]) == 0
@@ -283,24 +321,77 @@ def test_a_broker_is_begun_and_stopped_as_by_kafkas_scripts(
     assert main([AS_KAFKA, "server-stop"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "signal_name", "stopped"),
+    [
+        ([], "", {1: signal.SIGTERM, 2: signal.SIGTERM}),
+        ([], "KILL", {1: signal.SIGKILL, 2: signal.SIGKILL}),
+        (["--process-role", "broker"], "TERM", {1: signal.SIGTERM, 2: signal.SIGTERM}),
+        (["--process-role=controller"], "", {}),
+        (["--node-id", "7"], "SIGINT", {1: signal.SIGINT}),
+        (["--node-id=8", "--process-role=controller"], "", {2: signal.SIGTERM}),
+        (["--node-id=9", "--process-role=broker"], "", {}),
+    ],
+)
+def test_brokers_are_stopped_by_their_number_and_role(
+    properties: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    signal_name: str,
+    stopped: dict[int, int],
+) -> None:
+    """A script that stops one of two brokers would stop both, or neither; and one that looks for
+    Kafka's sentence on standard output would not find it."""
+    running = [(1, [str(properties), "--override", "node.id=7"]), (2, [properties.name])]
+    properties.write_text("broker.id=8\n", encoding="utf-8")
+    monkeypatch.setattr(server_stop, "running_brokers", lambda: iter(running))
+    monkeypatch.setattr(server_stop, "working_directory", lambda _: str(properties.parent))
+    done: dict[int, int] = {}
+    monkeypatch.setattr(server_stop.os, "kill", done.__setitem__)
+    monkeypatch.setenv("SIGNAL", signal_name)
+    assert main([AS_KAFKA, "server-stop", *words]) == int(not stopped)
+    assert done == stopped
+    assert capsys.readouterr().out == ("" if stopped else "No kafka server to stop\n")
+
+
+def test_a_signal_that_is_none_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would be a traceback."""
+    monkeypatch.setenv("SIGNAL", "_DFL")
+    assert main([AS_KAFKA, "server-stop"]) == 1
+    assert capsys.readouterr().err == "odradek: SIGNAL=_DFL is no signal\n"
+
+
+def test_the_file_of_a_broker_is_read_where_it_runs(tmp_path: Path) -> None:
+    """A broker that was begun with a path of its own folder would have no number elsewhere."""
+    (tmp_path / "own.properties").write_text("node.id=5\n", encoding="utf-8")
+    with like_a_broker("own.properties", folder=tmp_path) as process:
+        found = dict(server_stop.running_brokers())
+        assert server_stop.node_id_of(process, found[process]) == "5"
+    assert server_stop.node_id_of(process, ["own.properties"]) is None
+
+
 def test_a_broker_is_known_by_what_it_was_begun_with() -> None:
     """Something else would be stopped: an editor of a file of this name, a search for it."""
     begun = f"{sys.executable} -X dev -m odradek {AS_KAFKA} server-start my.properties"
-    assert server_stop.is_broker(begun.split())
+    assert server_stop.words_of_start(begun.split()) == ["my.properties"]
     for other in (
         f"grep odradek {AS_KAFKA} server-start",
         "python -m odradek start",
         "vi server-start",
     ):
-        assert not server_stop.is_broker(other.split())
+        assert server_stop.words_of_start(other.split()) is None
 
 
 @contextmanager
-def like_a_broker(*more: str | bytes) -> Iterator[int]:
+def like_a_broker(*more: str | bytes, folder: Path | None = None) -> Iterator[int]:
     """The number of a process that has the words of a broker, and these."""
     program = "import sys; print(flush=True); sys.stdin.read()"
     words = [sys.executable, "-c", program, "-m", "odradek", AS_KAFKA, "server-start", *more]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, cwd=folder) as process:
         try:
             assert process.stdout is not None, "it was asked for"
             process.stdout.readline()  # before, it may have no words yet
@@ -317,7 +408,7 @@ def test_brokers_are_found_on_a_narrow_terminal(
     monkeypatch.setenv("COLUMNS", "20")
     monkeypatch.setattr(system_calls, "_PROCESSES", place)
     with like_a_broker() as process:
-        assert process in server_stop.running_brokers()
+        assert process in dict(server_stop.running_brokers())
 
 
 @pytest.mark.parametrize("place", [system_calls._PROCESSES, "/nowhere"])
@@ -325,7 +416,7 @@ def test_words_need_not_be_text(monkeypatch: pytest.MonkeyPatch, place: str) -> 
     """One process whose file has a name of another time would keep all brokers from being found."""
     monkeypatch.setattr(system_calls, "_PROCESSES", place)
     with like_a_broker(b"/srv/\xe4") as process:
-        assert process in server_stop.running_brokers()
+        assert process in dict(server_stop.running_brokers())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
@@ -333,7 +424,7 @@ def test_brokers_are_found_without_ps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slim images of Debian have no `ps`: nothing could be stopped in a container."""
     monkeypatch.setenv("PATH", "/nowhere")
     with like_a_broker() as process:
-        assert process in server_stop.running_brokers()
+        assert process in dict(server_stop.running_brokers())
 
 
 def test_groups_of_every_kind_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

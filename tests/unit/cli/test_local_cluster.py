@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from odradek.cli import start
 from odradek.cli.local_cluster import java, zookeeper
 from odradek.cli.local_cluster.control import ClusterEnded, answering, ask
 from odradek.cli.local_cluster.kept_process import KeptProcess
-from odradek.cli.local_cluster.start import broker_settings, planned_state
+from odradek.cli.local_cluster.start import broker_flags, broker_settings, planned_state
 from odradek.cli.local_cluster.state import ClusterState, held, load
 from odradek.cli.main import build_parser, main
 from odradek.server.errors import StartError
@@ -118,6 +119,22 @@ def test_references_are_left_to_the_brokers(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("PARTITIONS", "many")
     with pytest.raises(StartError, match=r"num\.partitions"):
         broker_settings(None, given, 1)
+
+
+def test_a_file_of_settings_is_left_to_the_brokers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A password in it would be a word of each broker's command, which everybody can read."""
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=4\nssl.key.password=secret\nmin.insync.replicas=3\n")
+    monkeypatch.chdir(tmp_path)
+    flags = broker_flags(file.name, [("num.partitions", "5")], 3)
+    assert not any("secret" in flag for flag in flags)
+    monkeypatch.chdir("/")
+    parser = argparse.ArgumentParser()
+    start.add_arguments(parser)
+    settings = start.collect_settings(parser.parse_args(flags))
+    assert settings.items() >= broker_settings(str(file), [("num.partitions", "5")], 3).items()
 
 
 @pytest.mark.parametrize(

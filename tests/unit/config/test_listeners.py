@@ -60,6 +60,22 @@ def test_others_need_one(more: dict[str, str], listener: str) -> None:
             "configuration are PLAINTEXT,CONTROLLER",
         ),
         (
+            {"listeners": "PLAINTEXT://:9092,CONTROLLER://:9092"},
+            "Each listener must have a different port, listeners: [PLAINTEXT://:9092, "
+            "CONTROLLER://:9092]",
+        ),
+        (
+            {"listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.2:9092"},
+            "If you have two listeners on the same port then one needs to be IPv4 and the other "
+            "IPv6, listeners: [PLAINTEXT://127.0.0.1:9092, CONTROLLER://127.0.0.2:9092], port: "
+            "9092",
+        ),
+        (
+            {"listeners": "PLAINTEXT://:9092"},
+            "controller.listener.names must contain at least one value appearing in the "
+            "'listeners' configuration when running the KRaft controller role",
+        ),
+        (
             {"inter.broker.listener.name": "SSL"},
             "inter.broker.listener.name must be a listener name defined in advertised.listeners. "
             "The valid options based on currently configured listeners are PLAINTEXT",
@@ -101,6 +117,13 @@ def test_listeners_that_contradict_each_other_are_refused(
 def test_a_part_of_the_listeners_may_be_advertised() -> None:
     """Files that Kafka takes would be refused."""
     BrokerConfig({**TWO, "inter.broker.listener.name": "a", "advertised.listeners": "A://x:9092"})
+
+
+def test_both_kinds_of_addresses_may_share_a_port() -> None:
+    """A machine with IPv4 and IPv6 could not serve both, as it does with Kafka."""
+    listeners = "A://127.0.0.1:9092,B://[::1]:9092,C://:0,D://:0"
+    names = "A:PLAINTEXT,B:PLAINTEXT,C:PLAINTEXT,D:PLAINTEXT"
+    BrokerConfig({"listeners": listeners, "listener.security.protocol.map": names})
 
 
 def test_clients_are_not_served_where_kafka_serves_none() -> None:
@@ -166,3 +189,10 @@ def test_a_controller_of_its_own_is_refused(roles: str) -> None:
     """It would be a broker, and serve clients where none are expected."""
     with pytest.raises(ConfigError, match=r"^process\.roles=controller is not available: "):
         BrokerConfig({**QUICKSTART, "process.roles": roles})
+
+
+def test_kafkas_file_of_a_controller_is_refused_for_its_role() -> None:
+    """Its listener, which is all that the file has to have, would be called the fault."""
+    file = {**QUICKSTART, "process.roles": "controller", "listeners": "CONTROLLER://:9093"}
+    with pytest.raises(ConfigError, match=r"^process\.roles=controller is not available: "):
+        BrokerConfig(file)

@@ -2,8 +2,9 @@
 
 import argparse
 import asyncio
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -83,17 +84,17 @@ def start(arguments: argparse.Namespace) -> int:
     state = planned_state(arguments, known)
     count = len(state.ports)
 
-    def settings() -> Mapping[str, str]:
-        return broker_settings(arguments.config, arguments.set, count)
+    def flags() -> Sequence[str]:
+        return broker_flags(arguments.config, arguments.set, count)
 
-    settings()
+    flags()
     # What a cluster that runs has taken is taken by itself: that it runs is the better answer.
     with held(directory):
         check_ports(state.ports)
         own = None if state.zookeeper else find_zookeeper(fetch=arguments.fetch_zookeeper)
         if known is None:
             state.save(directory)
-        asyncio.run(Supervisor(Plan(directory, state, settings, own)).run())
+        asyncio.run(Supervisor(Plan(directory, state, flags, own)).run())
     return 0
 
 
@@ -159,6 +160,24 @@ def broker_settings(
     except ConfigError as error:
         raise StartError(str(error)) from error
     return settings
+
+
+def broker_flags(config: str | None, given: list[tuple[str, str]], brokers: int) -> list[str]:
+    """The flags that give a broker the settings of all. It reads the file itself: that may hold
+    passwords, and everybody on this machine can read the words of a command.
+
+    Raises:
+        StartError: see `broker_settings`.
+    """
+    settings = broker_settings(config, given, brokers)
+    flags: list[str] = []
+    if config is not None:
+        flags += ["--config", os.path.abspath(config)]
+        for name in read_properties(config).keys() - dict(given).keys():
+            settings.pop(name, None)
+    for name, value in settings.items():
+        flags += ["--set", f"{name}={value}"]
+    return flags
 
 
 def replication_defaults(brokers: int) -> dict[str, str]:

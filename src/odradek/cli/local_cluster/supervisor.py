@@ -5,7 +5,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,12 +25,12 @@ _READY: Final = re.compile(r"odradek ready .* cluster=(\S+) ")
 
 
 class Plan(NamedTuple):
-    """The processes to run: a broker for each port of `state`, with what `settings` gives at its
+    """The processes to run: a broker for each port of `state`, with what `flags` gives at its
     start, and ZooKeeper if there is a command for it."""
 
     directory: Path
     state: ClusterState
-    settings: Callable[[], Mapping[str, str]]
+    flags: Callable[[], Sequence[str]]
     zookeeper: zookeeper.ZooKeeperCommand | None
 
 
@@ -133,10 +133,7 @@ class Supervisor:
         words = [sys.executable, *COMMAND, "start", "--broker-id", str(broker_id)]
         words += ["--data-dir", str(self._plan.directory / f"broker-{broker_id}")]
         words += ["--listener", f"PLAINTEXT://{self._addresses[broker_id - 1]}"]
-        words += ["--zookeeper", self._zookeeper_address]
-        for name, value in self._plan.settings().items():
-            words += ["--set", f"{name}={value}"]
-        return words
+        return [*words, "--zookeeper", self._zookeeper_address, *self._plan.flags()]
 
     async def _stop(self) -> None:
         """Stops one broker after the other, so that each can hand over to those that are left; then

@@ -1,15 +1,18 @@
 """`odradek kafka-bin DIR`: writes `kafka-topics.sh` and its like, each two lines over this command.
 
 Scripts that call Kafka's tools then need another PATH and nothing else, and no JVM. Each is there
-under its name with `.sh` and without, as packages of Kafka have them. Under these names wrong usage
-ends with 1, as Kafka's does. Tools that there is nothing for say so in one sentence, with status 1.
+under its name with `.sh` and without, as packages of Kafka have them, or as `.bat` on Windows.
+Under these names wrong usage ends with 1, as Kafka's does. Tools that there is nothing for say so
+in one sentence, with status 1.
 """
 
 import argparse
 import os
+import re
 import shlex
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from odradek.cli.main import AS_KAFKA, COMMAND, SCRIPTS
@@ -21,6 +24,9 @@ TOOLS: Final = (
     *("cluster", "producer-perf-test", "consumer-perf-test", "dump-log", "broker-api-versions"),
     *(command.name for command in SCRIPTS),
 )
+_ON_WINDOWS: Final = sys.platform == "win32"
+# What a batch file would take for itself.
+_OF_BATCH: Final = re.compile(r"[&|<>^]")
 _CONNECT: Final = "Kafka Connect is not here; Apache Kafka's own runs on an odradek broker"
 _NOT_HERE: Final = "odradek has no such tool; Apache Kafka's own runs on an odradek broker"
 _ZOOKEEPER: Final = "ZooKeeper is not here; its own package has this"
@@ -57,15 +63,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes the scripts, and says how many; each has two names."""
+    """Writes the scripts, and says how many; each has two names, but on Windows."""
     try:
         os.makedirs(arguments.directory, exist_ok=True)
-        for name, text in _scripts():
-            for ending in (".sh", ""):
-                path = os.path.join(arguments.directory, f"{name}{ending}")
-                with open(path, "w", encoding="utf-8") as script:
-                    script.write(f"#!/bin/sh\n{text}\n")
-                os.chmod(path, 0o755)
+        for name, text in _files():
+            path = os.path.join(arguments.directory, name)
+            with open(path, "w", encoding="utf-8", newline="") as script:
+                script.write(text)
+            os.chmod(path, 0o755)
     except OSError as error:
         print(f"odradek: {error}", file=sys.stderr)
         return 1
@@ -73,10 +78,28 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _scripts() -> Iterator[tuple[str, str]]:
-    """Each script's name and what it does."""
-    for tool in TOOLS:
-        command = shlex.join((sys.executable, *COMMAND, AS_KAFKA, tool))
-        yield f"kafka-{tool}", f'exec {command} "$@"'
-    for name, reason in REFUSED.items():
-        yield name, f"echo {shlex.quote(f'{name}: {reason}')} >&2\nexit 1"
+def _files() -> Iterator[tuple[str, str]]:
+    """The name and the text of each file."""
+    call, refuse = (_batch_call, _batch_refusal) if _ON_WINDOWS else (_shell_call, _shell_refusal)
+    texts = {f"kafka-{tool}": call((sys.executable, *COMMAND, AS_KAFKA, tool)) for tool in TOOLS}
+    texts |= {name: refuse(f"{name}: {reason}") for name, reason in REFUSED.items()}
+    for name, text in texts.items():
+        for ending in (".bat",) if _ON_WINDOWS else (".sh", ""):
+            yield f"{name}{ending}", text
+
+
+def _shell_call(words: Sequence[str]) -> str:
+    return f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'
+
+
+def _shell_refusal(sentence: str) -> str:
+    return f"#!/bin/sh\necho {shlex.quote(sentence)} >&2\nexit 1\n"
+
+
+def _batch_call(words: Sequence[str]) -> str:
+    return f"@{subprocess.list2cmdline(words).replace('%', '%%')} %*\r\n"
+
+
+def _batch_refusal(sentence: str) -> str:
+    escaped = _OF_BATCH.sub(lambda match: f"^{match[0]}", sentence)
+    return f"@echo {escaped} 1>&2\r\n@exit /b 1\r\n"

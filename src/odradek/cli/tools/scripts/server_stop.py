@@ -1,50 +1,95 @@
-"""`kafka-server-stop.sh`: tells all brokers that `kafka-server-start.sh` has begun on this machine
-to end, in order."""
+"""`kafka-server-stop.sh`: tells brokers that `kafka-server-start.sh` has begun on this machine to
+end, in order: all of them, or the one of a number."""
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from odradek.cli.main import AS_KAFKA
+from odradek.cli.start import DEFAULT_BROKER_ID, key_value, read_properties
 from odradek.cli.tools.scripts import server_start
-from odradek.system_calls import processes
+from odradek.config import ConfigError
+from odradek.server.errors import StartError
+from odradek.system_calls import processes, working_directory
+
+# The interpreter, its flags, and then these; `-daemon` is gone once the broker has begun.
+_BEGUN: Final = ("-m", "odradek", AS_KAFKA, server_start.NAME)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     parser.add_argument("--process-role", choices=("broker", "controller"), default="broker")
+    parser.add_argument("--node-id", metavar="ID", help="goes before --process-role, as in Kafka")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Signals them; 1 where there is none, or one that belongs to somebody else."""
-    brokers = list(running_brokers()) if arguments.process_role == "broker" else []
-    if not brokers:
-        print("No kafka server to stop", file=sys.stderr)
+    name = os.environ.get("SIGNAL") or "TERM"  # as Kafka's script has it
+    number = getattr(signal, f"SIG{name.removeprefix('SIG')}", None)
+    if not isinstance(number, signal.Signals):
+        print(f"odradek: SIGNAL={name} is no signal", file=sys.stderr)
         return 1
-    return max(map(_stop, brokers))
+    brokers = list(_chosen(arguments.node_id, arguments.process_role))
+    if not brokers:
+        print("No kafka server to stop")  # where scripts read it
+        return 1
+    return max(_stop(each, number) for each in brokers)
 
 
-def running_brokers() -> Iterator[int]:
-    """The numbers of their processes."""
-    return (number for number, words in processes() if is_broker(words))
+def _chosen(node_id: str | None, role: str) -> Iterator[int]:
+    for process, words in running_brokers():
+        if node_id is None:
+            is_meant = role == "broker"
+        else:
+            is_meant = node_id == node_id_of(process, words)
+        if is_meant:
+            yield process
 
 
-def is_broker(words: Sequence[str]) -> bool:
-    """Whether the words of a process are those of such a broker."""
-    begun = ["-m", "odradek", AS_KAFKA, server_start.NAME]
-    # The interpreter, its flags, and then these; `-daemon` is gone once the broker has begun.
-    places = [place for place, word in enumerate(words) if word == begun[0]]
-    return any(list(words[place : place + len(begun)]) == begun for place in places)
+def running_brokers() -> Iterator[tuple[int, list[str]]]:
+    """The numbers of their processes, and the words that `kafka-server-start.sh` was given."""
+    for process, words in processes():
+        given = words_of_start(words)
+        if given is not None:
+            yield process, given
 
 
-def _stop(number: int) -> int:
+def words_of_start(words: Sequence[str]) -> list[str] | None:
+    """The words of a broker behind the name of the script; None for another process."""
+    for place in range(len(words) - len(_BEGUN) + 1):
+        end = place + len(_BEGUN)
+        if tuple(words[place:end]) == _BEGUN:
+            return [word for word in words[end:] if word]
+    return None
+
+
+def node_id_of(process: int, words: Sequence[str]) -> str | None:
+    """The number of a broker, by the file that it was begun with; None where that is gone."""
+    parser = argparse.ArgumentParser()
+    server_start.add_arguments(parser)
+    given, _ = parser.parse_known_args(words)
+    if given.file is None:
+        return None
+    with contextlib.suppress(ConfigError, StartError, OSError, argparse.ArgumentTypeError):
+        path: str = given.file
+        if not os.path.isabs(path):
+            path = os.path.join(working_directory(process), path)
+        settings = read_properties(path)
+        settings.update(map(key_value, given.override))
+        return settings.get("node.id", settings.get("broker.id", DEFAULT_BROKER_ID)).strip()
+    return None
+
+
+def _stop(process: int, number: signal.Signals) -> int:
     try:
-        os.kill(number, signal.SIGTERM)
+        os.kill(process, number)
     except ProcessLookupError:
         return 0
     except PermissionError as error:
-        print(f"odradek: process {number}: {error.strerror}", file=sys.stderr)
+        print(f"odradek: process {process}: {error.strerror}", file=sys.stderr)
         return 1
     return 0

@@ -5,22 +5,18 @@ formats, the cluster gets the id that the script has chosen.
 """
 
 import argparse
-import contextlib
 import os
 import sys
-from collections.abc import Mapping
 from typing import Final
 from uuid import uuid4
 
 from odradek.cli import start
+from odradek.cli.data_directory.formatting import give, properties_of
 from odradek.config import BrokerConfig, ConfigError
-from odradek.metadata.sqlite import schema
-from odradek.metadata.sqlite.database import Database
 from odradek.metadata.store import MetadataStoreError
 from odradek.protocol.uuids import uuid_text
 from odradek.server.errors import StartError
-from odradek.storage import checkpoints, names
-from odradek.storage.files import OsFileSystem
+from odradek.storage import names
 
 # What a broker of ours has no choice of, with what to say of it.
 _REFUSED: Final = {
@@ -83,7 +79,7 @@ def _tell(directories: tuple[str, ...]) -> int:
     if len(missing) < len(directories):
         there = [each for each in directories if each not in missing]
         print("Found log directories:", *(f"  {each}" for each in there), "", sep="\n")
-    known = [found for each in directories if (found := _properties(each))]
+    known = [found for each in directories if (found := properties_of(each))]
     if known:
         listed = ", ".join(f"{name}={value}" for name, value in sorted(known[0].items()))
         print(f"Found metadata: {{{listed}}}\n")
@@ -91,7 +87,7 @@ def _tell(directories: tuple[str, ...]) -> int:
     problems += [
         f"{each} is not formatted."
         for each in directories
-        if each not in missing and not _properties(each)
+        if each not in missing and not properties_of(each)
     ]
     if problems:
         print("Found problems:", *(f"  {each}" for each in problems), "", sep="\n")
@@ -105,7 +101,7 @@ def _format(config: BrokerConfig, cluster_id: str, *, ignores: bool) -> int:
     cluster_id = cluster_id or _held_id(config.log_dirs) or uuid_text(uuid4())
     new = []
     for directory in config.log_dirs:
-        held = _properties(directory).get("cluster.id")
+        held = properties_of(directory).get("cluster.id")
         if held is None:
             new.append(directory)
         elif not ignores:
@@ -121,28 +117,12 @@ def _format(config: BrokerConfig, cluster_id: str, *, ignores: bool) -> int:
     if not new:
         print("All of the log directories are already formatted.")
     for directory in new:
-        _give(directory, cluster_id, config.broker_id, is_first=directory == config.log_dirs[0])
+        is_first = directory == config.log_dirs[0]
+        print(f"Formatting {'metadata' if is_first else 'data'} directory {directory}.")
+        give(directory, cluster_id, config.broker_id, is_first=is_first)
     return 0
 
 
 def _held_id(directories: tuple[str, ...]) -> str | None:
-    held = (_properties(each).get("cluster.id") for each in directories)
+    held = (properties_of(each).get("cluster.id") for each in directories)
     return next(filter(None, held), None)
-
-
-def _give(directory: str, cluster_id: str, broker_id: int, *, is_first: bool) -> None:
-    print(f"Formatting {'metadata' if is_first else 'data'} directory {directory}.")
-    os.makedirs(directory, exist_ok=True)
-    if is_first:
-        with contextlib.closing(Database(directory)) as database:
-            database.write([schema.put_property(schema.CLUSTER_ID, cluster_id)])
-    data = checkpoints.encode_meta_properties(cluster_id, broker_id, uuid4())
-    OsFileSystem().replace(f"{directory}/{names.META_PROPERTIES}", data, sync=True)
-
-
-def _properties(directory: str) -> Mapping[str, str]:
-    try:
-        with open(f"{directory}/{names.META_PROPERTIES}", "rb") as file:
-            return checkpoints.parse_meta_properties(file.read())
-    except FileNotFoundError:
-        return {}
