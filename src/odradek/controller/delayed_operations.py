@@ -7,11 +7,13 @@ may be there to take a new topic up. On one node the first look finds everything
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from odradek.metadata.cache import MetadataCache
 from odradek.model import NO_LEADER, TopicPartition
 from odradek.purgatory import DelayedOperation
+
+T = TypeVar("T")
 
 
 class TopicKey(NamedTuple):
@@ -26,6 +28,29 @@ class BrokerKey(NamedTuple):
     broker_id: int
 
 
+class _Awaited(Generic[T]):
+    """Things that must be ready all at once. A look begins with the one that was not ready at the
+    last look: each of many that become ready one by one would else be a look at all of them."""
+
+    def __init__(self, things: Sequence[T], is_ready: Callable[[T], bool]) -> None:
+        self._things: Final = things
+        self._is_ready: Final = is_ready
+        self._ready_count = 0
+
+    def are_ready(self) -> bool:
+        """Whether none is missing."""
+        while self._ready_count < len(self._things):
+            if not self._is_ready(self._things[self._ready_count]):
+                return False
+            self._ready_count += 1
+        self._ready_count = 0  # one that was ready may not be so any more
+        return not self.not_ready()
+
+    def not_ready(self) -> frozenset[T]:
+        """Those that are missing; a look at all."""
+        return frozenset(each for each in self._things if not self._is_ready(each))
+
+
 class DelayedTopicChange(DelayedOperation):
     """Waits until a change of topics is stored, and every partition of them has a leader.
 
@@ -38,18 +63,18 @@ class DelayedTopicChange(DelayedOperation):
         self, timeout_ms: int, cache: MetadataCache, on_done: Callable[[frozenset[str]], None]
     ) -> None:
         super().__init__(timeout_ms)
-        self._topics: Sequence[str] | None = None
+        self._topics: _Awaited[str] | None = None
         self._cache = cache
         self._on_done = on_done
 
     def on_stored(self, topics: Sequence[str]) -> None:
         """The change is made; from here on only leaders of these topics are waited for."""
-        self._topics = topics
+        self._topics = _Awaited(topics, self._is_ready)
         self.safe_try_complete()
 
     def try_complete(self) -> bool:
         """Completes when every topic is ready."""
-        return self._topics is not None and not self._not_ready() and self.force_complete()
+        return self._topics is not None and self._topics.are_ready() and self.force_complete()
 
     def on_complete(self) -> None:
         """Answers with what is not there yet: nothing, unless the time is over."""
@@ -65,7 +90,7 @@ class DelayedTopicChange(DelayedOperation):
         return f"leaders of {', '.join(sorted(self._not_ready()))}"
 
     def _not_ready(self) -> frozenset[str]:
-        return frozenset(name for name in self._topics or () if not self._is_ready(name))
+        return frozenset() if self._topics is None else self._topics.not_ready()
 
     def _is_ready(self, name: str) -> bool:
         topic = self._cache.image.topic(name)
@@ -90,30 +115,28 @@ class DelayedElectLeader(DelayedOperation):
     ) -> None:
         super().__init__(timeout_ms)
         self._expected = expected
+        self._partitions: Final = _Awaited(list(expected), self._leads)
         self._cache = cache
         self._on_done = on_done
 
     def try_complete(self) -> bool:
         """Completes when every chosen leader leads."""
-        return not self._not_leading() and self.force_complete()
+        return self._partitions.are_ready() and self.force_complete()
 
     def on_complete(self) -> None:
         """Answers with what is not there yet: nothing, unless the time is over."""
-        self._on_done(self._not_leading())
+        self._on_done(self._partitions.not_ready())
 
     def on_expiration(self) -> None:
         """The answer names the partitions that were not ready."""
 
     def missing(self) -> str:
         """The leaders that are not there yet."""
-        return f"leaders of {', '.join(sorted(map(str, self._not_leading())))}"
+        return f"leaders of {', '.join(sorted(map(str, self._partitions.not_ready())))}"
 
-    def _not_leading(self) -> frozenset[TopicPartition]:
-        return frozenset(tp for tp, leader in self._expected.items() if not self._leads(tp, leader))
-
-    def _leads(self, topic_partition: TopicPartition, leader: int) -> bool:
+    def _leads(self, topic_partition: TopicPartition) -> bool:
         partition = self._cache.image.partition(topic_partition)
-        return partition is not None and partition.leader == leader
+        return partition is not None and partition.leader == self._expected[topic_partition]
 
 
 class DelayedMetadata(DelayedOperation):

@@ -17,6 +17,12 @@ def topic_name(image: MetadataImage, name: str | None, topic_id: UUID | None) ->
     return None if topic is None else topic.name
 
 
+def is_same_topic(image: MetadataImage, name: str, topic_id: UUID | None) -> bool:
+    """Whether a topic that was looked up before has not been deleted, nor made anew, since."""
+    topic = image.topic(name)
+    return topic is not None and topic.topic_id == topic_id
+
+
 class CurrentLeaders:
     """The leaders to name in one answer (KIP-951), and the end points of all of them."""
 

@@ -31,7 +31,7 @@ from odradek.metadata import (
 )
 from odradek.metadata.store import PartitionChange
 from odradek.model import NO_LEADER, ConfigResourceType, TopicPartition
-from odradek.purgatory import DelayedOperationPurgatory
+from odradek.purgatory import DelayedOperation, DelayedOperationPurgatory
 from odradek.timer import MockTimer
 
 TP = TopicPartition("a", 0)
@@ -200,6 +200,85 @@ def test_creation_waits_for_every_topic_of_the_request() -> None:
     assert purgatory.waiting()[0].missing == "leaders of b"
     timer.advance_clock(100)
     assert answers == [frozenset({"b"})]
+
+
+def _led(count: int, leader: int, of: int) -> MetadataImage:
+    """So many topics of one partition, the first of which have a leader."""
+    partitions = [
+        PartitionImage(0, leader if number < count else NO_LEADER, 5, 9, (1,), (1,))
+        for number in range(of)
+    ]
+    return MetadataImage("c").with_topics(
+        TopicImage(f"t{number}", UUID(int=number + 1), (partition,))
+        for number, partition in enumerate(partitions)
+    )
+
+
+def _counted(monkeypatch: pytest.MonkeyPatch, of: type, name: str) -> list[object]:
+    """Every call of a method from now on."""
+    calls: list[object] = []
+    method = getattr(of, name)
+
+    def count(*arguments: object) -> object:
+        calls.append(arguments)
+        return method(*arguments)
+
+    monkeypatch.setattr(of, name, count)
+    return calls
+
+
+def _come_one_by_one(cache: MetadataCache, waiting: DelayedOperation, many: int) -> None:
+    """Publishes the leader of one topic after another, and wakes who waits for it."""
+    purgatory = DelayedOperationPurgatory("topic", MockTimer())
+    purgatory.try_complete_else_watch(waiting, [TopicKey(f"t{n}") for n in range(many)])
+    for number in range(many):
+        assert not waiting.is_completed
+        cache.publish(MetadataDelta(cache.image, _led(number + 1, 1, many)))
+        purgatory.check_and_complete(TopicKey(f"t{number}"))
+    assert waiting.is_completed
+
+
+def test_topics_that_come_one_by_one_are_looked_at_once_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A request that made 10 000 topics had each of them looked at 10 000 times."""
+    cache = MetadataCache(_led(0, 1, 100))
+    answers: list[frozenset[str]] = []
+    waiting = DelayedTopicChange(100, cache, answers.append)
+    looks = _counted(monkeypatch, DelayedTopicChange, "_is_ready")
+    waiting.on_stored([f"t{number}" for number in range(100)])
+    _come_one_by_one(cache, waiting, 100)
+    assert answers == [frozenset()]
+    assert len(looks) < 10 * 100
+
+
+def test_leaders_that_come_one_by_one_are_looked_at_once_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An election of all partitions had each of them looked at for every topic."""
+    cache = MetadataCache(_led(0, 1, 100))
+    answers: list[frozenset[TopicPartition]] = []
+    looks = _counted(monkeypatch, DelayedElectLeader, "_leads")
+    expected = {TopicPartition(f"t{number}", 0): 1 for number in range(100)}
+    _come_one_by_one(cache, DelayedElectLeader(100, expected, cache, answers.append), 100)
+    assert answers == [frozenset()]
+    assert len(looks) < 10 * 100
+
+
+def test_a_leader_that_is_lost_again_is_waited_for() -> None:
+    """The client would be told that all topics can be used, and one cannot."""
+    cache = MetadataCache(_led(1, 1, 2))
+    answers: list[frozenset[str]] = []
+    waiting = DelayedTopicChange(100, cache, answers.append)
+    waiting.on_stored(["t0", "t1"])
+    first, last = _led(0, 1, 2).topics["t0"], _led(2, 1, 2).topics["t1"]
+    last_only = MetadataImage("c").with_topics([first, last])
+    cache.publish(MetadataDelta(cache.image, last_only))
+    assert not waiting.safe_try_complete()
+    assert waiting.missing() == "leaders of t0"
+    cache.publish(MetadataDelta(cache.image, _led(2, 1, 2)))
+    assert waiting.safe_try_complete()
+    assert answers == [frozenset()]
 
 
 def test_an_election_that_takes_too_long_names_the_late_partitions() -> None:

@@ -3,6 +3,7 @@
 import logging
 
 import pytest
+from kio.schema.delete_topics.v6.request import DeleteTopicState
 from kio.schema.errors import ErrorCode
 
 from odradek.acl import PatternType, PermissionType
@@ -261,6 +262,24 @@ def test_a_topic_that_is_not_to_be_described_is_not_missed(strict):
     assert {each.name: each.error_code for each in answer.responses} == {
         "hidden": ErrorCode.topic_authorization_failed,
         "none": ErrorCode.unknown_topic_or_partition,
+    }
+
+
+def test_refused_topics_are_told_from_others_in_one_walk(strict, monkeypatch):
+    """The deletion of 10 000 topics, of which the caller may delete half, took a minute."""
+    compared = []
+    monkeypatch.setattr(DeleteTopicState, "__eq__", lambda *pair: compared.append(pair))
+    allow(strict, creation("my-", AclOperation.DESCRIBE, resource_pattern_type=PREFIXED))
+    names = [f"{owner}-{number}" for number in range(50) for owner in ("my", "its")]
+    topics = [{"name": name} for name in names]
+    answer = strict.ask(DELETE_TOPICS, 6, topics=topics, timeout_ms=1)
+    assert len(compared) < 2 * len(names)
+    codes = {each.name: each.error_code for each in answer.responses}
+    assert codes == {
+        name: ErrorCode.unknown_topic_or_partition
+        if name.startswith("my-")
+        else ErrorCode.topic_authorization_failed
+        for name in names
     }
 
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 from kio.schema.errors import ErrorCode as KioErrorCode
+from tests.unit.handlers.late_background import LateBackground, run
 
-from odradek.background import InlineBackground
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers import list_offsets
 from odradek.handlers.long_requests import LONG_REQUEST_BYTES, SLICE_ENTRIES
@@ -18,22 +18,6 @@ from odradek.replication.delayed.delete_records import DeleteRecordsResult
 LIST_OFFSETS, METADATA, API_VERSIONS, DESCRIBE_CLUSTER = 2, 3, 18, 60
 OF_KIO = [key for key, api in API_TABLE.items() if not api.has_own_codec]
 PADDING = bytes(LONG_REQUEST_BYTES)  # behind the body, where it is ignored
-
-
-class LateBackground:
-    """Does one piece of work, or one deferred action, when told."""
-
-    def __init__(self):
-        self.work = []
-
-    def submit(self, work, on_done, on_error):
-        self.work.append(lambda: InlineBackground().submit(work, on_done, on_error))
-
-    def defer(self, action):
-        self.work.append(action)
-
-    def step(self):
-        self.work.pop(0)()
 
 
 class Sessions:
@@ -83,15 +67,6 @@ def ask_for_little(cluster, dispatcher):
     exchange.connection_id = "connection-2"
     dispatcher.handle_frame(exchange)
     return exchange
-
-
-def run(background, exchange):
-    """Takes steps until it is answered; returns how many."""
-    steps = 0
-    while exchange.sent is None and not exchange.closed:
-        background.step()
-        steps += 1
-    return steps
 
 
 @pytest.mark.parametrize("api_key", OF_KIO)

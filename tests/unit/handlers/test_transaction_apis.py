@@ -15,6 +15,7 @@ from odradek.errors import ErrorCode
 from odradek.handlers.produce import steps_before_append
 from odradek.handlers.transactions.transaction_verification import TransactionVerifier
 from odradek.handlers.unpacking import HEAVY_BYTES
+from odradek.protocol import messages
 from odradek.records.batch import parse_header
 from odradek.records.builder import RecordBatchBuilder, build_end_marker
 from odradek.records.compression import Compression
@@ -23,7 +24,7 @@ from odradek.replication.schedule.releaser import ReleaseServices
 from odradek.timer import MockTimer
 
 INIT, ADD, ADD_OFFSETS, END, MARKERS, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 27, 28
-DESCRIBE, LIST = 65, 66
+DELETE_TOPICS, DESCRIBE, LIST = 20, 65, 66
 E = ErrorCode
 NOISE = random.Random(0).randbytes(2 * HEAVY_BYTES)
 
@@ -329,22 +330,34 @@ def abort_marker(producer, by=0):
     )
 
 
-def commit_offset(broker, producer, version, group="g"):
+def begin_offset_commit(broker, producer, version, group="g"):
+    """Commits an offset in a transaction; the exchange, which may not be answered yet."""
     partition = {
         "partition_index": 0,
         "committed_offset": 1,
         "committed_leader_epoch": -1,
         "committed_metadata": "",
     }
-    answer = broker.cluster.ask(
-        TXN_OFFSET_COMMIT,
-        version,
-        transactional_id="t",
-        group_id=group,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.producer_epoch,
-        topics=[{"name": "orders", "partitions": [partition]}],
-    )
+    fields = {
+        "transactional_id": "t",
+        "group_id": group,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "topics": [{"name": "orders", "partitions": [partition]}],
+    }
+    body = messages.encode_request(TXN_OFFSET_COMMIT, version, fields)
+    exchange = broker.cluster.exchange(TXN_OFFSET_COMMIT, version, body)
+    broker.dispatcher.handle_frame(exchange)
+    return exchange
+
+
+def commit_offset(broker, producer, version, group="g"):
+    return offset_committed(broker, begin_offset_commit(broker, producer, version, group), version)
+
+
+def offset_committed(broker, exchange, version):
+    """The one code of an answer."""
+    answer = broker.cluster.answer(exchange, TXN_OFFSET_COMMIT, version)
     ((result,),) = [each.partitions for each in answer.topics]
     return result.error_code
 
@@ -402,6 +415,21 @@ def test_offsets_are_refused_in_words_that_producers_know(broker, refusal, versi
     assert commit_offset(broker, producer, version) == code
     broker.coordinators.refusal = None
     assert commit_offset(broker, producer, 5) == E.NONE
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_offsets_of_a_topic_that_goes_while_it_is_verified_are_refused(broker, is_made_anew):
+    """Fails when a later topic of the name is read from an offset of its predecessor."""
+    producer = init(broker)
+    broker.coordinators.holds = True
+    exchange = begin_offset_commit(broker, producer, 5)
+    broker.cluster.ask(DELETE_TOPICS, 5, topic_names=["orders"], timeout_ms=1000)
+    if is_made_anew:
+        broker.create()
+    broker.coordinators.release()
+    assert offset_committed(broker, exchange, 5) == E.UNKNOWN_TOPIC_OR_PARTITION
+    fetched = broker.context.groups.fetch_offsets("g", None, -1, require_stable=True)
+    assert not fetched.unstable
 
 
 def test_offsets_of_older_producers_may_go_unverified(broker):

@@ -164,8 +164,9 @@ def _delete_topics(guarded: Guarded) -> None:
         if any((topic.name is None) == (topic.topic_id is None) for topic in body.topics):
             guarded.serve()  # which is refused as a whole
             return
-        refused = tuple(topic for topic in body.topics if _is_not_to_be_deleted(guarded, topic))
-        allowed = [topic for topic in body.topics if topic not in refused]
+        pairs = [(topic, _is_not_to_be_deleted(guarded, topic)) for topic in body.topics]
+        refused = tuple(topic for topic, is_denied in pairs if is_denied)
+        allowed = [topic for topic, is_denied in pairs if not is_denied]
         asked = "topics"
     answers = guarded.refusals("responses", _REFUSED, **{asked: refused}) if refused else []
     guarded.serve_allowed(asked, allowed, "responses", answers)

@@ -1,14 +1,15 @@
 """OffsetCommit (8), versions 2 to 10: store offsets of a group.
 
 Behaviour: commits of one socket read share an append for each partition of the internal topic;
-the answer leaves when it is committed. Partitions that do not exist are refused one by one.
+the answer leaves when it is committed. Partitions that do not exist are refused one by one. The
+topics of a long request are looked up in slices, and its offsets have an append of their own.
 
 Version notes: 2 to 4 bring a retention time, 6 a leader epoch, 7 static members; 8 is flexible,
 9 brings the member epoch of the newer protocol, 10 names topics by id.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from odradek.coordinator.offsets.requests import (
@@ -19,7 +20,9 @@ from odradek.coordinator.offsets.requests import (
 )
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.long_requests import LONG_REQUEST_BYTES
 from odradek.handlers.request import Request
+from odradek.handlers.topic_names import is_same_topic
 from odradek.metadata.image import MetadataImage, TopicImage
 from odradek.protocol.offset_commit import (
     TOPIC_ID_VERSION,
@@ -60,13 +63,34 @@ def _handle(
     is_denied: Callable[[str], bool] | None,
 ) -> None:
     request.handled_by = message
-    commit = _Commit(request, message, context.metadata.image, is_denied)
+    commit = _Commit(request, message, is_denied)
+    if len(request.exchange.frame) >= LONG_REQUEST_BYTES:
+        _commit_in_slices(context, request, commit)
+        return
+    image = context.metadata.image
+    for topic in message.topics:
+        commit.sort_out(topic, image)
+    if commit.has_partitions:
+        request.exchange.batched = True
+    _commit(context, request, commit, linger=True)
+
+
+def _commit_in_slices(context: HandlerContext, request: Request, commit: "_Commit") -> None:
+    """Commits when the socket read may have ended, and topics may have gone."""
+
+    def commit_known(_is_long: bool) -> None:
+        commit.refuse_deleted(context.metadata.image)
+        _commit(context, request, commit, linger=False)
+
+    request.in_slices(commit.topic_by_topic(context.metadata.image), commit_known)
+
+
+def _commit(context: HandlerContext, request: Request, commit: "_Commit", linger: bool) -> None:
     if not commit.has_partitions:
         commit.on_committed([])
         return
-    request.exchange.batched = True
     context.groups.commit_offsets(
-        commit.to_request(), request.guard(commit.on_committed), linger=True
+        commit.to_request(), request.guard(commit.on_committed), linger=linger
     )
 
 
@@ -92,33 +116,42 @@ def _decode(request: Request) -> OffsetCommitMessage:
 class _Commit:
     """One request: the part that can be committed, and the part refused because of its topic.
 
-    `_codes` are the answer, by topic and partition in the request's order; `_places` says
-    where in it the outcomes belong, in the order in which they were sent to the coordinator.
+    `_codes` are the answer, by topic and partition in the request's order; `_places` says where in
+    it the outcomes of each of `_topics` belong.
     """
 
     def __init__(
         self,
         request: Request,
         message: OffsetCommitMessage,
-        image: MetadataImage,
         is_denied: Callable[[str], bool] | None,
     ) -> None:
         self._request = request
         self._message = message
+        self._is_denied = is_denied
         self._topics: list[CommittedTopic] = []
         self._codes: list[list[int]] = []
-        self._places: list[tuple[list[int], int]] = []
-        for topic in message.topics:
-            found = _find(request, topic, image)
-            name = topic.name if found is None else found.name
-            if is_denied is not None and name and is_denied(name):
-                code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                self._codes.append([code for _ in topic.partitions])
-            else:
-                self._add(topic, found)
+        self._places: list[tuple[list[int], list[int]]] = []
+
+    def topic_by_topic(self, image: MetadataImage) -> Iterator[int]:
+        """Sorts out a topic at a step."""
+        for topic in self._message.topics:
+            self.sort_out(topic, image)
+            yield 1 + len(topic.partitions)
+
+    def sort_out(self, topic: OffsetCommitTopic, image: MetadataImage) -> None:
+        """Tells what can be committed of the next topic from what is refused."""
+        found = _find(self._request, topic, image)
+        name = topic.name if found is None else found.name
+        if self._is_denied is not None and name and self._is_denied(name):
+            code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            self._codes.append([code] * len(topic.partitions))
+        else:
+            self._add(topic, found)
 
     def _add(self, topic: OffsetCommitTopic, found: TopicImage | None) -> None:
         codes: list[int] = []
+        places: list[int] = []
         accepted: list[CommittedPartition] = []
         refused: list[int] = []
         code = _unknown(self._request, found)
@@ -128,7 +161,7 @@ class _Commit:
                 refused.append(each.index)
                 continue
             codes.append(ErrorCode.NONE)
-            self._places.append((codes, place))
+            places.append(place)
             accepted.append(
                 CommittedPartition(each.index, each.offset, each.leader_epoch, each.metadata)
             )
@@ -137,6 +170,21 @@ class _Commit:
             self._log_refusal(topic, refused, code)
         if found is not None and accepted:
             self._topics.append(CommittedTopic(found.name, found.topic_id, accepted))
+            self._places.append((codes, places))
+
+    def refuse_deleted(self, image: MetadataImage) -> None:
+        """Refuses topics that have gone since they were found: the offsets of a deleted topic have
+        been removed, and a later topic of the name would begin with these."""
+        topics, self._topics = self._topics, []
+        answers, self._places = self._places, []
+        for topic, answer in zip(topics, answers, strict=True):
+            if is_same_topic(image, topic.name, topic.topic_id):
+                self._topics.append(topic)
+                self._places.append(answer)
+            else:
+                codes, places = answer
+                for place in places:
+                    codes[place] = _unknown(self._request, None)
 
     def _log_refusal(self, topic: OffsetCommitTopic, refused: list[int], code: ErrorCode) -> None:
         """Logs a line for a topic, however many partitions were made up."""
@@ -172,11 +220,14 @@ class _Commit:
         """Answers, in the order of the request. The frame may be gone by now."""
         request = self._request
         if isinstance(outcome, BrokerError):
-            outcomes = [_known_code(request, outcome.code)] * len(self._places)
+            code = _known_code(request, outcome.code)
+            for codes, places in self._places:
+                for place in places:
+                    codes[place] = code
         else:
-            outcomes = [code for _, partitions in outcome for _, code in partitions]
-        for (codes, place), code in zip(self._places, outcomes, strict=True):
-            codes[place] = code
+            for (codes, places), (_, errors) in zip(self._places, outcome, strict=True):
+                for place, (_, code) in zip(places, errors, strict=True):
+                    codes[place] = code
         _answer(request, self._message, self._codes)
 
 

@@ -20,6 +20,7 @@ from odradek.coordinator.transactions.requests import ProducerIdAndEpoch
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
+from odradek.handlers.topic_names import is_same_topic
 from odradek.handlers.transactions.add_offsets_to_txn import offsets_partition
 from odradek.handlers.transactions.transaction_verification import Codes, Write, ability
 from odradek.model import NO_LEADER_EPOCH, NO_SEQUENCE, TopicPartition
@@ -49,7 +50,7 @@ def handle(context: HandlerContext, request: Request) -> None:
     def on_verified(refused: Codes) -> None:
         code = refused.get(partition)
         if code is None:
-            _commit(context, request, body, known)
+            _commit(context, request, body, _not_deleted(context, known))
         else:
             _refuse(request, body, known, _VERIFICATION_ERRORS.get(code, code))
 
@@ -86,6 +87,13 @@ def _known(context: HandlerContext, body: Any) -> list[CommittedTopic]:
             ]
             found.append(CommittedTopic(topic.name, topic_image.topic_id, partitions))
     return found
+
+
+def _not_deleted(context: HandlerContext, known: list[CommittedTopic]) -> list[CommittedTopic]:
+    """Leaves topics out that have gone while the transaction's coordinator was asked: the offsets
+    of a deleted topic have been removed, and a later topic of the name would begin with these."""
+    image = context.metadata.image
+    return [each for each in known if is_same_topic(image, each.name, each.topic_id)]
 
 
 def _offset(data: Any) -> CommittedPartition:
