@@ -219,6 +219,7 @@ FOREIGN_NAMES = {
     ),
     "Spark's, or of a table in it": (
         *("DATA_SOURCE_NOT_FOUND", "PYSPARK_PYTHON", "SPARK_HIDE_TRACEBACK", "rewrite_data_files"),
+        *("TRY_CAST", "get_json_object", "toPandas"),
     ),
     "Python's": ("get_freeze_count", "st_ino"),
     "of anything called so": ("NAME_ms", "OdRa", "a_b", "deleted_topic"),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from tests.deadlines import deadline_s
 from tests.wire.client.test_producer import make
 
 import odradek
@@ -303,7 +304,7 @@ def test_who_is_interrupted_loses_no_record_of_a_share_group(
 
     def interrupted(work: Any) -> None:
         del consumer._submit
-        assert consumer._submit(work).result(60)
+        assert consumer._submit(work).result(deadline_s(60))
         raise KeyboardInterrupt
 
     def read() -> list[int]:
