@@ -237,7 +237,7 @@ class KazooSession(ZooKeeperClient):
         self._submit(lambda: self._client.exists_async(path, watch=watch), finish)
 
     def _on_unread(self, path: str, failure: Failure, on_changed: OnChanged | None) -> None:
-        """Has a read that failed done again after a while: nothing is watched that was not read."""
+        """Repeats a failed read after a while: the ensemble watches nothing that was not read."""
         if on_changed is None or failure is Failure.SESSION_LOST:
             return
         logger.warning("%s cannot be read (%s); it is tried again", path, failure.name)
