@@ -1,5 +1,6 @@
 """What the package says of itself where it is published: README is its page there."""
 
+import ast
 import re
 import shutil
 import subprocess
@@ -57,8 +58,8 @@ def test_an_older_python_is_told_what_is_needed() -> None:
     assert done.stderr.startswith("Odradek needs Python 3.11 or later; this is 3.")
 
 
-def test_what_is_compiled_is_listed_without_a_build() -> None:
-    """`./test` asks for the list at every start; it would translate for a minute first."""
+def native_modules() -> list[str]:
+    """The sources that are compiled, as setup.py lists them."""
     done = subprocess.run(
         [sys.executable, "setup.py", "--print-native"],
         cwd=ROOT,
@@ -66,6 +67,41 @@ def test_what_is_compiled_is_listed_without_a_build() -> None:
         text=True,
         check=True,
     )
-    listed = done.stdout.split()
+    return done.stdout.split()
+
+
+def test_what_is_compiled_is_listed_without_a_build() -> None:
+    """`./test` asks for the list at every start; it would translate for a minute first."""
+    listed = native_modules()
     assert "src/odradek/timer/timing_wheel.py" in listed
     assert all((ROOT / path).is_file() for path in listed)
+
+
+CONSUMERS = {"all", "any", "dict", "frozenset", "fromkeys", "list", "next", "set", "sum", "tuple"}
+
+
+def lazy_expressions(source: str) -> list[str]:
+    """The generator expressions that are not the argument of what takes all of them at once."""
+    tree = ast.parse(source)
+    taken = {
+        id(call.args[0])
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call)
+        and call.args
+        and ast.unparse(call.func).split(".")[-1] in CONSUMERS
+    }
+    return [
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.GeneratorExp) and id(node) not in taken
+    ]
+
+
+def test_no_compiled_handler_counts_on_a_lazy_expression() -> None:
+    """mypyc makes a list of it at once: an answer would be made in one piece, or fail, and only
+    where it is compiled."""
+    handlers = [path for path in native_modules() if path.startswith("src/odradek/handlers/")]
+    assert handlers
+    assert lazy_expressions("answer(topics=(each for each in topics))")
+    lazy = {path: lazy_expressions((ROOT / path).read_text()) for path in handlers}
+    assert not {path: found for path, found in lazy.items() if found}

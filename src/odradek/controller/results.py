@@ -4,7 +4,7 @@ One result per topic or resource, with an error code where it was refused: the a
 never hides the others. Handlers turn these into messages of whatever version.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -70,7 +70,7 @@ class CreatableTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopicResult:
-    """The outcome of a creation. `configs` are the settings in force, counts those of the topic."""
+    """The outcome of a creation, with the counts of the topic; `describe` finds its settings."""
 
     name: str
     error_code: ErrorCode = ErrorCode.NONE
@@ -78,7 +78,13 @@ class CreateTopicResult:
     topic_id: UUID = ZERO_UUID
     num_partitions: int = UNKNOWN_COUNT
     replication_factor: int = UNKNOWN_COUNT
-    configs: Sequence[ConfigEntry] = ()
+    describe: Callable[[], Sequence[ConfigEntry]] = tuple
+
+    @property
+    def configs(self) -> Sequence[ConfigEntry]:
+        """The settings in force: looked up for each topic in its turn, because a request may have
+        made thousands."""
+        return self.describe()
 
     @classmethod
     def failed(cls, name: str, error: BrokerError) -> "CreateTopicResult":

@@ -8,7 +8,9 @@ for any unanswered request; nobody else has to.
   interpreter back after 5 ms. The hand-written codecs are compiled: they would not let go of it.
 - A handler looks at what belongs to the loop, so it stays there. It may answer with generators in
   the place of lists: what they yield is made in slices (`make_slice`), and the loop turns between
-  them.
+  them. One that is compiled may not: mypyc makes a list of a generator expression, at once, and its
+  generator functions return something else than a generator. It hands `Request.in_slices` the
+  steps that lead to its answer.
 
 Short requests see nothing of this: for them a thread costs more than it saves.
 """
@@ -75,9 +77,11 @@ class Outcome:
 
 class LongWork:
     """Decodes and encodes on a helper thread, one message at a time: more would only share the
-    interpreter, with the loop, too, and keep threads from work that blocks."""
+    interpreter, with the loop, too, and keep threads from work that blocks. `defer` calls something
+    when the loop has turned."""
 
     def __init__(self, background: Background, clock: Clock) -> None:
+        self.defer: Final = background.defer
         self._background: Final = background
         self._clock: Final = clock
         self._queue: Final[deque[tuple[Callable[[], Any], Callable[[Outcome], None]]]] = deque()
@@ -87,10 +91,6 @@ class LongWork:
         self._queue.append((work, on_done))
         if len(self._queue) == 1:
             self._begin()
-
-    def next_turn(self, action: Callable[[], None]) -> None:
-        """Calls `action` when the loop has turned."""
-        self._background.defer(action)
 
     def _begin(self) -> None:
         work, _ = self._queue[0]

@@ -216,7 +216,7 @@ class Request:
         while make_slice(steps):
             if self._long_work is not None:
                 go_on = partial(self.in_slices, steps, then, is_long=True)
-                self._long_work.next_turn(self.guard(partial(self._take_time, go_on)))
+                self._long_work.defer(self.guard(partial(self._take_time, go_on)))
                 return
         then(is_long)
 

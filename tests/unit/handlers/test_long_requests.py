@@ -7,6 +7,7 @@ import pytest
 from kio.schema.errors import ErrorCode as KioErrorCode
 from tests.unit.handlers.late_background import LateBackground, run
 
+from odradek.controller.configs.entries import ConfigDescriber
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers import list_offsets
 from odradek.handlers.long_requests import LONG_REQUEST_BYTES, SLICE_ENTRIES
@@ -15,7 +16,7 @@ from odradek.handlers.table import API_TABLE
 from odradek.protocol import messages
 from odradek.replication.delayed.delete_records import DeleteRecordsResult
 
-LIST_OFFSETS, METADATA, API_VERSIONS, DESCRIBE_CLUSTER = 2, 3, 18, 60
+LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS = 2, 3, 18, 19
 OF_KIO = [key for key, api in API_TABLE.items() if not api.has_own_codec]
 PADDING = bytes(LONG_REQUEST_BYTES)  # behind the body, where it is ignored
 
@@ -127,6 +128,11 @@ def refuse(*_arguments):
     raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
+def refuse_markers(_marker, partitions, on_done):
+    for each in partitions:
+        on_done(each, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
 def refuse_to_delete(_timeout_ms, _internal_topics_allowed, entries, on_done):
     error = BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     on_done([DeleteRecordsResult(each, error=error) for each, _ in entries])
@@ -153,6 +159,17 @@ GIVE_WAY = {
     "DeleteRecords": {
         "topics": [{"name": "t", "partitions": [{"partition_index": each} for each in MANY]}]
     },
+    "WriteTxnMarkers": {
+        "markers": [
+            {
+                "producer_id": each,
+                "producer_epoch": 0,
+                "coordinator_epoch": 0,
+                "topics": [{"name": "t", "partition_indexes": [0]}],
+            }
+            for each in MANY
+        ]
+    },
     "FindCoordinator": {"coordinator_keys": [f"g{each}" for each in MANY]},
 }
 
@@ -167,6 +184,7 @@ def test_many_entries_are_answered_in_slices(cluster, background, name):
             partition=refuse, producers=refuse, delete_records=refuse_to_delete
         ),
         groups=SimpleNamespace(flush=cluster.flush, **dict.fromkeys(groups, refuse)),
+        markers=SimpleNamespace(write=refuse_markers),
         share_groups=SimpleNamespace(**dict.fromkeys(groups, refuse)),
     )
     api = next(api for api in API_TABLE.values() if api.name == name)
@@ -209,6 +227,39 @@ def test_a_short_question_with_a_long_answer_gives_way(cluster, background):
     run(background, exchange)
     topics = cluster.answer(exchange, METADATA, 12).topics
     assert [len(topic.partitions) for topic in topics] == 3 * [SLICE_ENTRIES]
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_settings_of_new_topics_are_looked_up_in_slices(
+    cluster, background, monkeypatch, validate_only
+):
+    """The settings of 10 000 topics were looked up at once when they had been made."""
+    looks = []
+    look = ConfigDescriber.created_entries
+    monkeypatch.setattr(
+        ConfigDescriber,
+        "created_entries",
+        lambda *arguments: looks.append(arguments) or look(*arguments),
+    )
+    topics = [
+        {"name": f"t{each}", "num_partitions": 1, "replication_factor": 1}
+        for each in range(2 * SLICE_ENTRIES)
+    ]
+    body = messages.encode_request(
+        CREATE_TOPICS, 7, {"topics": topics, "timeout_ms": 1000, "validate_only": validate_only}
+    )
+    exchange = cluster.exchange(CREATE_TOPICS, 7, body)
+    cluster.dispatcher().handle_frame(exchange)
+    most = len(looks)
+    while exchange.sent is None:
+        before = len(looks)
+        background.step()
+        most = max(most, len(looks) - before)
+    assert len(looks) == len(topics)
+    assert most <= SLICE_ENTRIES
+    assert {topic.error_code for topic in cluster.answer(exchange, CREATE_TOPICS, 7).topics} == {
+        KioErrorCode.none
+    }
 
 
 def test_a_malformed_long_request_loses_its_connection(cluster, background, caplog):

@@ -6,6 +6,8 @@ from uuid import uuid4
 import pytest
 from tests.unit.coordinator.transactional.transactions import BILLS, COMMIT, ORDERS, Leaders
 
+from odradek.clock import ManualClock
+from odradek.config import BrokerConfig
 from odradek.coordinator.runtime.batches import EndMarker
 from odradek.coordinator.transactions.requests import AddPartitionsRequest, ProducerIdAndEpoch
 from odradek.coordinator.transactions.writes import TransactionWrites
@@ -13,7 +15,13 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import PartitionImage, TopicImage
 from odradek.model import TopicPartition
 from odradek.protocol import messages
-from odradek.server.coordination.transaction_routing import RoutedMarkers, RoutedWrites
+from odradek.replication.append import AppendResult
+from odradek.server.coordination.transaction_routing import (
+    SLICE_PARTITIONS,
+    LocalMarkers,
+    RoutedMarkers,
+    RoutedWrites,
+)
 from odradek.server.peers.batched_requests import UNDER_WAY
 
 E = ErrorCode
@@ -75,6 +83,78 @@ class World:
     def _open(self, _broker):
         self.channels.append(Channel())
         return self.channels[-1]
+
+
+class Logs:
+    """Keeps how many partitions each append was about. One that `raises` is a fault of ours."""
+
+    def __init__(self):
+        self.appends = []
+        self.raises = None
+
+    def append_records(self, requests):
+        (request,) = requests
+        if self.raises is not None:
+            raise self.raises
+        self.appends.append(len(request.entries))
+        request.on_done([AppendResult(each) for each, _ in request.entries])
+
+
+class ManyMarkers:
+    """Markers for more partitions than a slice has, all of them here; `turns` are to come."""
+
+    partitions = [TopicPartition("orders", number) for number in range(2 * SLICE_PARTITIONS + 1)]
+
+    def __init__(self):
+        self.logs = Logs()
+        self.marked = []
+        self.turns = []
+        self.markers = LocalMarkers(
+            *(self.logs, None, World(dict.fromkeys(self.partitions, 1)).metadata, lambda: True),
+            *(ManualClock(), BrokerConfig(), self.turns.append),
+        )
+
+    def write(self):
+        self.markers.write(MARKER, self.partitions, lambda each, _code: self.marked.append(each))
+
+    def turn(self):
+        (action,) = self.turns
+        self.turns.clear()
+        action()
+
+
+def test_many_markers_are_written_in_slices():
+    """The end of a transaction of 20 000 partitions held up everybody for a second."""
+    many = ManyMarkers()
+    many.write()
+    assert many.marked == many.partitions[:SLICE_PARTITIONS]
+    many.turn()
+    many.turn()
+    assert many.marked == many.partitions
+    assert many.logs.appends == [SLICE_PARTITIONS, SLICE_PARTITIONS, 1]
+    assert not many.turns
+
+
+def test_a_slice_of_markers_that_raises_does_not_keep_others_from_their_turn():
+    """Readers of all other partitions would wait until the broker is started again."""
+    many = ManyMarkers()
+    many.logs.raises = RuntimeError("boom")
+    with pytest.raises(RuntimeError, match="boom"):
+        many.write()
+    many.logs.raises = None
+    many.turn()
+    many.turn()
+    assert many.marked == many.partitions[SLICE_PARTITIONS:]
+
+
+def test_no_marker_is_written_after_the_end():
+    """A log that is closed would fail, and its directory with it."""
+    many = ManyMarkers()
+    many.write()
+    many.markers.close()
+    many.turn()
+    assert many.logs.appends == [SLICE_PARTITIONS]
+    assert not many.turns
 
 
 class NotHere(TransactionWrites):

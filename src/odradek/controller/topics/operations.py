@@ -225,7 +225,7 @@ class TopicOperations:
             topic.name,
             num_partitions=len(plan.assignment),
             replication_factor=len(plan.assignment[0]),
-            configs=self._describer.created_entries(plan.configs),
+            describe=partial(self._describer.created_entries, plan.configs),
         )
 
     def _created(
@@ -239,7 +239,7 @@ class TopicOperations:
             topic_id=outcome.topic_id,
             num_partitions=len(outcome.partitions),
             replication_factor=len(outcome.partitions[0].replicas),
-            configs=self._describer.created_entries(plan.configs),
+            describe=partial(self._describer.created_entries, plan.configs),
         )
 
     def _find_topics(self, topics: Sequence[TopicReference]) -> list[TopicImage | BrokerError]:

@@ -5,6 +5,7 @@ What the coordinator of this broker decides goes the same way without a request.
 the version of transactions that the markers are checked by.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from odradek.coordinator.runtime.batches import EndMarker
@@ -27,16 +28,22 @@ def handle(context: HandlerContext, request: Request) -> None:
         fail(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         return
     answer = _Answer(request, markers)
-    for index, each in enumerate(markers):
-        take = request.guard(lambda partition, code, at=index: answer.take(at, partition, code))
-        context.markers.write(_marker(each), _partitions(each), take)
-    answer.send_if_empty()
+    request.in_slices(_write(context, request, answer), lambda _: answer.send_if_empty())
 
 
 def fail(request: Request, code: ErrorCode) -> None:
     """Answers every partition with an error."""
     markers = list(request.body().markers)
     _send(request, markers, [dict.fromkeys(_partitions(each), code) for each in markers])
+
+
+def _write(context: HandlerContext, request: Request, answer: "_Answer") -> Iterator[int]:
+    """Has the markers of a producer written at a step."""
+    for index, each in enumerate(answer.markers):
+        take = request.guard(lambda partition, code, at=index: answer.take(at, partition, code))
+        partitions = _partitions(each)
+        context.markers.write(_marker(each), partitions, take)
+        yield len(partitions)
 
 
 def _is_of_nobody(data: Any) -> bool:
@@ -72,7 +79,7 @@ class _Answer:
 
     def __init__(self, request: Request, markers: list[Any]) -> None:
         self._request = request
-        self._markers = markers
+        self.markers = markers
         self._codes: list[dict[TopicPartition, ErrorCode]] = [{} for _ in markers]
         self._missing = sum(len(_partitions(each)) for each in markers)
 
@@ -81,12 +88,12 @@ class _Answer:
         self._codes[index][partition] = code
         self._missing -= 1
         if self._missing == 0:
-            _send(self._request, self._markers, self._codes)
+            _send(self._request, self.markers, self._codes)
 
     def send_if_empty(self) -> None:
         """A request that names no partition has its answer already."""
-        if not any(_partitions(each) for each in self._markers):
-            _send(self._request, self._markers, self._codes)
+        if not any(_partitions(each) for each in self.markers):
+            _send(self._request, self.markers, self._codes)
 
 
 def _send(

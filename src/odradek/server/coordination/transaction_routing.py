@@ -34,6 +34,9 @@ from odradek.replication.replica_manager import ReplicaManager
 from odradek.server.peers.batched_requests import BatchedRequests, Codes
 from odradek.server.peers.broker_channel import BrokerChannel
 
+SLICE_PARTITIONS: Final = 200
+"""How many partitions have their end markers written before others get their turn."""
+
 _WRITE_TXN_MARKERS: Final = ClientApi(27, "WriteTxnMarkers", 1, 2, 1)
 _ADD_PARTITIONS_TO_TXN: Final = ClientApi(24, "AddPartitionsToTxn", 4, 5, 3)
 
@@ -43,7 +46,8 @@ class LocalMarkers(MarkerWriter):
 
     Those of `__consumer_offsets` go by way of the group coordinator, which has the offsets that
     they decide. While this broker does not know all partitions (`knows_all`), one that it does not
-    know may be there.
+    know may be there. Those of many partitions are written in slices, of which `defer` runs each
+    but the first at the loop's next turn.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class LocalMarkers(MarkerWriter):
         knows_all: Callable[[], bool],
         clock: Clock,
         config: BrokerConfig,
+        defer: Callable[[Callable[[], None]], None],
     ) -> None:
         self._replicas = replicas
         self._groups = groups
@@ -61,11 +66,29 @@ class LocalMarkers(MarkerWriter):
         self._knows_all = knows_all
         self._clock = clock
         self._config = config
+        self._defer = defer
+        self._is_closed = False
 
     def write(
         self, marker: EndMarker, partitions: Sequence[TopicPartition], on_done: OnMarked
     ) -> None:
         """See `MarkerWriter`."""
+        if self._is_closed:
+            return
+        rest = partitions[SLICE_PARTITIONS:]
+        try:
+            self._write_slice(marker, partitions[:SLICE_PARTITIONS], on_done)
+        finally:
+            if rest:
+                self._defer(lambda: self.write(marker, rest, on_done))
+
+    def close(self) -> None:
+        """Writes nothing any more: the logs are about to be closed."""
+        self._is_closed = True
+
+    def _write_slice(
+        self, marker: EndMarker, partitions: Sequence[TopicPartition], on_done: OnMarked
+    ) -> None:
         logs: list[TopicPartition] = []
         for each in partitions:
             if self._metadata.image.partition(each) is None:

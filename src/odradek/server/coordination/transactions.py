@@ -62,7 +62,9 @@ class TransactionCoordination(Coordination[TransactionShard]):
         # A change that this broker acts on, slice by slice, and that is not shown yet.
         self._is_changing = False
         metadata.on_published(self._on_published)
-        self.markers = LocalMarkers(replicas, groups, metadata, self._knows_all, clock, config)
+        self.markers = LocalMarkers(
+            replicas, groups, metadata, self._knows_all, clock, config, timer.call_threadsafe
+        )
         routed = RoutedMarkers(config.broker_id, self.markers, metadata, open_channel)
         self._services = TransactionServices(
             routed,
@@ -106,6 +108,7 @@ class TransactionCoordination(Coordination[TransactionShard]):
     def shutdown(self) -> None:
         """Also closes the ways to other brokers."""
         super().shutdown()
+        self.markers.close()
         for each in self._requests:
             each.close()
 
