@@ -55,6 +55,16 @@ def drawn(store: str) -> list[str]:
     return re.findall(r"\S+\.py", block)
 
 
+def take(answers: list[Any]) -> Callable[[Any], None]:
+    """Keeps an answer, and asks for the settings that it is told with, as the handler does."""
+
+    def on_done(results: Any) -> None:
+        answers.append(results)
+        assert results[0].configs
+
+    return on_done
+
+
 def test_on_sqlite(tmp_path: Path) -> None:
     """Somebody who reads the page would look for a decision in the wrong room."""
     numbers = itertools.count(1)
@@ -69,9 +79,7 @@ def test_on_sqlite(tmp_path: Path) -> None:
     answers: list[Any] = []
     endpoint = EndPoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092)
     store.register_broker(1, (endpoint,), None, answers.append)
-    found = walk(
-        lambda: controller.create_topics([CreatableTopic("a", 1, 1)], 1000, answers.append)
-    )
+    found = walk(lambda: controller.create_topics([CreatableTopic("a", 1, 1)], 1000, take(answers)))
     assert answers[-1][0].name == "a"
     assert found == drawn("On sqlite")
     store.close()
@@ -85,7 +93,7 @@ def test_on_zookeeper() -> None:
     answers: list[Any] = []
 
     def create() -> None:
-        asked.controller.create_topics([CreatableTopic("a", 1, 1)], 1000, answers.append)
+        asked.controller.create_topics([CreatableTopic("a", 1, 1)], 1000, take(answers))
         cluster.settle()
 
     found = walk(create)

@@ -47,7 +47,7 @@ class _Awaited(Generic[T]):
         return not self.not_ready()
 
     def not_ready(self) -> frozenset[T]:
-        """The things that are missing; looks at all."""
+        """Finds those that are missing; a look at all."""
         return frozenset(each for each in self._things if not self._is_ready(each))
 
 

@@ -38,7 +38,7 @@ def fail(request: Request, code: ErrorCode) -> None:
 
 
 def _write(context: HandlerContext, request: Request, answer: "_Answer") -> Iterator[int]:
-    """Has the markers of a producer written at a step."""
+    """Writes the markers of a producer at a step."""
     for index, each in enumerate(answer.markers):
         take = request.guard(lambda partition, code, at=index: answer.take(at, partition, code))
         partitions = _partitions(each)
