@@ -6,8 +6,6 @@ from uuid import uuid4
 import pytest
 from tests.unit.coordinator.transactional.transactions import BILLS, COMMIT, ORDERS, Leaders
 
-from odradek.clock import ManualClock
-from odradek.config import BrokerConfig
 from odradek.coordinator.runtime.batches import EndMarker
 from odradek.coordinator.transactions.requests import AddPartitionsRequest, ProducerIdAndEpoch
 from odradek.coordinator.transactions.writes import TransactionWrites
@@ -15,12 +13,11 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import PartitionImage, TopicImage
 from odradek.model import TopicPartition
 from odradek.protocol import messages
-from odradek.replication.append import AppendResult
 from odradek.server.coordination.transaction_routing import (
     SLICE_PARTITIONS,
-    LocalMarkers,
     RoutedMarkers,
     RoutedWrites,
+    SlicedMarkers,
 )
 from odradek.server.peers.batched_requests import UNDER_WAY
 
@@ -85,34 +82,31 @@ class World:
         return self.channels[-1]
 
 
-class Logs:
-    """Keeps how many partitions each append was about. One that `raises` is a fault of ours."""
+class Slices(Leaders):
+    """Keeps how many partitions each slice was about. One that `raises` is a fault of ours."""
 
     def __init__(self):
-        self.appends = []
+        super().__init__()
+        self.counts = []
         self.raises = None
 
-    def append_records(self, requests):
-        (request,) = requests
+    def write(self, marker, partitions, on_done):
         if self.raises is not None:
             raise self.raises
-        self.appends.append(len(request.entries))
-        request.on_done([AppendResult(each) for each, _ in request.entries])
+        self.counts.append(len(partitions))
+        super().write(marker, partitions, on_done)
 
 
 class ManyMarkers:
-    """Markers for more partitions than a slice has, all of them here; `turns` are to come."""
+    """Markers for more partitions than a slice has; `turns` are to come."""
 
     partitions = [TopicPartition("orders", number) for number in range(2 * SLICE_PARTITIONS + 1)]
 
     def __init__(self):
-        self.logs = Logs()
+        self.local = Slices()
         self.marked = []
         self.turns = []
-        self.markers = LocalMarkers(
-            *(self.logs, None, World(dict.fromkeys(self.partitions, 1)).metadata, lambda: True),
-            *(ManualClock(), BrokerConfig(), self.turns.append),
-        )
+        self.markers = SlicedMarkers(self.local, self.turns.append)
 
     def write(self):
         self.markers.write(MARKER, self.partitions, lambda each, _code: self.marked.append(each))
@@ -131,17 +125,17 @@ def test_many_markers_are_written_in_slices():
     many.turn()
     many.turn()
     assert many.marked == many.partitions
-    assert many.logs.appends == [SLICE_PARTITIONS, SLICE_PARTITIONS, 1]
+    assert many.local.counts == [SLICE_PARTITIONS, SLICE_PARTITIONS, 1]
     assert not many.turns
 
 
 def test_a_slice_of_markers_that_raises_does_not_keep_others_from_their_turn():
     """Readers of all other partitions would wait until the broker is started again."""
     many = ManyMarkers()
-    many.logs.raises = RuntimeError("boom")
+    many.local.raises = RuntimeError("boom")
     with pytest.raises(RuntimeError, match="boom"):
         many.write()
-    many.logs.raises = None
+    many.local.raises = None
     many.turn()
     many.turn()
     assert many.marked == many.partitions[SLICE_PARTITIONS:]
@@ -153,7 +147,7 @@ def test_no_marker_is_written_after_the_end():
     many.write()
     many.markers.close()
     many.turn()
-    assert many.logs.appends == [SLICE_PARTITIONS]
+    assert many.local.counts == [SLICE_PARTITIONS]
     assert not many.turns
 
 

@@ -46,8 +46,7 @@ class LocalMarkers(MarkerWriter):
 
     Those of `__consumer_offsets` go by way of the group coordinator, which has the offsets that
     they decide. While this broker does not know all partitions (`knows_all`), one that it does not
-    know may be there. Those of many partitions are written in slices, of which `defer` runs each
-    but the first at the loop's next turn.
+    know may be there.
     """
 
     def __init__(
@@ -58,7 +57,6 @@ class LocalMarkers(MarkerWriter):
         knows_all: Callable[[], bool],
         clock: Clock,
         config: BrokerConfig,
-        defer: Callable[[Callable[[], None]], None],
     ) -> None:
         self._replicas = replicas
         self._groups = groups
@@ -66,29 +64,11 @@ class LocalMarkers(MarkerWriter):
         self._knows_all = knows_all
         self._clock = clock
         self._config = config
-        self._defer = defer
-        self._is_closed = False
 
     def write(
         self, marker: EndMarker, partitions: Sequence[TopicPartition], on_done: OnMarked
     ) -> None:
         """See `MarkerWriter`."""
-        if self._is_closed:
-            return
-        rest = partitions[SLICE_PARTITIONS:]
-        try:
-            self._write_slice(marker, partitions[:SLICE_PARTITIONS], on_done)
-        finally:
-            if rest:
-                self._defer(lambda: self.write(marker, rest, on_done))
-
-    def close(self) -> None:
-        """Writes nothing any more: the logs are about to be closed."""
-        self._is_closed = True
-
-    def _write_slice(
-        self, marker: EndMarker, partitions: Sequence[TopicPartition], on_done: OnMarked
-    ) -> None:
         logs: list[TopicPartition] = []
         for each in partitions:
             if self._metadata.image.partition(each) is None:
@@ -127,6 +107,33 @@ class LocalMarkers(MarkerWriter):
             marker.transaction_version,
         )
         self._replicas.append_records([request])
+
+
+class SlicedMarkers(MarkerWriter):
+    """Writes the markers of many partitions in slices, of which `defer` runs each but the first at
+    the loop's next turn."""
+
+    def __init__(self, markers: MarkerWriter, defer: Callable[[Callable[[], None]], None]) -> None:
+        self._markers = markers
+        self._defer = defer
+        self._is_closed = False
+
+    def write(
+        self, marker: EndMarker, partitions: Sequence[TopicPartition], on_done: OnMarked
+    ) -> None:
+        """See `MarkerWriter`."""
+        if self._is_closed:
+            return
+        rest = partitions[SLICE_PARTITIONS:]
+        try:
+            self._markers.write(marker, partitions[:SLICE_PARTITIONS], on_done)
+        finally:
+            if rest:
+                self._defer(lambda: self.write(marker, rest, on_done))
+
+    def close(self) -> None:
+        """Writes nothing any more: the logs are about to be closed."""
+        self._is_closed = True
 
 
 def _marked(code: ErrorCode) -> ErrorCode:

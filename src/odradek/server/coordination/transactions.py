@@ -27,6 +27,7 @@ from odradek.server.coordination.transaction_routing import (
     LocalMarkers,
     RoutedMarkers,
     RoutedWrites,
+    SlicedMarkers,
 )
 from odradek.server.peers.broker_channel import BrokerChannel
 from odradek.timer import Timer
@@ -62,9 +63,8 @@ class TransactionCoordination(Coordination[TransactionShard]):
         # A change that this broker acts on, slice by slice, and that is not shown yet.
         self._is_changing = False
         metadata.on_published(self._on_published)
-        self.markers = LocalMarkers(
-            replicas, groups, metadata, self._knows_all, clock, config, timer.call_threadsafe
-        )
+        local = LocalMarkers(replicas, groups, metadata, self._knows_all, clock, config)
+        self.markers = SlicedMarkers(local, timer.call_threadsafe)
         routed = RoutedMarkers(config.broker_id, self.markers, metadata, open_channel)
         self._services = TransactionServices(
             routed,
