@@ -133,7 +133,8 @@ def main(arguments: Sequence[str]) -> int:
         ["start", *words],
         beneath=settings,
         default_data_dir=data_dir,
-        cluster_id=os.environ.get(_CLUSTER_ID),
+        # A file of variables may end its lines as Windows does.
+        cluster_id=os.environ.get(_CLUSTER_ID, "").strip(),
     )
 
 

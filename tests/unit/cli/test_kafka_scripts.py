@@ -241,7 +241,7 @@ def test_a_broker_of_the_image_begins_the_cluster_that_it_is_told(
         await server.stop()
 
     monkeypatch.setattr(start, "serve", serve)
-    monkeypatch.setenv("CLUSTER_ID", CLUSTER)
+    monkeypatch.setenv("CLUSTER_ID", f"{CLUSTER}\r")  # from a file that Windows wrote
     words = ["--config", str(properties)]
     assert container.main([str(properties.parent), str(properties.parent / "none"), *words]) == 0
     assert told == ["earlier" if held else CLUSTER]
@@ -353,6 +353,20 @@ def test_brokers_are_stopped_by_their_number_and_role(
     assert main([AS_KAFKA, "server-stop", *words]) == int(not stopped)
     assert done == stopped
     assert capsys.readouterr().out == ("" if stopped else "No kafka server to stop\n")
+
+
+@pytest.mark.parametrize("name", ["TERM", "SIGTERM", "15"])
+def test_a_signal_goes_by_its_name_or_number(name: str) -> None:
+    """A script that sets SIGNAL=9, as `kill` takes it, would stop nothing."""
+    assert server_stop.signal_of(name) is signal.SIGTERM
+
+
+def test_a_broker_that_has_its_number_from_zookeeper_is_not_the_first(properties: Path) -> None:
+    """`--node-id 1` would stop it."""
+    properties.write_text("zookeeper.connect=zk:2181\n", encoding="utf-8")
+    assert server_stop.node_id_of(1, [str(properties)]) is None
+    properties.write_text("", encoding="utf-8")
+    assert server_stop.node_id_of(1, [str(properties)]) == "1"
 
 
 def test_a_signal_that_is_none_stops_nothing(

@@ -295,6 +295,44 @@ def test_questions_about_many_ids_go_together():
     assert codes[names[-2]] == [E.NETWORK_EXCEPTION], "an answer that lacks it is none"
 
 
+def test_each_question_about_an_id_has_its_own_answer():
+    """A producer that was fenced would write into the transaction of the one that took its place,
+    or that one would be told that it was fenced."""
+    world = World({"t": 2})
+    writes, fenced, successor = world.writes(), [], []
+    for number in range(UNDER_WAY):
+        other = REQUEST._replace(transactional_id=f"id-{number}")
+        writes.add_or_verify(other, False, lambda _: None)
+    newer = REQUEST._replace(producer=ProducerIdAndEpoch(5, 2))
+    writes.add_or_verify(REQUEST, False, fenced.append)
+    writes.add_or_verify(newer, False, successor.append)
+    *_, last = world.channels
+    last.answer(write_codes(f"id-{UNDER_WAY - 1}", 0, ORDERS))
+    last.answer(write_codes("t", E.INVALID_PRODUCER_EPOCH, ORDERS))
+    assert (fenced, successor) == ([[E.INVALID_PRODUCER_EPOCH]], [])
+    last.answer(write_codes("t", 0, ORDERS))
+    assert successor == [[E.NONE]]
+
+
+def test_markers_of_many_producers_in_a_partition_go_together():
+    """A partition that many transactions write to would have one marker a round trip."""
+    world = World({ORDERS: 2})
+    markers, done = world.markers(), Written()
+    ends = [MARKER._replace(producer_id=each) for each in range(4)]
+    for each in (*ends, ends[-1]):
+        markers.write(each, [ORDERS], done)
+    (channel,) = world.channels
+    counts = []
+    while channel.asked:
+        ((_, values, _),) = channel.asked
+        asked = [each["producer_id"] for each in values["markers"]]
+        counts.append(len(asked))
+        answers = [marker_codes(MARKER._replace(producer_id=each), 0, ORDERS) for each in asked]
+        channel.answer({"markers": [each for some in answers for each in some["markers"]]})
+    assert counts == [1, 3, 1]
+    assert done == [(ORDERS, E.NONE)] * 5
+
+
 def test_a_broker_that_came_back_is_asked_anew_and_nobody_waits_for_the_old():
     """Fails when whoever asked a dead broker is never answered."""
     world = World({"t": 2})

@@ -158,7 +158,12 @@ class RoutedMarkers(MarkerWriter):
         self._local = local
         self._metadata = metadata
         self.requests: Final[BatchedRequests[TopicPartition, _Marker]] = BatchedRequests(
-            _WRITE_TXN_MARKERS, _marker_request, _marker_codes, metadata, open_channel
+            _WRITE_TXN_MARKERS,
+            _marker_request,
+            _marker_codes,
+            _marked_producer,
+            metadata,
+            open_channel,
         )
 
     def write(
@@ -188,6 +193,10 @@ class RoutedMarkers(MarkerWriter):
 
 
 _Marker = tuple[EndMarker, TopicPartition]
+
+
+def _marked_producer(marker: _Marker) -> int:
+    return marker[0].producer_id
 
 
 def _marker_request(markers: Sequence[_Marker]) -> dict[str, object]:
@@ -237,7 +246,12 @@ class RoutedWrites(TransactionWrites):
         self._local = local
         self._metadata = metadata
         self.requests: Final[BatchedRequests[str, _Write]] = BatchedRequests(
-            _ADD_PARTITIONS_TO_TXN, _write_request, _write_codes, metadata, open_channel
+            _ADD_PARTITIONS_TO_TXN,
+            _write_request,
+            _write_codes,
+            _writing_id,
+            metadata,
+            open_channel,
         )
 
     def add_or_verify(
@@ -265,6 +279,10 @@ class RoutedWrites(TransactionWrites):
 
 
 _Write = tuple[AddPartitionsRequest, bool]
+
+
+def _writing_id(write: _Write) -> str:
+    return write[0].transactional_id
 
 
 def _write_request(writes: Sequence[_Write]) -> dict[str, object]:

@@ -3,7 +3,8 @@
 A broker answers the requests of one connection in their order, each when all that it asks for is
 done. So what is slow would hold up everything behind it: a few requests are under way to a broker,
 on a connection each, and of one key there is one under way. What comes meanwhile goes together
-with the next.
+with the next; but of one asker only one question about a key, since an answer does not tell two of
+them apart: a producer that was fenced would take the answer of the one that took its place.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -30,26 +31,39 @@ OnCodes = Callable[[K, Codes], None]
 class _Broker(Generic[K, Q]):
     """The requests under way to a broker, and those that wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, asker: Callable[[Q], Hashable]) -> None:
         self.idle = list(range(UNDER_WAY))
         self.under_way: set[K] = set()
         self.waiting: dict[K, list[tuple[Q, OnCodes[K]]]] = {}
+        self._asker = asker
 
     def take(self) -> dict[K, list[tuple[Q, OnCodes[K]]]]:
         """Takes the requests to send now; none when there is no connection for them."""
         if not self.idle:
             return {}
-        taken = {key: each for key, each in self.waiting.items() if key not in self.under_way}
-        for key in taken:
-            del self.waiting[key]
+        taken = {key: self._take(key) for key in self.waiting if key not in self.under_way}
+        self.waiting = {key: rest for key, rest in self.waiting.items() if rest}
         self.under_way.update(taken)
         return taken
+
+    def _take(self, key: K) -> list[tuple[Q, OnCodes[K]]]:
+        """Takes what waits for a key, up to the second question of an asker."""
+        waiting = self.waiting[key]
+        askers: set[Hashable] = set()
+        for question, _ in waiting:
+            asker = self._asker(question)
+            if asker in askers:
+                break
+            askers.add(asker)
+        self.waiting[key] = waiting[len(askers) :]
+        return waiting[: len(askers)]
 
 
 class BatchedRequests(Generic[K, Q]):
     """Asks other brokers; everything that is asked is answered once.
 
-    `encode` puts questions into a request, `decode` takes the codes from its answer.
+    `encode` puts questions into a request, `decode` takes the codes from its answer, in which those
+    about one key are told apart by the `asker`.
     """
 
     def __init__(
@@ -57,12 +71,14 @@ class BatchedRequests(Generic[K, Q]):
         api: ClientApi,
         encode: Callable[[Sequence[Q]], Mapping[str, object]],
         decode: Callable[[Any], Codes],
+        asker: Callable[[Q], Hashable],
         metadata: MetadataCache,
         open_channel: Callable[[BrokerRegistration], BrokerChannel],
     ) -> None:
         self._api: Final = api
         self._encode: Final = encode
         self._decode: Final = decode
+        self._asker: Final = asker
         self._channels: Final = [BrokerChannels(metadata, open_channel) for _ in range(UNDER_WAY)]
         self._brokers: Final[dict[int, _Broker[K, Q]]] = {}
 
@@ -70,7 +86,7 @@ class BatchedRequests(Generic[K, Q]):
         """Asks a broker; `on_codes` is called for each key, maybe before this returns."""
         broker = self._brokers.get(broker_id)
         if broker is None:
-            broker = self._brokers[broker_id] = _Broker()
+            broker = self._brokers[broker_id] = _Broker(self._asker)
         for key, question in questions.items():
             broker.waiting.setdefault(key, []).append((question, on_codes))
         self._send(broker_id, broker)

@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Signals them; 1 where there is none, or one that belongs to somebody else."""
     name = os.environ.get("SIGNAL") or "TERM"  # as Kafka's script has it
-    number = getattr(signal, f"SIG{name.removeprefix('SIG')}", None)
-    if not isinstance(number, signal.Signals):
+    number = signal_of(name)
+    if number is None:
         print(f"odradek: SIGNAL={name} is no signal", file=sys.stderr)
         return 1
     brokers = list(_chosen(arguments.node_id, arguments.process_role))
@@ -38,6 +38,16 @@ def run(arguments: argparse.Namespace) -> int:
         print("No kafka server to stop")  # where scripts read it
         return 1
     return max(_stop(each, number) for each in brokers)
+
+
+def signal_of(name: str) -> signal.Signals | None:
+    """The signal of a name, with `SIG` or without, or of a number, as `kill -s` takes it."""
+    names = signal.Signals.__members__
+    found = names.get(name) or names.get(f"SIG{name}")
+    if found is None and name.isdecimal():
+        with contextlib.suppress(ValueError):
+            return signal.Signals(int(name))
+    return found
 
 
 def _chosen(node_id: str | None, role: str) -> Iterator[int]:
@@ -80,7 +90,11 @@ def node_id_of(process: int, words: Sequence[str]) -> str | None:
             path = os.path.join(working_directory(process), path)
         settings = read_properties(path)
         settings.update(map(key_value, given.override))
-        return settings.get("node.id", settings.get("broker.id", DEFAULT_BROKER_ID)).strip()
+        number = settings.get("node.id", settings.get("broker.id"))
+        if number is not None:
+            return number.strip()
+        # ZooKeeper gives a number to one that has none.
+        return None if "zookeeper.connect" in settings else DEFAULT_BROKER_ID
     return None
 
 
