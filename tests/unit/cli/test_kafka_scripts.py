@@ -399,6 +399,17 @@ def test_a_broker_is_known_by_what_it_was_begun_with() -> None:
         assert server_stop.words_of_start(other.split()) is None
 
 
+def test_the_broker_of_a_container_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`docker exec kafka /opt/kafka/bin/kafka-server-stop.sh` would find no broker."""
+    entry = f"python -m {container.__name__} /var/lib/odradek /mnt/shared/config".split()
+    stopped: list[tuple[int, int]] = []
+    monkeypatch.setattr(server_stop, "processes", lambda: iter([(1, entry), (2, ["bash"])]))
+    monkeypatch.setattr(server_stop.os, "kill", lambda *told: stopped.append(told))
+    assert main([AS_KAFKA, "server-stop"]) == 0
+    assert stopped == [(1, signal.SIGTERM)]
+    assert main([AS_KAFKA, "server-stop", "--node-id", "7"]) == 1  # its file is no word of it
+
+
 @contextmanager
 def like_a_broker(*more: str | bytes, folder: Path | None = None) -> Iterator[int]:
     """The number of a process that has the words of a broker, and these."""

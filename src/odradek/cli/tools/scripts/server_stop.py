@@ -1,5 +1,6 @@
-"""`kafka-server-stop.sh`: tells brokers that `kafka-server-start.sh` has begun on this machine to
-end, in order: all of them, or the one of a number."""
+"""`kafka-server-stop.sh`: tells brokers of this machine to end, in order: all that
+`kafka-server-start.sh` or the container image has begun, or the one of a number. An image's broker
+has its number from the environment, which no word of the process tells: it goes with all only."""
 
 import argparse
 import contextlib
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from odradek.cli import container
 from odradek.cli.main import AS_KAFKA
 from odradek.cli.start import DEFAULT_BROKER_ID, key_value, read_properties
 from odradek.cli.tools.scripts import server_start
@@ -18,6 +20,7 @@ from odradek.system_calls import processes, working_directory
 
 # The interpreter, its flags, and then these; `-daemon` is gone once the broker has begun.
 _BEGUN: Final = ("-m", "odradek", AS_KAFKA, server_start.NAME)
+_BEGUN_BY_IMAGE: Final = ("-m", container.__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,16 +66,20 @@ def _chosen(node_id: str | None, role: str) -> Iterator[int]:
 def running_brokers() -> Iterator[tuple[int, list[str]]]:
     """The numbers of their processes, and the words that `kafka-server-start.sh` was given."""
     for process, words in processes():
-        given = words_of_start(words)
+        given = [] if _words_behind(_BEGUN_BY_IMAGE, words) else words_of_start(words)
         if given is not None:
             yield process, given
 
 
 def words_of_start(words: Sequence[str]) -> list[str] | None:
     """The words of a broker behind the name of the script; None for another process."""
-    for place in range(len(words) - len(_BEGUN) + 1):
-        end = place + len(_BEGUN)
-        if tuple(words[place:end]) == _BEGUN:
+    return _words_behind(_BEGUN, words)
+
+
+def _words_behind(begun: tuple[str, ...], words: Sequence[str]) -> list[str] | None:
+    for place in range(len(words) - len(begun) + 1):
+        end = place + len(begun)
+        if tuple(words[place:end]) == begun:
             return [word for word in words[end:] if word]
     return None
 
