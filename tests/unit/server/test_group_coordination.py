@@ -10,8 +10,11 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from tests.deadlines import deadline_s
 
 import odradek
+from odradek.client import CommittedOffset, GroupMetadata
+from odradek.client.sync import Producer
 from odradek.clock import ManualClock
 from odradek.metadata import MetadataDelta, MetadataImage
+from odradek.model import TopicPartition as PartitionOfTopic
 
 TIMEOUT_S = deadline_s(60)
 MINUTE_MS = 60_000
@@ -102,6 +105,34 @@ def batch_attributes(data_dir: Path) -> int:
     with path.open("rb") as log:
         header = log.read(23)
     return int.from_bytes(header[21:23], "big")
+
+
+def test_an_aborted_commit_leaves_the_one_before_to_compaction() -> None:
+    """Fails when a group begins anew since its offset was compacted for the sake of one that a
+    transaction took back; the end of that is in the segment that is not compacted yet."""
+    clock = ManualClock(wall_ms=1_700_000_000_000)
+    config = {
+        "offsets.topic.num.partitions": 1,
+        "offsets.topic.segment.bytes": 400,
+        "log.cleaner.min.cleanable.ratio": 0.01,
+    }
+    with odradek.Broker(clock=clock, config=config) as broker:
+        broker.create_topic("t")
+        commit(broker, "g", "t", 1)
+        with Producer(broker.bootstrap_servers, transactional_id="x") as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            taken_back = {PartitionOfTopic("t", 0): CommittedOffset(7)}
+            producer.send_offsets_to_transaction(taken_back, GroupMetadata("g"))
+            for offset in range(6):
+                commit(broker, "other", "t", offset)
+            producer.abort_transaction()
+        clock.advance(MINUTE_MS)
+        log = broker._running().logs.get(PartitionOfTopic(INTERNAL, 0))
+        assert log is not None
+        assert log.cleaned_offset > 0
+        broker.restart()
+        assert offsets(broker, "g") == {"t": 1}
 
 
 @pytest.mark.parametrize("how", ["delete", "again"])
