@@ -346,3 +346,30 @@ def test_a_controller_that_is_none_any_more_is_left(code: ErrorCode) -> None:
                     assert not isinstance(found, KafkaError), found
 
     play(scenario)
+
+
+NAMED: dict[str, Ask] = {
+    "delete_topics": lambda admin: admin.delete_topics("ab"),
+    "describe_topics": lambda admin: admin.describe_topics("ab"),
+    "eligible_leaders": lambda admin: admin.eligible_leaders("ab"),
+    "delete_groups": lambda admin: admin.delete_groups("ab"),
+    "describe_groups": lambda admin: admin.describe_groups("ab"),
+    "list_groups": lambda admin: admin.list_groups("Empty"),
+    "list_group_offsets": lambda admin: admin.list_group_offsets("ab"),
+    "list_share_group_offsets": lambda admin: admin.list_share_group_offsets("ab"),
+    "delete_share_group_offsets": lambda admin: admin.delete_share_group_offsets("g1", "ab"),
+    "list_transactions": lambda admin: admin.list_transactions("Ongoing"),
+    "describe_transactions": lambda admin: admin.describe_transactions("ab"),
+    "describe_scram_users": lambda admin: admin.describe_scram_users("ab"),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_one_name_is_no_list_of_letters(name: str) -> None:
+    """Who deletes the topic `ab` would delete `a` and `b`."""
+
+    async def scenario(_stage: Stage, admin: Admin) -> None:
+        with pytest.raises(TypeError, match="is one name, where a list of names is asked for"):
+            await NAMED[name](admin)
+
+    on_stage(scenario)

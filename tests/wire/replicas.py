@@ -16,21 +16,16 @@ LATEST = -1
 
 
 def await_known(servers: str, topic: str, partitions: int = 1) -> None:
-    """Returns when every broker knows so many partitions of a topic, and leaders of them: the
-    controller of a cluster tells the others when it has answered. One broker knows what it has
-    made."""
-    for each in _apart(servers):
+    """Returns when every broker knows so many partitions of a topic, and leaders of them: a
+    controller tells the brokers when it has answered, that of one Apache Kafka too."""
+    for each in servers.split(","):
         until(lambda: len(_led(each, topic)) >= partitions, f"{each} knows {topic}")  # noqa: B023
 
 
 def await_forgotten(servers: str, topic: str) -> None:
     """Returns when no broker knows a topic any more."""
-    for each in _apart(servers):
+    for each in servers.split(","):
         until(lambda: not _led(each, topic), f"{each} has forgotten {topic}")  # noqa: B023
-
-
-def _apart(servers: str) -> list[str]:
-    return servers.split(",") if REPLICAS > 1 else []
 
 
 def _led(address: str, topic: str) -> list[int]:

@@ -58,6 +58,8 @@ def temporary_home() -> Iterator[None]:
         if not _lives(owner.read_text()):
             shutil.rmtree(owner.parent, ignore_errors=True)
     own = tempfile.mkdtemp(prefix=_HOME)
+    # A test may become another user, who has to get through to the folders made for him.
+    os.chmod(own, 0o711)
     Path(own, _OWNER).write_text(_identity(os.getpid()))
     _write_to(own)
     try:

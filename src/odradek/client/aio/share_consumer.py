@@ -21,6 +21,7 @@ from odradek.client.aio.sharing.broker_shares import BrokerShares, Brought, Said
 from odradek.client.aio.sharing.membership import ShareMembership
 from odradek.client.aio.waking import Waking
 from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
+from odradek.client.core.listed import each_once
 from odradek.client.core.retries import ExponentialBackoff, Rng
 from odradek.client.core.sharing.acknowledgements import (
     GAP,
@@ -181,8 +182,9 @@ class ShareConsumer(AsyncClosing):
 
         Raises:
             UsageError: there are none.
+            TypeError: it is one name, and no list of them.
         """
-        wanted = frozenset(topics)
+        wanted = frozenset(each_once(topics))
         if not wanted:
             raise UsageError("no topic is named", ErrorCode.INVALID_REQUEST)
         self._topics = wanted

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.group import Membership, RebalanceListener
 from odradek.client.aio.waiting import is_being_cancelled
+from odradek.client.core.listed import each_once
 from odradek.client.errors import UsageError
 from odradek.errors import ErrorCode
 from odradek.expressions import ExpressionError, Match, java_pattern
@@ -64,13 +65,13 @@ class Subscription:
         Raises:
             UsageError: no topic is named, or the pattern is none, or an `unsubscribe` that was
                 cancelled still goes on.
+            TypeError: it is one name, and no list of them.
         """
-        if isinstance(topics, str):
-            raise TypeError("topics is a list of names, not one name")
+        wanted = frozenset(each_once(topics))
         if self._leaving is not None:
             raise UsageError("the group is still being left", ErrorCode.INVALID_REQUEST)
         self._pattern = None if pattern is None else _compiled(pattern)
-        self.topics = frozenset(topics)
+        self.topics = wanted
         self.listener = listener
         if not self.topics and self._pattern is None:
             raise UsageError("no topic is named; see `unsubscribe`", ErrorCode.INVALID_REQUEST)

@@ -11,10 +11,12 @@ that could be another one is believed (`UNTOLD`).
 """
 
 import json
+import multiprocessing
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -497,22 +499,21 @@ def test_a_record_lost_at_the_end_is_told(directory, caplog):
 def test_no_permission_of_a_real_disk():
     """The file system of the test would refuse where a real one does not, or the other way."""
     with tempfile.TemporaryDirectory() as place:
-        read_end, write_end = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os._exit(_refused_files(place, write_end))
-        os.close(write_end)
-        with os.fdopen(read_end) as stream:
-            refused = json.loads(stream.read() or "{}")
-        assert os.waitpid(child, 0)[1] == 0
+        forked = multiprocessing.get_context("fork")
+        child = forked.Process(target=_tell_refused_files, args=(place,))
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+        refused = json.loads(Path(place, "refused").read_text())
     assert len(refused) > 10
     for path, text in refused.items():
         assert path in text, refused
         assert "Permission denied" in text, refused
 
 
-def _refused_files(place: str, write_end: int) -> int:
-    """What a start says of each file that may not be read, as a user whom the kernel refuses."""
+def _tell_refused_files(place: str) -> None:
+    """Writes down what a start says of each file that may not be read, as a user whom the kernel
+    refuses."""
     os.chmod(place, 0o777)
     if os.geteuid() == 0:
         os.setgid(NOBODY)
@@ -529,6 +530,4 @@ def _refused_files(place: str, write_end: int) -> int:
             path = f"{directory.path}/{file}"
             os.chmod(path, 0)
             refused[path] = directory.refusal(name, file, None) or "it was read"
-    with os.fdopen(write_end, "w") as stream:
-        json.dump(refused, stream)
-    return 0
+    Path(place, "refused").write_text(json.dumps(refused))

@@ -13,6 +13,7 @@ from odradek.client.aio.closing import AsyncClosing
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.controllers import ControllerClient
 from odradek.client.core.cluster import GROUP
+from odradek.client.core.listed import each_once
 from odradek.client.core.metadata import Node
 from odradek.client.core.retries import Rng, patience_ms
 from odradek.client.errors import (
@@ -79,7 +80,7 @@ class AdminBase(AsyncClosing):
             KafkaError: an attempt failed as a whole, for good, and nothing is answered yet.
         """
         answered: dict[K, T | KafkaError] = {} if answers is None else answers
-        order = list(dict.fromkeys(items))
+        order = each_once(items)
         pending = order
         clock = self._cluster.clock
         limit_ms = self._cluster.settings.number("default.api.timeout.ms")

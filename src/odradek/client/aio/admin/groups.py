@@ -18,6 +18,7 @@ from odradek.client.apis import (
 )
 from odradek.client.core.admin_types import GroupDescription, GroupListing, MemberDescription
 from odradek.client.core.cluster import Message
+from odradek.client.core.listed import each_once
 from odradek.client.core.metadata import Node
 from odradek.client.errors import (
     KafkaError,
@@ -48,7 +49,7 @@ class GroupCalls(AdminBase):
         Raises:
             KafkaError: a coordinator cannot be asked.
         """
-        values = {"states_filter": tuple(states), "types_filter": tuple(types)}
+        values = {"states_filter": each_once(states), "types_filter": each_once(types)}
 
         async def ask(node_id: int) -> list[GroupListing]:
             answer = await self._cluster.call(node_id, LIST_GROUPS, values)

@@ -15,6 +15,7 @@ from odradek.client.apis import (
     ClientApi,
 )
 from odradek.client.core.admin_types import DelegationToken, ScramPassword
+from odradek.client.core.listed import each_once
 from odradek.client.errors import KafkaError, raise_for
 from odradek.model import KafkaPrincipal
 from odradek.protocol import messages
@@ -122,7 +123,7 @@ class TokenCalls(AdminBase):
         Raises:
             KafkaError: the caller may not.
         """
-        asked = [{"name": each} for each in dict.fromkeys(names)]
+        asked = [{"name": each} for each in each_once(names)]
 
         async def attempt() -> dict[str, dict[str, int] | KafkaError]:
             values = {"users": asked or None}

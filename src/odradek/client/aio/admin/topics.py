@@ -12,6 +12,7 @@ from odradek.client.apis import (
 )
 from odradek.client.core.admin_types import ConfigEntry, CreatedTopic, NewPartitions, NewTopic
 from odradek.client.core.cluster import Message
+from odradek.client.core.listed import each_once
 from odradek.client.core.metadata import TopicMetadata
 from odradek.client.errors import KafkaError, UnknownTopicOrPartition
 from odradek.errors import ErrorCode
@@ -114,7 +115,7 @@ class TopicCalls(AdminBase):
         Raises:
             KafkaError: nobody answers, or the brokers do not tell (before 3.7).
         """
-        wanted = sorted(set(names))
+        wanted = sorted(each_once(names))
         found = {}
 
         async def ask(cursor: Message | None) -> Message:

@@ -8,6 +8,7 @@ from odradek.client.aio.admin.base import AdminBase, each_of
 from odradek.client.apis import DESCRIBE_TRANSACTIONS, INIT_PRODUCER_ID, LIST_TRANSACTIONS
 from odradek.client.core.admin_types import TransactionDescription, TransactionListing
 from odradek.client.core.cluster import TRANSACTION, Message
+from odradek.client.core.listed import each_once
 from odradek.client.errors import KafkaError, raise_for, unanswered
 from odradek.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
@@ -32,7 +33,7 @@ class TransactionCalls(AdminBase):
             KafkaError: a broker cannot be asked.
         """
         values = {
-            "state_filters": tuple(states),
+            "state_filters": each_once(states),
             "producer_id_filters": tuple(producer_ids),
             "duration_filter": running_longer_than_ms,
             "transactional_id_pattern": pattern,
