@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_odradek.pipelines.ends.files import FileSystem
 from pyspark_odradek.pipelines.ends.owners import LOCK, READERS, Lock
+from pyspark_odradek.pipelines.ends.parquet import write_parquet
 from pyspark_odradek.pipelines.ends.schemas import schema_of
 from pyspark_odradek.pipelines.ends.tables import MANIFEST, Number, Snapshot, Table
 from pyspark_odradek.pipelines.running.settings import PipelineError
@@ -181,7 +182,7 @@ def put_table(
     with lock:
         number = Number(written.last_batch() + 1)
         place = written.place_of(number, uuid4().hex[:8])
-        table.write.parquet(place)
+        write_parquet(table, place)
         document = {"files": written.staged(place), "complete": is_whole}
         written.commit(number, document)
         if is_whole:
