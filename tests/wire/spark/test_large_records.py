@@ -48,6 +48,7 @@ def test_row_groups_are_bounded_by_bytes(spark, settings) -> None:
     assert are_bounded(compacted)
     copy = f"{settings.to}-copy"
     table = read_table(spark, settings.to)
+    assert table is not None
     put_table(spark, table.coalesce(1), copy, ClaimedLock(spark, copy, "latest", "large"))
     assert are_bounded(copy)
 
