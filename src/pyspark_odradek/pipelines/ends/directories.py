@@ -46,7 +46,8 @@ class Mark:
 
     def is_in(self, text: str) -> bool:
         """Whether the mark that a directory has says all that this one does."""
-        return self._facts().items() <= json.loads(text).items()
+        found: dict[str, str | None] = json.loads(text)
+        return self._facts().items() <= found.items()
 
     def _facts(self) -> dict[str, str | None]:
         return {"pipeline": self._pipeline, "topic": self._topic, **self._options}
