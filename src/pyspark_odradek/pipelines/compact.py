@@ -29,6 +29,7 @@ from pyspark_odradek.pipelines.bookkeeping.manifest import (
     Manifest,
     entries,
 )
+from pyspark_odradek.pipelines.ends.parquet import write_parquet
 from pyspark_odradek.pipelines.ends.tables import Number
 from pyspark_odradek.pipelines.running.jobs import OnceJob, Outcome
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
@@ -161,8 +162,7 @@ def _written(
     columns = [part.partition("=")[0] for part in _hour_of(small[0]).split("/") if part]
     limit = records_per_file(small, file_bytes)
     target = manifest.new_place(number)
-    writer = arranged(manifest.frame(small), columns, limit).write
-    writer.option("maxRecordsPerFile", limit).partitionBy(*columns).parquet(target)
+    write_parquet(arranged(manifest.frame(small), columns, limit), target, columns, limit)
     return manifest.look(manifest.table.staged(target))
 
 

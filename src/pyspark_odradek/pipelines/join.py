@@ -46,5 +46,8 @@ def join(one: DataFrame, other: DataFrame, by: str, within: str) -> DataFrame:
     right = right.select(*(f.col(name).alias(f"other_{name}") for name in right.columns))
     right = right.withWatermark("other_timestamp", within)
     apart = f.expr(f"INTERVAL {within}")
-    near = f.col("other_timestamp").between(f.col("timestamp") - apart, f.col("timestamp") + apart)
+    # Subtracted from either: behind the end of time, where a sum would be, Spark has no time.
+    near = (f.col("other_timestamp") >= f.col("timestamp") - apart) & (
+        f.col("timestamp") >= f.col("other_timestamp") - apart
+    )
     return left.join(right, (f.col("_by") == f.col("other__by")) & near).drop("_by", "other__by")

@@ -8,7 +8,8 @@ A window is complete when a record has come that is `within` later than its end.
 windows drop what is late, and tell only how many; here the open windows are carried from batch
 to batch as a table, so that what is late is known, and kept: windows and late records together
 are the whole topic. A batch is a function of its records and of what the batch before left, so
-that a repeated one does it again with the same result; all three are committed as one.
+that a repeated one does it again with the same result; all three are committed as one. A record so
+near the end of time that there is no room for its window goes to the late ones, and ends no window.
 
 What is measured is exact: whole numbers, decimals, and text, which is what JSON gives, are summed
 up as decimals of 38 digits. A record that has no number is counted, and no more; where a number
@@ -100,7 +101,7 @@ def opened(records: DataFrame, settings: PipelineSettings) -> DataFrame:
     number, is_number = _number(records, settings.measure or "NULL")
     all_fit = f.bool_and(number.isNotNull() | ~is_number)
     counted = records.groupBy(
-        f.window("timestamp", settings.window).alias("window"), f.expr(settings.by).alias("by")
+        _window(settings).alias("window"), f.expr(settings.by).alias("by")
     ).agg(
         f.count("*").alias("records"),
         f.count_if(is_number).alias("measured"),
@@ -154,15 +155,30 @@ def counted(
     `before` are the windows that the batch before left open, and `horizon` is its horizon, in
     microseconds: as text it would be another time in another zone, and twice the same in autumn.
     """
-    newest = f.max("timestamp") - _within(settings)
+    newest = f.try_subtract(f.max(_time(settings)), _within(settings))
     now = records.agg(f.unix_micros(newest).alias("now")).collect()[0].now
-    is_late = _is_complete(f.window("timestamp", settings.window)["end"], horizon)
+    is_late = _is_complete(_window(settings)["end"], horizon)
     windows = opened(records.where(~is_late), settings)
     if before is not None:
         windows = merged(windows.unionByName(before))
     horizon = max((time for time in (horizon, now) if time is not None), default=None)
     done = _is_complete(f.col("end"), horizon)
-    return Counted(windows.where(done), records.where(is_late), windows.where(~done)), horizon
+    # A condition on a window adds the window as a column.
+    late = records.where(is_late).select(*records.columns)
+    late = late.union(records.where(_time(settings).isNull()))
+    return Counted(windows.where(done), late, windows.where(~done)), horizon
+
+
+def _window(settings: PipelineSettings) -> Column:
+    """The window of a record; one that has none is left out, as Spark does with a null."""
+    return f.window(_time(settings), settings.window)
+
+
+def _time(settings: PipelineSettings) -> Column:
+    """The time of a record; null where there is no room for a window around it."""
+    time, size = f.col("timestamp"), f.lit(settings.window).cast("interval")
+    has_room = f.try_add(time, size).isNotNull() & f.try_subtract(time, size).isNotNull()
+    return f.when(has_room, time)
 
 
 def _within(settings: PipelineSettings) -> Column:

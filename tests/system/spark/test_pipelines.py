@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 PATIENCE_S = deadline_s(180)
 POLL_S = 0.05
+NEVER_MS = 3_600_000
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +105,35 @@ def test_an_archive_that_is_killed_loses_nothing_and_doubles_nothing(
             kill(process)
     assert finish(start(broker, "archive", topic, *flags)) == 0
     assert sorted(archived_keys(tmp_path)) == list(range(count))
+
+
+def test_a_restore_that_is_killed_in_its_writes_is_gone_on_with(
+    broker: odradek.Broker, topic: str, tmp_path: Path
+) -> None:
+    """Records were there twice, or the topic could not be used any more."""
+    # Several requests for each partition.
+    for number in range(60):
+        value = b"%d" % number * 50_000
+        broker.produce(topic, value, key=b"%d" % number, partition=number % 3)
+    archived, again = str(tmp_path / "archive"), f"{topic}-again"
+    assert finish(start(broker, "archive", topic, "--to", archived, "--once")) == 0
+    for _ in range(2):
+        with broker.faults.delay(NEVER_MS, "Produce", after=True, topic=again) as unanswered:
+            process = start(broker, "restore", again, "--from", archived)
+            try:
+                wait_for(lambda fault=unanswered: fault.struck > 0, process)
+            finally:
+                kill(process)
+    assert 0 < len(broker.records(again)) < 60
+    assert finish(start(broker, "restore", again, "--from", archived)) == 0
+    assert content(broker, again) == content(broker, topic)
+    assert finish(start(broker, "restore", again, "--from", archived)) == 1
+    assert content(broker, again) == content(broker, topic)
+
+
+def content(broker: odradek.Broker, topic: str) -> list[tuple[object, ...]]:
+    records = broker.records(topic)
+    return [(each.partition, each.offset, each.key, each.value, each.timestamp) for each in records]
 
 
 def test_a_pipeline_that_goes_on_takes_what_comes_and_stops_when_told(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,6 +86,47 @@ def test_of_two_restores_to_a_topic_one_is_refused(spark, broker, tmp_path) -> N
         restore.build(spark, settings).run()
     restore.build(spark, settings).run()
     assert len(broker.records(settings.topic)) == 1
+
+
+class Killed(Exception):
+    """The process ended here."""
+
+
+def dies_before(patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+    """Has the process end before a step: from then on it changes no file, and keeps its lock."""
+
+    def die(*_: object) -> None:
+        for change in ("create", "replace", "remove"):
+            patch.setattr(FileSystem, change, die)
+        raise Killed
+
+    patch.setattr(owner, name, die)
+
+
+def test_a_restore_that_is_killed_between_two_steps_is_gone_on_with(
+    spark, broker, tmp_path
+) -> None:
+    """Records were there twice, or the topic could not be used any more."""
+    settings = replace(archived(spark, broker, tmp_path, "killed"), groups="all")
+    for owner, name in (
+        (restore, "raise_limit"),
+        (restore.Attempt, "begin"),
+        (restore, "write"),
+        (restore, "check_written"),
+        (restore, "moved"),
+        (described, "commit"),
+        (restore.Attempt, "end"),
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            dies_before(patch, owner, name)
+            with pytest.raises(Killed):
+                restore.build(spark, settings).run()
+    restore.build(spark, settings).run()
+    [record] = broker.records(settings.topic)
+    assert (record.offset, record.timestamp, len(record.value)) == (0, TIME_MS, 2_000_000)
+    assert audit.build(spark, settings).run().findings == []
+    with pytest.raises(PipelineError, match="archived-killed-again-0 has, or had, records"):
+        restore.build(spark, settings).run()
 
 
 def test_settings_that_a_cluster_need_not_know_are_not_restored() -> None:

@@ -20,6 +20,8 @@ from pyspark_odradek.pipelines import PipelineError, PipelineSettings, dedup, jo
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 FIRST_TIME_MS = 1_700_000_400_000  # a full ten minutes
+# Spark has no later one.
+LAST_TIME_MS = 9_223_372_036_854_775
 MINUTE_MS = 60_000
 HOUR = timedelta(hours=1)
 
@@ -137,6 +139,37 @@ def test_what_is_no_number_is_counted_and_all_digits_are(spark, broker, settings
     assert (row.records, row.measured, row.sum) == (8, 3, Decimal("12345678901234567890.8"))
     assert (row.least, row.largest) == (Decimal("0.1"), Decimal("12345678901234567890.5"))
     assert len(windows(spark, settings, "late")) == 1
+
+
+@pytest.fixture
+def odd(broker, settings, put) -> PipelineSettings:
+    """A topic that takes any time, with a record at the end of time before one of our days."""
+    own = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
+    topic = f"{settings.topic}-odd"
+    broker.create_topic(topic, partitions=1, config=own)
+    broker.produce(topic, "1", key="k", timestamp=LAST_TIME_MS)
+    put(("k", "1", 0), topic=topic)
+    return replace(settings, topic=topic)
+
+
+def test_a_window_that_time_has_no_room_for_is_kept_aside(spark, odd, put) -> None:
+    """One such record ended the job, at each start."""
+    settings = replace(odd, window="10 minutes", within="1 minutes", by="'all'")
+    window.build(spark, settings).run()
+    table = spark.read.parquet(f"{settings.to}/late")
+    assert (table.count(), windows(spark, settings, "windows")) == (1, [])
+    put((None, "1", 5), (None, "1", 20), topic=settings.topic)
+    window.build(spark, settings).run()
+    [(_, _, _, records, *_)] = windows(spark, settings, "windows")
+    assert (records, spark.read.parquet(f"{settings.to}/late").count()) == (2, 1)
+
+
+def test_pairs_at_the_end_of_time_are_found(spark, odd) -> None:
+    """One such record ended the job, at each start."""
+    settings = replace(odd, other=odd.topic, within="10 minutes")
+    join.build(spark, settings).run()
+    found = spark.read.parquet(str(settings.to))
+    assert found.where("offset = other_offset").count() == found.count() == 2
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,10 @@ from pyspark_odradek.pipelines import (
     latest,
     query,
     read_table,
+    redrive,
     restore,
     volume,
+    window,
 )
 from pyspark_odradek.pipelines.bookkeeping.manifest import Manifest
 
@@ -48,7 +50,8 @@ def broker() -> Iterator[odradek.Broker]:
             broker.create_topic(topic, partitions=1, config={"retention.ms": "-1"})
             for number, time in enumerate(sorted(TIMES)):
                 at = int(time.timestamp() * 1000)
-                producer.produce(topic, b'{"n": %d}' % number, b"%d" % number, timestamp=at)
+                value = f'{{"n": {number}, "at": "{time.isoformat()}"}}'
+                producer.produce(topic, value, b"%d" % number, timestamp=at)
         assert producer.flush(deadline_s(60)) == 0
         yield broker
 
@@ -101,6 +104,35 @@ def test_tables_have_the_times_of_the_records(spark, broker, zone: str, tmp_path
     volume.build(spark, replace(settings, to=target)).run()
     hours = {time.replace(minute=0).timestamp() for time in TIMES}
     assert seconds_in(spark, target, "hour") == Counter(hours)
+
+
+def test_what_is_decoded_later_has_its_time(spark, broker, zone: str, tmp_path: Path) -> None:
+    """Times in values, and those of the records that were among the dead letters."""
+    settings = PipelineSettings(
+        broker.bootstrap_servers, "orders", to=str(tmp_path / "table"), schema="n ARRAY<INT>",
+        dead_letters=f"dead-{zone.rpartition('/')[2]}",
+    )  # fmt: skip
+    decode.build(spark, settings).run()
+    redrive.build(spark, replace(settings, schema="n INT, at TIMESTAMP")).run()
+    for column in ("timestamp", "value.at"):
+        found = seconds_in(spark, f"{settings.to}/source=redriven", column)
+        assert found == Counter(time.timestamp() for time in TIMES)
+
+
+def test_windows_are_those_of_utc(spark, broker, zone: str, tmp_path: Path) -> None:
+    """An hour that a clock shows twice was one window of two, or the second one was late."""
+    settings = PipelineSettings(
+        broker.bootstrap_servers, "orders", to=str(tmp_path / "windows"), by="'all'",
+        window="1 hour", within="30 minutes", max_offsets_per_trigger=10,
+    )  # fmt: skip
+    window.build(spark, settings).run()
+    found: Counter[float] = Counter()
+    for part in ("windows", "_open"):
+        rows = spark.read.parquet(f"{settings.to}/{part}")
+        assert rows.where("unix_micros(end) - unix_micros(start) != 3600000000").isEmpty()
+        for row in rows.selectExpr("unix_seconds(start) AS start", "records").collect():
+            found[float(row.start)] += row.records
+    assert found == Counter(time.replace(minute=0).timestamp() for time in TIMES)
 
 
 def seconds_in(spark, table: str, column: str) -> Counter[float]:

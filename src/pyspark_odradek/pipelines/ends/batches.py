@@ -27,6 +27,7 @@ from pyspark_odradek.pipelines.ends.checkpoints import Checkpoint
 from pyspark_odradek.pipelines.ends.directories import ClaimedLock
 from pyspark_odradek.pipelines.ends.files import FileSystem
 from pyspark_odradek.pipelines.ends.owners import Lock
+from pyspark_odradek.pipelines.ends.parquet import write_parquet
 from pyspark_odradek.pipelines.ends.sealed import Document
 from pyspark_odradek.pipelines.ends.tables import Number, Table
 from pyspark_odradek.pipelines.running.jobs import StreamJob
@@ -135,8 +136,7 @@ class Output:
     ) -> list[dict[str, Any]]:
         """Writes the files of a batch and gives them as a document has them. 0 is no limit."""
         place = self.table.place_of(Number(batch_id), self.run, part)
-        writer = batch.write.mode("overwrite").partitionBy(*partition_by)
-        writer.option("maxRecordsPerFile", records_per_file).parquet(place)
+        write_parquet(batch, place, partition_by, records_per_file)
         return self.table.staged(place)
 
     def commit(

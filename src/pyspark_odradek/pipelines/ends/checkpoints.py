@@ -46,9 +46,11 @@ class Checkpoint:
         """
         place = f"{self.path}/{MARK}"
         if self.last_commit() >= 0 and self._files.exists(place):
-            mark.check(self.path, self._files.read(place))
-        else:
-            self._files.replace(place, mark.text())
+            found = self._files.read(place)
+            mark.check(self.path, found)
+            if mark.is_in(found):
+                return
+        self._files.replace(place, mark.text())
 
     def take_back(self) -> None:
         """Removes what the failed query has made. One that was there before stays as it is, and

@@ -5,7 +5,8 @@ topic, or of somebody else, would be mixed up with it, or removed:
 
     orders/_odradek.json   {"pipeline": "dedup", "topic": "orders", "by": "key"}
 
-Some options say what a row means there: those with which it was begun stay.
+Some options say what a row means there: those with which it was begun stay. A mark that is older
+than such an option gets it from the next run, since nobody knows what the rows there are of.
 """
 
 import json
@@ -18,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_odradek.pipelines.ends.files import FileSystem
 from pyspark_odradek.pipelines.ends.owners import LOCK, READERS, Lock
+from pyspark_odradek.pipelines.ends.parquet import write_parquet
 from pyspark_odradek.pipelines.ends.schemas import schema_of
 from pyspark_odradek.pipelines.ends.tables import MANIFEST, Number, Snapshot, Table
 from pyspark_odradek.pipelines.running.settings import PipelineError
@@ -40,7 +42,15 @@ class Mark:
 
     def text(self) -> str:
         """The mark as it is in a directory."""
-        return json.dumps({"pipeline": self._pipeline, "topic": self._topic, **self._options})
+        return json.dumps(self._facts())
+
+    def is_in(self, text: str) -> bool:
+        """Whether the mark that a directory has says all that this one does."""
+        found: dict[str, str | None] = json.loads(text)
+        return self._facts().items() <= found.items()
+
+    def _facts(self) -> dict[str, str | None]:
+        return {"pipeline": self._pipeline, "topic": self._topic, **self._options}
 
     def check(self, directory: str, text: str, *, has_rows: bool = True) -> None:
         """Compares it with the mark that a directory has, and its options where there are rows.
@@ -57,7 +67,7 @@ class Mark:
 
     def _check_options(self, directory: str, found: Mapping[str, str | None]) -> None:
         for name, now in self._options.items():
-            # One that is older than an option says nothing of it.
+            # One that is older than an option says nothing of it yet.
             was = found.get(name, now)
             if was != now:
                 raise PipelineError(
@@ -145,7 +155,7 @@ class ClaimedLock:
         if MARK in names and others:
             found, has_rows = self._files.read(f"{self._directory}/{MARK}"), MANIFEST in names
             self._mark.check(self._directory, found, has_rows=has_rows)
-            return has_rows or found == self._mark.text()
+            return self._mark.is_in(found) if has_rows else found == self._mark.text()
         # Hidden files too: nobody knows what they are to whom.
         if others:
             raise PipelineError(
@@ -173,7 +183,7 @@ def put_table(
     with lock:
         number = Number(written.last_batch() + 1)
         place = written.place_of(number, uuid4().hex[:8])
-        table.write.parquet(place)
+        write_parquet(table, place)
         document = {"files": written.staged(place), "complete": is_whole}
         written.commit(number, document)
         if is_whole:

@@ -88,6 +88,42 @@ def test_what_a_failed_start_has_left_is_begun_with_other_options(tmp_path: Path
         begun_with(tmp_path, by="kye").claim()
 
 
+def test_a_mark_that_is_older_than_an_option_is_completed(tmp_path: Path) -> None:
+    """Each run of a directory of an earlier version could have other options, for good."""
+    with begun_with(tmp_path):
+        (tmp_path / "_manifest").mkdir()
+    begun_with(tmp_path, by="key").claim()
+    with pytest.raises(PipelineError, match="--by key, and not with --by value"):
+        begun_with(tmp_path, by="value").claim()
+    # One that knows no such option does not forget it.
+    begun_with(tmp_path).claim()
+    with begun_with(tmp_path, by="key", measure=None):
+        pass
+    for other in ({"by": "value"}, {"measure": "1"}):
+        with pytest.raises(PipelineError, match="was begun with"):
+            begun_with(tmp_path, **other).__enter__()
+
+
+def test_the_mark_of_one_who_writes_is_not_completed(tmp_path: Path) -> None:
+    """His rows are not of the options of the next one."""
+    with begun_with(tmp_path):
+        (tmp_path / "_manifest").mkdir()
+        with pytest.raises(PipelineError, match="is being written to by process"):
+            begun_with(tmp_path, by="value").claim()
+    begun_with(tmp_path, by="key").claim()
+
+
+def test_the_mark_of_a_checkpoint_is_completed(tmp_path: Path) -> None:
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits/0").touch()
+    for options in ({}, {"by": "key"}):
+        (tmp_path / "_odradek.json").write_text(Mark("dedup", "orders", {}).text())
+        checkpoint = Checkpoint(LocalFiles(), str(tmp_path))
+        checkpoint.mark(Mark("dedup", "orders", options))
+    with pytest.raises(PipelineError, match="--by key, and not with --by value"):
+        checkpoint.mark(Mark("dedup", "orders", {"by": "value"}))
+
+
 def test_a_checkpoint_without_a_directory_is_somebody_s(tmp_path: Path) -> None:
     """What `dedup` wrote to a topic was compared by keys with what it had seen by values."""
     for by in ("kye", "key"):
