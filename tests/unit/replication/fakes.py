@@ -179,12 +179,12 @@ class Cluster:
             on_log_dir_failure=lambda path: self.replicas.on_log_dir_failure(path),
             file_system=file_system,
         )
-        self.log_manager.start()
         self.quotas = ReplicationQuotas(1, self.config, self.clock)
         self.replicas = ReplicaManager(
             *(1, self.config, self.clock, self.timer, self.log_manager, self.store),
             quota or self.quotas.leader,
         )
+        self.log_manager.start()
         self.image = MetadataImage("cluster").with_brokers({1: None, 2: None, 3: None}, 1)
 
     def wait(self, duration_ms: int) -> None:
