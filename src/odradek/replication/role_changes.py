@@ -118,7 +118,7 @@ class RoleChanges:
     def _host(
         self, topic: TopicImage, image: PartitionImage, config: LogConfig, *, is_new: bool
     ) -> bool:
-        """Takes the replica's role up; False when its log cannot be opened."""
+        """Takes the replica's role up; False when its log cannot be opened or its disk fails."""
         topic_partition = TopicPartition(topic.name, image.partition)
         if topic_partition in self._undeleted:
             self._delete(topic_partition)
@@ -161,7 +161,7 @@ class RoleChanges:
             partition.make_leader(image, log)
         else:
             partition.make_follower(image, log)
-        return True
+        return partition.log is not None
 
     def _leave(self, topic_partition: TopicPartition, image: PartitionImage) -> None:
         """The broker is no replica: drops it. One of which nothing is known but that it exists may

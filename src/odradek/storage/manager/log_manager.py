@@ -196,6 +196,7 @@ class LogManager:
         if log.topic_id != topic_id:
             log.topic_id = topic_id
             self._write_topic_id(log)
+            log.log_directory.check()
         return log
 
     def delete(self, topic_partition: TopicPartition) -> None:
