@@ -1,5 +1,6 @@
 """`LogManager`: directories, identities, housekeeping, deletion, failing disks."""
 
+import errno
 import json
 import os
 from uuid import UUID, uuid4
@@ -167,6 +168,23 @@ def test_no_topic_begins_with_the_records_of_an_earlier_one(world, batches, is_d
     assert (log.topic_id, log.log_end_offset) == (OTHER_ID, 0)
     fill(log, batches, 1)
     assert world.failed == []
+
+
+@pytest.mark.parametrize("operation", [2, 3, 4])
+def test_a_log_that_could_not_be_made_leaves_no_folder(world, batches, operation):
+    """Made in another directory a moment later it would lie in both: no later start succeeds."""
+    files = FaultyFileSystem()
+    world.directories.append(world.directories[0] + "2")
+    manager = world.start(files)
+    files.errno = errno.ENOSPC
+    files.fail_at = files.operations + operation
+    with pytest.raises(BrokerError, match="creating orders-0"):
+        world.log(manager)
+    manager.get_or_create(TopicPartition("other", 0), OTHER_ID, LogConfig())
+    fill(world.log(manager), batches, 1)
+    assert [log.log_directory.path for log in manager.logs()] == world.directories
+    manager.shutdown()
+    assert len(world.start().logs()) == 2
 
 
 def test_what_could_not_be_deleted_is_there(world, batches, values):
