@@ -316,6 +316,27 @@ def test_a_swap_that_cannot_be_taken_back_fails_the_directory(directories: Direc
     assert values_of(cluster) == numbers(30)
 
 
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_damaged_copy_is_given_up(directories: Directories, is_full: bool) -> None:
+    """A broker would not start for a copy that it does not need."""
+    cluster = begin(directories)
+    cluster.wait(3)
+    directories.stop(cluster)
+    (name,) = [each for each in os.listdir(directories.paths[1]) if each.endswith("-future")]
+    segments = [
+        each for each in Path(directories.paths[1], name).iterdir() if each.suffix == ".log"
+    ]
+    last = max(segments)
+    last.write_bytes(last.read_bytes()[:-1])
+    files = FaultyFileSystem()
+    files.is_full = is_full
+    cluster = directories.start(files)
+    files.is_full = False
+    cluster.create("orders", **SMALL)
+    assert not len(cluster.log_manager.futures)
+    assert values_of(cluster) == numbers(30)
+
+
 def test_what_the_log_loses_its_copy_loses(directories: Directories) -> None:
     """Records that were truncated, or deleted, would come back with the copy."""
     cluster = begin(directories)

@@ -13,6 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.config.topic import LogConfig
+from odradek.errors import BrokerError
 from odradek.model import TopicPartition
 from odradek.records.errors import CorruptRecords
 from odradek.storage import names
@@ -173,11 +174,19 @@ class FutureLogs:
             log = open_log(directory, topic_partition, topic_id, config, parameters, path)
         except CorruptRecords as error:
             logger.warning("%s is given up: %s", path, error)
-            self._deletion.delete_directory(directory, path, topic_partition, 0)
+            self._delete_damaged(directory, path, topic_partition)
         except OSError as error:
             directory.fail(error)
         else:
             self._adopt(log)
+
+    def _delete_damaged(
+        self, directory: LogDirectory, path: str, topic_partition: TopicPartition
+    ) -> None:
+        try:
+            self._deletion.delete_directory(directory, path, topic_partition, 0)
+        except BrokerError as error:
+            logger.warning("%s is left to the next start: %s", path, error)
 
     def _adopt(self, log: Log) -> None:
         log.local.listener = self._listener
