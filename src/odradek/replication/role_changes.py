@@ -168,7 +168,7 @@ class RoleChanges:
         be the broker's."""
         if self._partitions.find(topic_partition) is not None:
             self._drop(topic_partition)
-        elif image.replicas:
+        elif image.replicas and topic_partition not in self._undeleted:
             self._set_aside(topic_partition)
 
     def _set_aside(self, topic_partition: TopicPartition) -> None:

@@ -537,6 +537,7 @@ def test_a_log_that_a_full_disk_does_not_let_go_goes_later(tmp_path):
     cluster.create("orders", topic_id=UUID(int=7))
     assert cluster.image.topics["orders"].partitions[0].offline == (1,)
     files.is_full = False
+    cluster.create("gone", (2, 3), leader=2, topic_id=UUID(int=8))
     cluster.wait(2000)
     assert cluster.store.online == [A]
     assert [log.topic_partition for log in cluster.log_manager.logs()] == [A]
