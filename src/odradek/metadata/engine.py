@@ -48,6 +48,12 @@ class _Step(NamedTuple):
     def answer(self, outcome: object) -> None:
         self.view.attempt(lambda: self.on_done(outcome))
 
+    def end(self, error: Exception) -> None:
+        """Whatever has been raised ends the asker's broker. Where it does not, the asker may hold a
+        queue."""
+        self.answer(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
+        self.view.on_broken(error)
+
 
 class _Acting:
     """A committed change that listeners act on: its next slice, the image that the last one came
@@ -58,7 +64,7 @@ class _Acting:
         self.result: Final = result
         self.delta: Final = delta
         self.slices: Final = iter([delta]) if size is None else delta.in_slices(size)
-        self.next: MetadataDelta | None = next(self.slices)
+        self.next: MetadataDelta | None = None
         self.acted = delta.previous
         self.unserved: Final[list[tuple[Collection[TopicPartition], int]]] = []
 
@@ -155,10 +161,9 @@ class MetadataEngine:
             self._committing = None
             step.answer(error)
             return
-        except Exception as error:  # noqa: BLE001 - of whatever kind, it ends the asker's broker
+        except Exception as error:  # noqa: BLE001 - see `_Step.end`
             self._committing = None
-            step.answer(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
-            step.view.on_broken(error)
+            step.end(error)
             return
         self._act(step, change)
 
@@ -178,17 +183,11 @@ class MetadataEngine:
             self._act_slice(_Acting(step, outcome.result, outcome.delta, size))
 
     def _act_slice(self, acting: _Acting) -> None:
-        delta = acting.next
-        assert delta is not None, "a slice is left"
-        acting.acted = delta.image
         try:
-            for stage in _SLICED:
-                delta = self._act_stage(stage, delta, acting)
-        except BaseException:
-            # Nobody has ended the broker for it: whoever waits for the answer holds a queue.
-            acting.step.answer(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
-            raise
-        acting.next = next(acting.slices, None)
+            self._act_stages(acting)
+        except Exception as error:  # noqa: BLE001 - see `_Step.end`
+            acting.step.end(error)
+            return
         if acting.next is None or self._defer is None:
             self._publish(acting, acting.delta)
         else:
@@ -199,6 +198,14 @@ class MetadataEngine:
         acting, self._acting = self._acting, None
         if acting is not None:
             self._go_on(self._act_slice, acting)
+
+    def _act_stages(self, acting: _Acting) -> None:
+        """Acts on one slice, and makes the next one."""
+        delta = acting.next or next(acting.slices)
+        acting.acted = delta.image
+        for stage in _SLICED:
+            delta = self._act_stage(stage, delta, acting)
+        acting.next = next(acting.slices, None)
 
     def _act_stage(
         self, stage: ListenerStage, delta: MetadataDelta, acting: _Acting
@@ -212,13 +219,15 @@ class MetadataEngine:
 
     def _publish(self, acting: _Acting, delta: MetadataDelta) -> None:
         """Shows what has come of a change, and answers."""
-        for unserved, broker_id in acting.unserved:
-            delta = delta.without_replicas(unserved, broker_id)
         try:
+            for unserved, broker_id in acting.unserved:
+                delta = delta.without_replicas(unserved, broker_id)
             delta = self._act_stage(ListenerStage.CONTROLLER, delta, acting)
             self.image = delta.image
             for view in tuple(self.views):
                 view.show(delta)
+        except Exception as error:  # noqa: BLE001 - of whatever kind, it ends the asker's broker
+            acting.step.view.on_broken(error)
         finally:
             acting.step.answer(acting.result)
 

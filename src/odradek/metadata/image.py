@@ -84,6 +84,12 @@ class PartitionImage(NamedTuple):
         return ReplicaAssignment(self.replicas, self.adding, self.removing)
 
     @property
+    def preferred_leader(self) -> int:
+        """The first replica. A partition may have none: nothing is known of it yet, or somebody has
+        written so into ZooKeeper."""
+        return self.replicas[0] if self.replicas else NO_LEADER
+
+    @property
     def is_reassigning(self) -> bool:
         """Whether replicas come or go."""
         return bool(self.adding or self.removing)

@@ -103,7 +103,7 @@ class ReplicaAlterLogDirsManager:
             if partition is None or partition.log is None:
                 continue
             if partition.log.topic_id != future.topic_id:
-                self._give_up(future.topic_partition)  # of an earlier topic of the name
+                self._give_up_earlier(future)
             elif future.topic_partition not in self._moves:
                 self._begin(future.topic_partition)
 
@@ -135,8 +135,15 @@ class ReplicaAlterLogDirsManager:
         return log
 
     def _give_up(self, topic_partition: TopicPartition) -> None:
-        self._end(topic_partition)
         self._logs.futures.delete(topic_partition)
+        self._end(topic_partition)
+
+    def _give_up_earlier(self, future: Log) -> None:
+        """Gives up the move of an earlier topic of the name; asked again with the next change."""
+        try:
+            self._give_up(future.topic_partition)
+        except BrokerError as error:
+            logger.warning("the future log of an earlier %s stays: %s", future.topic_id, error)
 
     def _begin(self, topic_partition: TopicPartition) -> None:
         current = self._logs.get(topic_partition)

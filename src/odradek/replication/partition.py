@@ -93,7 +93,8 @@ class Partition:
         return 0 if in_sync is None else len(in_sync.committed)
 
     def make_leader(self, image: PartitionImage, log: Log) -> bool:
-        """Takes up, or goes on with, the leadership that the metadata says; True when it is new."""
+        """Takes up, or goes on with, the leadership that the metadata says; True when it is new.
+        Where the disk fails at that the partition is offline."""
         self.log = log
         is_new = not self.is_leader or image.leader_epoch != self.leader_epoch
         is_same_state = image.partition_epoch == self.partition_epoch
@@ -103,6 +104,9 @@ class Partition:
         if is_new:
             self.leader_epoch_start_offset = log_end_offset
             log.appender.assign_epoch(image.leader_epoch, log_end_offset)
+            if log.log_directory.failure is not None:
+                self.make_offline()
+                return False
             self.in_sync_replicas = InSyncReplicas(
                 self.broker_id, image.replicas, image.isr, now_ms, log_end_offset
             )

@@ -53,6 +53,8 @@ class RoleChanges:
         self._make_partition = make_partition
         # Those whose logs could not be opened; whether they never had one.
         self._unopened: dict[TopicPartition, bool] = {}
+        # Those whose logs a full disk did not let go of.
+        self._undeleted: set[TopicPartition] = set()
         # What has been said of the settings of topics, so that it is said once.
         self._told: dict[str, list[str]] = {}
         self._changed: list[TopicPartitionOperationKey] = []
@@ -88,7 +90,10 @@ class RoleChanges:
         return unserved
 
     def open_again(self) -> list[TopicPartition]:
-        """Tries the logs again that could not be opened; answers those that are there now."""
+        """Tries the logs again that could not be opened, or not be deleted; answers those that are
+        there now."""
+        for each in sorted(self._undeleted):
+            self._delete(each)
         # One that fails anew may take others along.
         return [each for each in sorted(self._unopened) if self._can_open(each)]
 
@@ -102,6 +107,7 @@ class RoleChanges:
             self._log_manager.get_or_create(topic_partition, topic.topic_id, config, is_new=is_new)
         except BrokerError:
             return False
+        self._undeleted.discard(topic_partition)
         return True
 
     def refresh_configs(self, image: MetadataImage) -> None:
@@ -112,8 +118,10 @@ class RoleChanges:
     def _host(
         self, topic: TopicImage, image: PartitionImage, config: LogConfig, *, is_new: bool
     ) -> bool:
-        """Takes the replica's role up; False when its log cannot be opened."""
+        """Takes the replica's role up; False when its log cannot be opened or its disk fails."""
         topic_partition = TopicPartition(topic.name, image.partition)
+        if topic_partition in self._undeleted:
+            self._delete(topic_partition)
         partition = self._partitions.find(topic_partition)
         if partition is None:
             partition = self._make_partition(topic_partition)
@@ -148,18 +156,19 @@ class RoleChanges:
             partition.make_offline()
             return False
         self._unopened.pop(topic_partition, None)
+        self._undeleted.discard(topic_partition)
         if image.leader == self._broker_id:
             partition.make_leader(image, log)
         else:
             partition.make_follower(image, log)
-        return True
+        return partition.log is not None
 
     def _leave(self, topic_partition: TopicPartition, image: PartitionImage) -> None:
         """The broker is no replica: drops it. One of which nothing is known but that it exists may
         be the broker's."""
         if self._partitions.find(topic_partition) is not None:
             self._drop(topic_partition)
-        elif image.replicas:
+        elif image.replicas and topic_partition not in self._undeleted:
             self._set_aside(topic_partition)
 
     def _set_aside(self, topic_partition: TopicPartition) -> None:
@@ -170,12 +179,18 @@ class RoleChanges:
 
     def _drop(self, topic_partition: TopicPartition) -> None:
         """Lets a replica go, and its log."""
-        if not self._let_go(topic_partition):
-            return
+        if self._let_go(topic_partition):
+            self._delete(topic_partition)
+
+    def _delete(self, topic_partition: TopicPartition) -> None:
         try:
             self._log_manager.delete(topic_partition)
         except BrokerError as error:
-            logger.error("the log of %s stays behind: %s", topic_partition, error)
+            if topic_partition not in self._undeleted:
+                logger.error("the log of %s cannot be deleted yet: %s", topic_partition, error)
+                self._undeleted.add(topic_partition)
+        else:
+            self._undeleted.discard(topic_partition)
 
     def _let_go(self, topic_partition: TopicPartition) -> bool:
         """Lets a replica go, if there is one; who waits for it hears that it is gone."""

@@ -24,7 +24,7 @@ from odradek.client.security import NO_SECURITY, ClientSecurity
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
 from odradek.controller import Controller, ProducerIdManager
-from odradek.errors import BrokerError, LogDirFailure
+from odradek.errors import LogDirFailure
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.dispatcher import Dispatcher
 from odradek.handlers.fetch_sessions import FetchSessionCache
@@ -55,7 +55,7 @@ from odradek.server.coordination.coordinators import Coordinators
 from odradek.server.delegation_tokens import delegation_tokens, removal_of_expired
 from odradek.server.errors import StartError
 from odradek.server.lifecycle import BrokerEvent, BrokerState, Lifecycle
-from odradek.server.loading_report import LoadingReport
+from odradek.server.loading_report import start_logs
 from odradek.server.metadata_store import (
     EmbeddedMetadata,
     ZooKeeperMetadata,
@@ -213,23 +213,15 @@ class BrokerServer:
         self._load()
         await self.registration.begin()
         if self._scram_users:
-            await self._add_scram_users()
+            from odradek.server.security.first_users import add_users
+
+            await add_users(self.controller, self._scram_users, self._rng.randbytes)
         self._resources.push_async_callback(self.sockets.stop)
         await self.sockets.start()
         await self._await_metadata()
         if self.config["metrics.listener"] is not None:
             await self.monitoring.serve(self.config["metrics.listener"])
             self._resources.push_async_callback(self.monitoring.stop)
-
-    async def _add_scram_users(self) -> None:
-        """Adds users; one that has changed its password since keeps the new one."""
-        from odradek.security.scram_users import new_users
-
-        plan = partial(new_users, self._scram_users, self._rng.randbytes)
-        try:
-            await outcome(partial(self.controller.alter_users, plan))
-        except BrokerError as error:
-            raise StartError(f"the users of SCRAM cannot be kept: {error}") from error
 
     async def _await_metadata(self) -> None:
         """Returns when the controller has told what there is, or has been silent for too long."""
@@ -458,13 +450,11 @@ class BrokerServer:
 
     def _build_registration(self) -> None:
         self.registration = Registration(
-            self.store,
-            self.metadata,
-            self.config,
-            self.timer,
+            *(self.store, self.metadata, self.config, self.timer),
             endpoints=self._advertised_endpoints,
             may_register=self._may_register,
             resign=self.replicas.resign,
+            on_broken=self._on_broken_metadata,
         )
         self._resources.callback(self.registration.close)
 
@@ -490,16 +480,7 @@ class BrokerServer:
         image = self.store.load()
         self._resources.callback(self._shut_down_logs)
         self._resources.push_async_callback(self.background.drain)
-        report = LoadingReport(self.clock)
-        try:
-            self.logs.start(
-                report,
-                cluster_id=image.cluster_id,
-                node_id=self.config.broker_id,
-            )
-        except ValueError as error:
-            raise StartError(str(error)) from error
-        report.finish()
+        start_logs(self.logs, self.clock, image.cluster_id, self.config.broker_id)
         self.logs.finish_deletions_of(self.store.deleted_topics)
         if not self.logs.offline_dirs:
             self.store.forget_deleted_topics()

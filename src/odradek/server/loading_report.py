@@ -1,9 +1,11 @@
-"""Says in the broker's log how far a start is that takes long."""
+"""Opens the logs of a broker, and says in its log how far a start is that takes long."""
 
 import logging
 from typing import Final
 
 from odradek.clock import Clock
+from odradek.server.errors import StartError
+from odradek.storage.manager.log_manager import LogManager
 from odradek.storage.manager.logs_loader import LoadingProgress
 
 logger = logging.getLogger("odradek.server")
@@ -52,3 +54,17 @@ class LoadingReport:
             (self._clock.monotonic_ms() - self._began_ms) / 1000,
             progress.checked_bytes / 1e6,
         )
+
+
+def start_logs(logs: LogManager, clock: Clock, cluster_id: str, node_id: int) -> None:
+    """Opens all logs, recovering them if need be, and says how far it is. Blocks.
+
+    Raises:
+        StartError: the directories do not belong to this broker, or not together.
+    """
+    report = LoadingReport(clock)
+    try:
+        logs.start(report, cluster_id=cluster_id, node_id=node_id)
+    except ValueError as error:
+        raise StartError(str(error)) from error
+    report.finish()

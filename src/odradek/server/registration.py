@@ -13,6 +13,7 @@ from typing import Final
 from odradek.config import BrokerConfig
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
+from odradek.metadata.fail_stop import OnBroken, attempt
 from odradek.metadata.image import BrokerRegistration
 from odradek.metadata.store import MetadataStore
 from odradek.model import EndPoint
@@ -40,8 +41,10 @@ class Registration:
         endpoints: Callable[[], Sequence[EndPoint]],
         may_register: Callable[[], bool],
         resign: Callable[[], None],
+        on_broken: OnBroken,
     ) -> None:
-        """`resign` ends every leadership of the broker at once."""
+        """`resign` ends every leadership of the broker at once. `on_broken` ends the broker: one
+        that could not register again would live on for its clients, deaf."""
         self.epoch = -1
         self._store: Final = store
         self._metadata: Final = metadata
@@ -50,6 +53,7 @@ class Registration:
         self._endpoints: Final = endpoints
         self._may_register: Final = may_register
         self._resign: Final = resign
+        self._on_broken: Final = on_broken
         self._retry: Final = TimerTask(RETRY_MS, self._register_again)
         store.on_session_lost(self._on_session_lost)
 
@@ -101,7 +105,7 @@ class Registration:
 
     def _register_again(self) -> None:
         if self._may_register():
-            self._register(self._on_registered)
+            attempt(lambda: self._register(self._on_registered), self._on_broken)
 
     def _on_registered(self, registration: BrokerRegistration | BrokerError) -> None:
         if not isinstance(registration, BrokerError):

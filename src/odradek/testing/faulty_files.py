@@ -131,8 +131,8 @@ class FaultyFileSystem(OsFileSystem):
         super().make_directory(path)
 
     def rename(self, path: str, target: str) -> None:
-        """Counts."""
-        self.change("rename", path)
+        """Counts; the longer name of a directory needs room."""
+        self.change("rename", path, writes=self.is_directory(path))
         super().rename(path, target)
 
     def link(self, path: str, target: str) -> None:

@@ -124,6 +124,18 @@ def test_leaderships_go_back_when_too_many_are_elsewhere() -> None:
     assert plan_balance(_image(2, (1, 2), (2,)), 0) == [], "who is gone cannot lead"
 
 
+@pytest.mark.parametrize("leader", [NO_LEADER, 1])
+def test_a_partition_without_replicas_has_no_preferred_leader(leader: int) -> None:
+    """One such topic in ZooKeeper, or one of which nothing is known yet, would keep leadership of
+    every topic where it is."""
+    empty = TopicImage("b", UUID(int=2), (PartitionImage(0, leader, 0, 0, (), ()),))
+    image = _image(2, (1, 2), (1, 2)).with_topics([empty])
+    assert [each.topic_partition for each in plan_balance(image, 0)] == [TP]
+    where = TopicPartition("b", 0)
+    code = _code_of(lambda: plan_election(image, where, PREFERRED))
+    assert code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+
+
 def test_an_unclean_election_prefers_who_is_in_sync_and_else_shrinks_the_isr() -> None:
     """Whoever leads without being in sync is the only truth from then on."""
     clean = plan_election(_image(-1, (3,), (2, 3)), TP, UNCLEAN)

@@ -1,5 +1,6 @@
 """The one queue in which metadata changes, whichever store keeps it."""
 
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from odradek.metadata.changes import Change
 from odradek.metadata.engine import BrokerView, MetadataEngine, OnCommitted
 from odradek.metadata.image import PartitionImage, TopicImage
 from odradek.metadata.serial_queue import Release, SerialQueue
+from odradek.model import TopicPartition
 
 OVER = BrokerError(ErrorCode.NOT_CONTROLLER)
 
@@ -192,5 +194,48 @@ def test_a_listener_that_raises_leaves_no_asker_without_an_answer(
     (answer,) = [each for each in kit.said if each == "a" or isinstance(each, BrokerError)]
     assert answer == "a" or answer.code is ErrorCode.UNKNOWN_SERVER_ERROR
     broken.clear()
+    make("b")
+    assert kit.said[-2:] == ["publish", "b"]
+
+
+@pytest.mark.parametrize("commits", [False, True])
+@pytest.mark.parametrize("turn", [1, 2, 3])
+def test_what_the_engine_itself_raises_ends_the_askers_broker(
+    monkeypatch: pytest.MonkeyPatch, turn: int, commits: bool
+) -> None:
+    """In a turn of the loop it would only be logged: the asker waits for ever, clients see half a
+    change, and the broker lives on for the others."""
+    kit = Kit(in_slices=True)
+    broken: list[Exception] = []
+    kit.view.on_broken = broken.append  # type: ignore[misc]
+    raised = KeyError("no invariant is asserted")
+    in_slices, without_replicas = MetadataDelta.in_slices, MetadataDelta.without_replicas
+
+    def slices(delta: MetadataDelta, size: int) -> Iterator[MetadataDelta]:
+        for number, each in enumerate(in_slices(delta, size), 1):
+            if number == turn:
+                raise raised
+            yield each
+
+    def unserved(delta: MetadataDelta, *what: Any) -> MetadataDelta:
+        if turn == 3 and len(delta.image.topics["a"].partitions) == 50:
+            raise raised
+        return without_replicas(delta, *what)
+
+    def make(name: str) -> None:
+        kit.submit(name, commits=commits, partitions=50)
+        if commits:
+            kit.disk.finish()
+        while kit.later:
+            kit.later.pop(0)()
+
+    kit.view.subscribe(ListenerStage.REPLICAS, lambda _: [TopicPartition("a", 0)])
+    with monkeypatch.context() as patch:
+        patch.setattr(MetadataDelta, "in_slices", slices)
+        patch.setattr(MetadataDelta, "without_replicas", unserved)
+        make("a")
+    assert broken == [raised]
+    answers = [each for each in kit.said if each == "a" or isinstance(each, BrokerError)]
+    assert len(answers) == 1
     make("b")
     assert kit.said[-2:] == ["publish", "b"]

@@ -14,6 +14,7 @@ from odradek.model import NO_LEADER, ConfigResourceType, TopicPartition
 
 TP = TopicPartition("a", 0)
 TOPIC = ConfigResource.topic("a")
+CONTROLLER = ConfigResource(ConfigResourceType.BROKER, "1")
 ALL_BROKERS = ConfigResource(ConfigResourceType.BROKER, "")
 UNCLEAN = "unclean.leader.election.enable"
 THROTTLED = "leader.replication.throttled.replicas"
@@ -67,8 +68,10 @@ def test_throttles_are_on_after_a_restart() -> None:
     assert cluster.start(2).quotas.leader.is_throttled(TP)
 
 
-@pytest.mark.parametrize("resource", [TOPIC, ALL_BROKERS])
-@pytest.mark.parametrize("asked", [1, 3])
+@pytest.mark.parametrize(
+    ("resource", "asked"),
+    [(TOPIC, 1), (TOPIC, 3), (ALL_BROKERS, 1), (ALL_BROKERS, 3), (CONTROLLER, 1)],
+)
 def test_allowing_an_unclean_election_holds_it(resource: ConfigResource, asked: int) -> None:
     """Whichever broker is told so; nothing else would come to elect somebody."""
     cluster = Cluster(3)

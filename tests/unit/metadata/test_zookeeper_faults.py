@@ -76,6 +76,26 @@ def test_a_controller_that_ends_while_it_reads(end: Callable[[Broker], None]) ->
     assert controller.plane.sent == []
 
 
+def test_a_controller_that_is_elected_anew_answers_nobody_before_it_has_read() -> None:
+    """Among many roles a broker has not shown yet that its earlier election is over: leaders would
+    be answered out of an image that the cluster has left behind."""
+    cluster = Cluster(1)
+    one = cluster.brokers[1]
+    one.begin("create_topics", [NewTopic("a", ((1,),) * 190, {})])
+    while not one.leads:
+        if not cluster.tree.step():
+            cluster.timer.advance_clock(0)
+    first = one.elected
+    cluster.tree.remove("/controller")
+    while one.elected in (first, None):
+        assert cluster.tree.step()
+    assert one.image.controller_id == 1, "it knows no better yet"
+    (refused,) = one.begin("on_controlled_shutdown", 1, one.image.brokers[1].epoch)
+    assert refused.code is ErrorCode.NOT_CONTROLLER
+    cluster.settle()
+    assert one.state("a", 189).leader == 1
+
+
 def test_what_nobody_speaks_of_is_not_taken_for_deleted() -> None:
     """Groups would lose the offsets of topics that are there, but were not named."""
     cluster = Cluster(2)

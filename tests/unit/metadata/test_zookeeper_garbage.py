@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from tests.unit.metadata.zookeeper_cluster import Cluster
 
+from odradek.errors import BrokerError
 from odradek.metadata import ConfigResource, NewTopic, PartitionChange
 from odradek.metadata.store import MetadataStoreError
 from odradek.metadata.zookeeper.client import SetData
-from odradek.model import TopicPartition
+from odradek.model import NO_LEADER, TopicPartition
 
 HUGE = 1 << 40
 GARBAGE: tuple[bytes, ...] = (
@@ -32,7 +33,16 @@ GARBAGE: tuple[bytes, ...] = (
 )
 VALUES: tuple[Any, ...] = (
     *(None, "", "\ud800", "²", -7, HUGE, -HUGE, 1.5, True, [], [HUGE], [[]], ["\ud800"]),
-    *({}, {"²": [1]}, {"0": HUGE}, {"0": [HUGE]}, {"9": [1]}, {"x": "\ud800"}, {"\ud800": "x"}),
+    *(
+        {},
+        {"²": [1]},
+        {"0": HUGE},
+        {"0": [HUGE]},
+        {"9": [1]},
+        {"0": []},
+        {"x": "\ud800"},
+        {"\ud800": "x"},
+    ),
 )
 
 
@@ -138,3 +148,22 @@ def test_an_election_is_held_when_the_epoch_is_mended(caplog: pytest.LogCaptureF
     cluster.settle()
     assert (left.image.controller_id, left.image.controller_epoch) == (left.id, 42)
     assert left.state("a", 1).leader == left.id
+
+
+def test_a_partition_without_replicas_is_passed_over() -> None:
+    """Each controller in turn would end at an election that names it, before it takes the request
+    for it away; and no leadership of any topic would go back to its preferred replica."""
+    cluster = a_cluster()
+    cluster.tree.put("/brokers/topics/b", '{"version":2,"partitions":{"0":[]}}')
+    cluster.settle()
+    where = TopicPartition("a", 0)
+    state = cluster.controller.state()
+    change = PartitionChange(where, state.partition_epoch, 1, (2, 1))
+    assert not isinstance(cluster.controller.ask("change_partitions", [change])[0], BrokerError)
+    named = [{"topic": topic, "partition": 0} for topic in ("b", "a")]
+    elections = json.dumps({"version": 1, "partitions": named})
+    cluster.tree.put("/admin/preferred_replica_election", elections)
+    cluster.settle()
+    assert "/admin/preferred_replica_election" not in cluster.tree.entries
+    assert cluster.controller.state().leader == 2
+    assert cluster.controller.state("b").leader == NO_LEADER

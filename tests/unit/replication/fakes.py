@@ -7,7 +7,7 @@ Records are ten bytes each, so that bytes and offsets are easy to tell apart.
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from uuid import NAMESPACE_DNS, uuid4, uuid5
+from uuid import NAMESPACE_DNS, UUID, uuid4, uuid5
 
 from odradek.background import InlineBackground
 from odradek.clock import ManualClock
@@ -179,12 +179,12 @@ class Cluster:
             on_log_dir_failure=lambda path: self.replicas.on_log_dir_failure(path),
             file_system=file_system,
         )
-        self.log_manager.start()
         self.quotas = ReplicationQuotas(1, self.config, self.clock)
         self.replicas = ReplicaManager(
             *(1, self.config, self.clock, self.timer, self.log_manager, self.store),
             quota or self.quotas.leader,
         )
+        self.log_manager.start()
         self.image = MetadataImage("cluster").with_brokers({1: None, 2: None, 3: None}, 1)
 
     def wait(self, duration_ms: int) -> None:
@@ -199,13 +199,14 @@ class Cluster:
         isr: tuple[int, ...] | None = None,
         leader: int = 1,
         partitions: int = 1,
+        topic_id: UUID | None = None,
         **settings: str,
     ) -> TopicImage:
         states = tuple(
             PartitionImage(index, leader, 0, 0, replicas, isr or replicas)
             for index in range(partitions)
         )
-        topic = TopicImage(name, uuid5(NAMESPACE_DNS, name), states)
+        topic = TopicImage(name, topic_id or uuid5(NAMESPACE_DNS, name), states)
         resource = ConfigResource.topic(name)
         configs = {resource: {key.replace("_", "."): value for key, value in settings.items()}}
         self._apply(self.image.with_topics([topic]).with_configs(configs), added=[topic])

@@ -1,5 +1,6 @@
 """Replicas move between log directories while they are used: nothing is lost, nothing stays."""
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -95,9 +96,11 @@ def directory_of(cluster: Cluster) -> str:
     return cluster.replicas.partition(A).leader_log().log_directory.path
 
 
-def begin(directories: Directories, count: int = 30, **settings: str) -> Cluster:
+def begin(
+    directories: Directories, count: int = 30, file_system: object = None, **settings: str
+) -> Cluster:
     """A broker whose replica lies in the first directory and is on its way to the second."""
-    cluster = directories.start(**settings)
+    cluster = directories.start(file_system, **settings)
     cluster.create("orders", **SMALL)
     assert directory_of(cluster) == directories.paths[0]
     fill(cluster, count)
@@ -268,6 +271,70 @@ def test_deleting_the_topic_ends_the_move(directories: Directories) -> None:
     cluster.wait(100)
     assert directories.found() == [[], [], []]
     assert not len(cluster.log_manager.futures)
+
+
+def test_a_copy_that_a_full_disk_does_not_let_go_goes_with_its_log(
+    directories: Directories,
+) -> None:
+    """Left behind by its log, it would pass for the end of a move, and the deleted log be back."""
+    files = FaultyFileSystem()
+    cluster = begin(directories, file_system=files)
+    cluster.wait(2)
+    files.is_full = True
+    with pytest.raises(BrokerError, match="renaming"):
+        cluster.replicas.log_dir_moves.alter(A, directories.paths[2])
+    cluster.delete("orders")
+    assert directories.found() == [["orders-0"], ["orders-0-future"], []]
+    files.is_full = False
+    cluster.wait(2_000)
+    assert directories.found() == [[], [], []]
+    assert not len(cluster.log_manager.futures)
+
+
+def test_a_swap_that_cannot_be_taken_back_fails_the_directory(directories: Directories) -> None:
+    """What is acknowledged from then on would be deleted at the next start."""
+    files = FaultyFileSystem()
+    cluster = begin(directories, file_system=files)
+    files.errno, files.fail_count = errno.ENOSPC, 2
+    rename, renamed = files.rename, []
+
+    def refuse_the_second(path: str, target: str) -> None:
+        if os.path.isdir(path):
+            renamed.append(path)
+            if len(renamed) == 2:
+                files.fail_at = files.operations + 1
+        rename(path, target)
+
+    files.rename = refuse_the_second  # type: ignore[method-assign]
+    while len(renamed) < 3:
+        cluster.wait(1)
+    assert cluster.log_manager.offline_dirs == directories.paths[:1]
+    assert cluster.produce(A, b"late")[0].error_code is ErrorCode.KAFKA_STORAGE_ERROR
+    directories.crash(cluster)
+    cluster = directories.start()
+    cluster.create("orders", **SMALL)
+    assert values_of(cluster) == numbers(30)
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_damaged_copy_is_given_up(directories: Directories, is_full: bool) -> None:
+    """A broker would not start for a copy that it does not need."""
+    cluster = begin(directories)
+    cluster.wait(3)
+    directories.stop(cluster)
+    (name,) = [each for each in os.listdir(directories.paths[1]) if each.endswith("-future")]
+    segments = [
+        each for each in Path(directories.paths[1], name).iterdir() if each.suffix == ".log"
+    ]
+    last = max(segments)
+    last.write_bytes(last.read_bytes()[:-1])
+    files = FaultyFileSystem()
+    files.is_full = is_full
+    cluster = directories.start(files)
+    files.is_full = False
+    cluster.create("orders", **SMALL)
+    assert not len(cluster.log_manager.futures)
+    assert values_of(cluster) == numbers(30)
 
 
 def test_what_the_log_loses_its_copy_loses(directories: Directories) -> None:

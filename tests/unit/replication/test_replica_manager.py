@@ -1,6 +1,8 @@
 """The replica manager over real logs: appending, waiting, roles. The broker's promises are here."""
 
 import logging
+import os
+from uuid import UUID
 
 import pytest
 from tests.unit.replication.fakes import Cluster
@@ -520,6 +522,29 @@ def test_a_topic_made_again_is_empty(cluster):
     cluster.delete("orders")
     cluster.create("orders")
     assert log_of(cluster).log_end_offset == 0
+
+
+def test_a_log_that_a_full_disk_does_not_let_go_goes_later(tmp_path):
+    """Its space would be lost until the next start, or the next topic of the name stay offline."""
+    files = FaultyFileSystem()
+    cluster = Cluster(str(tmp_path / "data"), file_system=files)
+    cluster.create("gone")
+    cluster.create("orders")
+    cluster.produce(A, b"a")
+    files.is_full = True
+    cluster.delete("gone")
+    cluster.delete("orders")
+    cluster.create("orders", topic_id=UUID(int=7))
+    assert cluster.image.topics["orders"].partitions[0].offline == (1,)
+    files.is_full = False
+    cluster.create("gone", (2, 3), leader=2, topic_id=UUID(int=8))
+    cluster.wait(2000)
+    assert cluster.store.online == [A]
+    assert [log.topic_partition for log in cluster.log_manager.logs()] == [A]
+    assert not [name for name in os.listdir(tmp_path / "data") if name.endswith("-stray")]
+    cluster.change("orders", leader=1, offline=())
+    assert log_of(cluster).log_end_offset == 0
+    cluster.close()
 
 
 def test_a_replica_that_moves_away_takes_its_log_along(cluster):

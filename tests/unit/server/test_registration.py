@@ -45,6 +45,8 @@ class Broker:
         self.timer = MockTimer()
         self.resigned = 0
         self.may_register = True
+        self.raises = None
+        self.broken = []
         cache = MetadataCache()
         brokers = {} if other is None else {1: BrokerRegistration(1, (other,), None, 7)}
         before = MetadataImage("cluster")
@@ -54,10 +56,16 @@ class Broker:
             cache,
             BrokerConfig({"broker.id": "1", "zookeeper.session.timeout.ms": "2000"}),
             self.timer,
-            endpoints=lambda: [HERE],
+            endpoints=self.endpoints,
             may_register=lambda: self.may_register,
             resign=self.resign,
+            on_broken=self.broken.append,
         )
+
+    def endpoints(self):
+        if self.raises is not None:
+            raise self.raises
+        return [HERE]
 
     def resign(self):
         self.resigned += 1
@@ -115,6 +123,25 @@ def test_a_lost_session_ends_leaderships_first_and_is_begun_again():
             broker.timer.advance_clock(RETRY_MS)
         assert broker.store.registered == 4
         assert broker.registration.epoch == 104
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("refusals", [0, 1])
+def test_a_broker_that_raises_instead_of_registering_again_ends(refusals):
+    """It would live on for its clients, and be dead for the cluster for good."""
+
+    async def scenario():
+        broker = Broker()
+        await broker.registration.begin()
+        broker.store.outcomes = [AWAY] * refusals
+        broker.store.lost[0]()
+        if refusals:
+            await asyncio.sleep(0)
+        broker.raises = KeyError("no invariant is asserted")
+        await asyncio.sleep(0)
+        broker.timer.advance_clock(RETRY_MS)
+        assert broker.broken == [broker.raises]
 
     asyncio.run(scenario())
 

@@ -1,5 +1,6 @@
 """`LogManager`: directories, identities, housekeeping, deletion, failing disks."""
 
+import errno
 import json
 import os
 from uuid import UUID, uuid4
@@ -146,6 +147,76 @@ def test_a_log_with_another_topics_id_is_set_aside_not_deleted(world, batches):
     assert os.path.getsize(f"{path}/{stray}/{0:020d}.log") > 0
     world.crash(manager)
     assert [each.topic_partition for each in world.start().logs()] == [world.orders]
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+@pytest.mark.leaves_damage
+def test_no_topic_begins_with_the_records_of_an_earlier_one(world, batches, is_deleted):
+    """A full disk that refuses to rename the old log would give its records to the new topic."""
+    files = FaultyFileSystem()
+    manager = world.start(files)
+    fill(world.log(manager), batches, 3)
+    files.is_full = True
+    if is_deleted:
+        with pytest.raises(BrokerError, match="renaming"):
+            manager.delete(world.orders)
+    for _ in range(2):
+        with pytest.raises(BrokerError, match="renaming"):
+            manager.get_or_create(world.orders, OTHER_ID, LogConfig())
+    files.is_full = False
+    log = manager.get_or_create(world.orders, OTHER_ID, LogConfig())
+    assert (log.topic_id, log.log_end_offset) == (OTHER_ID, 0)
+    fill(log, batches, 1)
+    assert world.failed == []
+
+
+@pytest.mark.parametrize("operation", [2, 3, 4])
+def test_a_log_that_could_not_be_made_leaves_no_folder(world, batches, operation):
+    """Made in another directory a moment later it would lie in both: no later start succeeds."""
+    files = FaultyFileSystem()
+    world.directories.append(world.directories[0] + "2")
+    manager = world.start(files)
+    files.errno = errno.ENOSPC
+    files.fail_at = files.operations + operation
+    with pytest.raises(BrokerError, match="creating orders-0"):
+        world.log(manager)
+    manager.get_or_create(TopicPartition("other", 0), OTHER_ID, LogConfig())
+    fill(world.log(manager), batches, 1)
+    assert [log.log_directory.path for log in manager.logs()] == world.directories
+    manager.shutdown()
+    assert len(world.start().logs()) == 2
+
+
+def test_what_could_not_be_deleted_is_there(world, batches, values):
+    """A replica that is wanted again would be closed, or begin anew in the folder of the other."""
+    files = FaultyFileSystem()
+    manager = world.start(files)
+    fill(world.log(manager), batches, 3)
+    files.is_full = True
+    with pytest.raises(BrokerError, match="renaming"):
+        manager.delete(world.orders)
+    files.is_full = False
+    log = world.log(manager)
+    fill(log, batches, 1)
+    assert values(log) == [b"000", b"001", b"002", b"000"]
+    manager.delete(world.orders)
+    assert manager.get(world.orders) is None
+
+
+@pytest.mark.leaves_damage
+def test_a_log_whose_disk_fails_in_its_deletion_is_out_of_use(world, batches):
+    """It would be handed out on a dead disk, or the partition be made nowhere else."""
+    files = FaultyFileSystem()
+    manager = world.start(files)
+    fill(world.log(manager), batches, 3)
+    files.fail_at = files.operations + 1
+    with pytest.raises(BrokerError, match="renaming"):
+        manager.delete(world.orders)
+    assert world.failed == world.directories
+    with pytest.raises(BrokerError, match="offline"):
+        world.log(manager)
+    manager.delete(world.orders)
+    assert manager.get(world.orders) is None
 
 
 def test_a_deletion_that_a_crash_interrupted_is_finished(world, batches):

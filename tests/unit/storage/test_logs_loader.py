@@ -177,11 +177,26 @@ def test_a_disk_that_fails_while_logs_are_opened_goes_alone(
 
 
 @pytest.mark.leaves_damage
-def test_a_log_in_two_directories_is_refused_before_anything_is_opened(world, batches):
-    """One of the two would win by luck, and the other's records would be lost without a word."""
+@pytest.mark.parametrize(
+    ("other", "advice"),
+    [
+        (b"", "whose topic id is not the topic's"),
+        (b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAACQ", "whose topic id is not the topic's"),
+        (b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ", "of the directory that has failed"),
+    ],
+)
+def test_a_log_in_two_directories_is_refused_before_anything_is_opened(
+    world, batches, other: bytes, advice: str
+):
+    """One of the two would win by luck, and the other's records would be lost without a word; who
+    has put a repaired disk back would not know which of the two to take away."""
     write_logs(world, batches)
     world.directories.append(world.directories[0] + "2")
     os.makedirs(f"{world.directories[1]}/many-1")
-    with pytest.raises(ValueError, match="many-1 lies in both"):
+    if other:
+        with open(f"{world.directories[1]}/many-1/partition.metadata", "wb") as file:
+            file.write(other)
+    told = other.decode().rpartition(" ")[2] or "unknown"
+    with pytest.raises(ValueError, match=rf"many-1 lies in both .*id {told}\).*{advice}"):
         world.start()
-    assert os.listdir(f"{world.directories[1]}/many-1") == []
+    assert len(os.listdir(f"{world.directories[1]}/many-1")) == bool(other)

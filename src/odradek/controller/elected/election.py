@@ -74,9 +74,11 @@ class ControllerElection:
 
     @property
     def active(self) -> ElectedController | None:
-        """The controller, once its controller has read everything and is known as such."""
-        is_held = self._view.image.controller_id == self._membership.broker_id
-        return self.controller if is_held else None
+        """The controller, once it has read everything and is known as such."""
+        controller = self.controller
+        # The image may still be that of an earlier election of this broker.
+        is_known = self._view.image.controller_id == self._membership.broker_id
+        return controller if is_known and controller is not None and controller.has_read else None
 
     def look(self) -> None:
         """Finds out which broker is the controller, now and whenever that may have changed."""

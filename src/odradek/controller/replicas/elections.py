@@ -65,7 +65,7 @@ def plan_balance(image: MetadataImage, allowed_percentage: int) -> list[Partitio
     counts: Counter[int] = Counter()
     for topic in image.topics.values():
         for partition in topic.partitions:
-            preferred = partition.replicas[0]
+            preferred = partition.preferred_leader
             counts[preferred] += 1
             if partition.leader != preferred:
                 topic_partition = TopicPartition(topic.name, partition.partition)
@@ -115,8 +115,8 @@ def plan_election(
 
 
 def _preferred(image: MetadataImage, partition: PartitionImage) -> int:
-    preferred = partition.replicas[0]
-    if partition.leader == preferred:
+    preferred = partition.preferred_leader
+    if partition.leader == preferred != NO_LEADER:
         raise BrokerError(ErrorCode.ELECTION_NOT_NEEDED)
     if preferred not in partition.isr or not is_live(image, partition, preferred):
         message = f"The preferred leader {preferred} is not in sync or not available."

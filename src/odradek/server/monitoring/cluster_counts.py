@@ -37,6 +37,6 @@ def _count(image: MetadataImage) -> ClusterCounts:
         for partition in topic.partitions:
             partitions += 1
             offline += partition.leader < 0
-            imbalanced += partition.leader != partition.replicas[0]
+            imbalanced += partition.leader != partition.preferred_leader
             reassigning += partition.is_reassigning
     return ClusterCounts(topics, partitions, offline, imbalanced, reassigning)

@@ -57,7 +57,7 @@ def _add_partition(out: Exposition, server: "BrokerServer", partition: "Partitio
         ("oldest_offset", log.log_start_offset),
         ("in_sync_replica", len(in_sync.committed)),
         ("leader", partition.leader_id),
-        ("leader_is_preferred", int(partition.leader_id == image.replicas[0])),
+        ("leader_is_preferred", int(partition.leader_id == image.preferred_leader)),
         ("replicas", in_sync.replica_count),
         ("under_replicated_partition", int(len(in_sync.committed) < in_sync.replica_count)),
     ):

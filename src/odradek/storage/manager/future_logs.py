@@ -83,14 +83,14 @@ class FutureLogs:
         return log
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Gives a future log up, if there is one; its files go like those of any deleted log."""
-        log = self._logs.pop(topic_partition, None)
-        if log is None:
-            return
-        try:
-            self._deletion.delete(log)
-        except BrokerError as error:
-            logger.warning("the future log of %s stays behind: %s", topic_partition, error)
+        """Gives a future log up, if there is one; its files go like those of any deleted log.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR; on a full disk it stays what it was.
+        """
+        log = self._logs.get(topic_partition)
+        if log is not None:
+            self._deletion.delete(log, self.forget)
 
     def abandon_in(self, directory: LogDirectory) -> None:
         """Forgets those of a directory whose disk has failed; their files stay as they are."""
@@ -99,9 +99,9 @@ class FutureLogs:
                 log.local.abandon()
                 del self._logs[log.topic_partition]
 
-    def forget(self, topic_partition: TopicPartition) -> None:
-        """Lets go of a future log that has become the current one."""
-        del self._logs[topic_partition]
+    def forget(self, log: Log) -> None:
+        """Lets go of a future log that is one no more."""
+        del self._logs[log.topic_partition]
 
     # The start.
 
@@ -174,11 +174,19 @@ class FutureLogs:
             log = open_log(directory, topic_partition, topic_id, config, parameters, path)
         except CorruptRecords as error:
             logger.warning("%s is given up: %s", path, error)
-            self._deletion.delete_directory(directory, path, topic_partition, 0)
+            self._delete_damaged(directory, path, topic_partition)
         except OSError as error:
             directory.fail(error)
         else:
             self._adopt(log)
+
+    def _delete_damaged(
+        self, directory: LogDirectory, path: str, topic_partition: TopicPartition
+    ) -> None:
+        try:
+            self._deletion.delete_directory(directory, path, topic_partition, 0)
+        except BrokerError as error:
+            logger.warning("%s is left to the next start: %s", path, error)
 
     def _adopt(self, log: Log) -> None:
         log.local.listener = self._listener

@@ -10,6 +10,7 @@ Leftovers are removed: `.deleted` and temporary files, indexes without a log.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
@@ -86,13 +87,21 @@ def create_log(
     """A new, empty log, in the partition's directory unless there is a `path`.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the disk refused; nothing is left behind unless it refuses that too.
     """
     path = path or directory.file_path(names.partition_directory(topic_partition))
-    directory.file_system.make_directory(path)
-    write_topic_id(directory, path, topic_id)
-    parameters = LogLoadParameters(log_start_offset=start_offset, recovery_point=start_offset)
-    return open_log(directory, topic_partition, topic_id, config, parameters, path)
+    was_there = directory.file_system.is_directory(path)
+    try:
+        directory.file_system.make_directory(path)
+        write_topic_id(directory, path, topic_id)
+        parameters = LogLoadParameters(log_start_offset=start_offset, recovery_point=start_offset)
+        return open_log(directory, topic_partition, topic_id, config, parameters, path)
+    except OSError:
+        # The log may be made in another directory next: it would lie in both.
+        if not was_there:
+            with suppress(OSError):
+                directory.file_system.remove_tree(path)
+        raise
 
 
 def write_topic_id(directory: LogDirectory, path: str, topic_id: UUID) -> None:

@@ -20,7 +20,11 @@ logger = logging.getLogger(__name__)
 
 
 class LogDeletion:
-    """Deletes logs that their manager has let go of, under names that no log has had before."""
+    """Deletes logs, under names that no log has had before.
+
+    A log is let go of when its directory has got such a name, and no earlier: the partition's next
+    log would begin with its records.
+    """
 
     def __init__(
         self,
@@ -32,15 +36,15 @@ class LogDeletion:
         self._file_system = file_system
         self._checkpoints = checkpoints
 
-    def delete(self, log: Log) -> None:
-        """Deletes a log, which is out of use whatever becomes of its files.
+    def delete(self, log: Log, let_go: Callable[[Log], None]) -> None:
+        """Deletes a log.
 
         Raises:
-            BrokerError: KAFKA_STORAGE_ERROR, the directory could not be renamed.
+            BrokerError: KAFKA_STORAGE_ERROR, the directory could not be renamed: the log stays.
         """
         directory = log.log_directory
         target = directory.file_path(names.deleted_directory(log.topic_partition, self._new_uuid()))
-        if self._take_away(log, target):
+        if self._take_away(log, target, let_go):
             self._remove(directory, target, log.config.file_delete_delay_ms)
 
     def swap(self, current: Log, log: Log) -> None:
@@ -48,7 +52,8 @@ class LogDeletion:
         that wait for their removal.
 
         Raises:
-            BrokerError: KAFKA_STORAGE_ERROR; both are where they were.
+            BrokerError: KAFKA_STORAGE_ERROR; both are where they were, or the current one's
+                directory has failed.
         """
         topic_partition = current.topic_partition
         directory, path = current.log_directory, current.local.path
@@ -58,7 +63,7 @@ class LogDeletion:
         try:
             self._rename(log.log_directory, log.local.path, new_path)
         except BrokerError:
-            self._rename(directory, target, path)
+            self._rename_back(directory, target, path)
             raise
         current.local.abandon()
         current.local.moved(target)
@@ -79,12 +84,12 @@ class LogDeletion:
         self._checkpoints.write_all_of(directory)
         self._remove(directory, target, delay_ms)
 
-    def set_aside(self, log: Log, reason: str) -> None:
-        """Lets a log lie, under a name that no log has."""
+    def set_aside(self, log: Log, reason: str, let_go: Callable[[Log], None]) -> None:
+        """Lets a log lie, under a name that no log has; raises as `delete`."""
         topic_partition = log.topic_partition
         directory = log.log_directory
         target = directory.file_path(names.stray_directory(topic_partition, self._new_uuid()))
-        if self._take_away(log, target):
+        if self._take_away(log, target, let_go):
             logger.warning("the log of %s is %s; set aside as %s", topic_partition, reason, target)
 
     def finish(self, directory: LogDirectory, deleted: Sequence[str]) -> None:
@@ -94,16 +99,19 @@ class LogDeletion:
         for path in deleted:
             self._remove(directory, path, 0)
 
-    def _take_away(self, log: Log, target: str) -> bool:
-        """Renames the directory of a log; False where the disk has failed."""
-        log.local.abandon()
+    def _take_away(self, log: Log, target: str, let_go: Callable[[Log], None]) -> bool:
+        """Renames the directory of a log; False where the disk has failed before."""
         directory = log.log_directory
-        if directory.failure is not None:
-            return False
-        self._rename(directory, log.local.path, target)
-        log.local.moved(target)
-        self._checkpoints.write_all_of(directory)
-        return True
+        has_failed = directory.failure is not None
+        if not has_failed:
+            log.local.release_files()
+            self._rename(directory, log.local.path, target)
+            log.local.moved(target)
+        log.local.abandon()
+        let_go(log)
+        if not has_failed:
+            self._checkpoints.write_all_of(directory)
+        return not has_failed
 
     def _remove(self, directory: LogDirectory, path: str, delay_ms: int) -> None:
         self._checkpoints.when_idle(
@@ -118,3 +126,10 @@ class LogDeletion:
             self._file_system.rename(path, target)
         except OSError as error:
             raise directory.storage_error(error, f"renaming {path}") from error
+
+    def _rename_back(self, directory: LogDirectory, path: str, target: str) -> None:
+        try:
+            self._file_system.rename(path, target)
+        except OSError as error:
+            # What is appended to it from now on would be deleted at the next start.
+            directory.fail(error)

@@ -196,6 +196,7 @@ class LogManager:
         if log.topic_id != topic_id:
             log.topic_id = topic_id
             self._write_topic_id(log)
+            log.log_directory.check()
         return log
 
     def delete(self, topic_partition: TopicPartition) -> None:
@@ -204,36 +205,36 @@ class LogManager:
         Nothing happens when there is no such log.
 
         Raises:
-            BrokerError: KAFKA_STORAGE_ERROR; the log is out of use all the same.
+            BrokerError: KAFKA_STORAGE_ERROR; the log stays, and is to be deleted again.
         """
         # First: without the current log it would pass for one whose swap was interrupted.
         self.futures.delete(topic_partition)
-        log = self._logs.remove(topic_partition)
+        log = self._logs.get(topic_partition)
         if log is not None:
-            self._deletion.delete(log)
+            self._deletion.delete(log, self._logs.remove)
             return
-        unreadable = self._unreadable.pop(topic_partition, None)
+        unreadable = self._unreadable.get(topic_partition)
         if unreadable is not None and unreadable.directory.failure is None:
             delay_ms = self._config.log_defaults.file_delete_delay_ms
             self._deletion.delete_directory(
                 unreadable.directory, unreadable.path, topic_partition, delay_ms
             )
+        self._unreadable.pop(topic_partition, None)
 
     def set_aside(self, topic_partition: TopicPartition) -> None:
         """Lets a log lie under another name: its replica is on other brokers. One in a directory
         that has failed stays where it is.
 
         Raises:
-            BrokerError: KAFKA_STORAGE_ERROR; the log is out of use all the same.
+            BrokerError: KAFKA_STORAGE_ERROR; the log stays what it was.
         """
         log = self._logs.get(topic_partition)
         if log is not None and log.log_directory.failure is None:
             self._set_aside(log, "of no replica of this broker")
 
     def _set_aside(self, log: Log, reason: str) -> None:
-        self._logs.remove(log.topic_partition)
         self.futures.delete(log.topic_partition)
-        self._deletion.set_aside(log, reason)
+        self._deletion.set_aside(log, reason, self._logs.remove)
 
     def prefer(self, topic_partition: TopicPartition, directory: LogDirectory) -> None:
         """Chooses the directory for the partition's log, if it is to be made one day."""
@@ -264,7 +265,7 @@ class LogManager:
         self._deletion.swap(current, log)
         # There is no snapshot of them where they are now.
         log.producers.snapshot_offset = UNKNOWN_OFFSET
-        self.futures.forget(topic_partition)
+        self.futures.forget(future)
         self._logs.add(log)
         self._deletion.delete_swapped(current)
         self.checkpoints.write_all_of(log.log_directory)

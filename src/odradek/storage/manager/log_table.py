@@ -34,6 +34,6 @@ class LogTable:
         """Takes a log in."""
         self._logs[log.topic_partition] = log
 
-    def remove(self, topic_partition: TopicPartition) -> Log | None:
-        """Lets a log go; returns it, if it was there."""
-        return self._logs.pop(topic_partition, None)
+    def remove(self, log: Log) -> None:
+        """Lets a log go, which is the partition's current one."""
+        del self._logs[log.topic_partition]

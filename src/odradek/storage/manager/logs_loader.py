@@ -21,6 +21,7 @@ from uuid import UUID
 from odradek.background import Work, Workers
 from odradek.config.broker import BrokerConfig
 from odradek.model import TopicPartition
+from odradek.protocol.uuids import uuid_text
 from odradek.records.errors import CorruptRecords
 from odradek.storage import names
 from odradek.storage.files import FileSystem, shared
@@ -232,9 +233,33 @@ def _has_deleted(topic_partition: TopicPartition, deleted: Sequence[str]) -> boo
 
 
 def _check_single(found: Sequence[FoundLogs]) -> None:
-    homes: dict[TopicPartition, str] = {}
+    homes: dict[TopicPartition, LogDirectory] = {}
     for each in found:
         for topic_partition in each.partitions:
-            home = homes.setdefault(topic_partition, each.directory.path)
-            if home != each.directory.path:
-                raise ValueError(f"{topic_partition} lies in both {home} and {each.directory.path}")
+            home = homes.setdefault(topic_partition, each.directory)
+            if home is not each.directory:
+                raise ValueError(_which_to_move(topic_partition, home, each.directory))
+
+
+def _which_to_move(
+    topic_partition: TopicPartition, first: LogDirectory, second: LogDirectory
+) -> str:
+    """Both may have records that are nowhere else: which are wanted a person decides."""
+    found = [_find_topic_id(each, topic_partition) for each in (first, second)]
+    advice = "the one of the directory that has failed recently"
+    if found[0] != found[1]:
+        advice = "the one whose topic id is not the topic's (kafka-topics --describe tells it)"
+    return (
+        f"{topic_partition} lies in both {first.path} (topic id {found[0]}) and {second.path} "
+        f"(topic id {found[1]}): it was made in one of them while the other was offline. Move one "
+        f"of the two folders away: {advice}"
+    )
+
+
+def _find_topic_id(directory: LogDirectory, topic_partition: TopicPartition) -> str:
+    path = directory.file_path(names.partition_directory(topic_partition))
+    try:
+        topic_id = read_topic_id(directory, path)
+    except OSError as error:
+        return f"unreadable: {error}"
+    return "unknown" if topic_id is None else uuid_text(topic_id)

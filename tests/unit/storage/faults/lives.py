@@ -6,7 +6,7 @@ the same order every time, so a test may stop or fail each of them by its number
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from tests.unit.storage.conftest import World
@@ -39,6 +39,8 @@ CONFIGS = {
     GONE: LogConfig(parse_topic_settings(SETTINGS)),
 }
 IDS = {ORDERS: UUID(int=1), TABLE: UUID(int=2), GONE: UUID(int=3)}
+# Of the topic that is made under the name of the deleted one.
+ANEW = UUID(int=0xA4E3)
 
 Item = tuple[bytes | None, bytes | None]
 
@@ -111,6 +113,7 @@ class Life:
         self.sequence = 0
         self.epoch = 0
         self.was_deleted = False
+        self.ids = dict(IDS)
 
     def steps(self) -> list[Callable[[], None]]:
         """The life, piece by piece; each may raise BrokerError and be called again."""
@@ -120,7 +123,7 @@ class Life:
         steps += [lambda n=n: self.append_table(n) for n in range(9)]
         steps += [lambda: self.append(GONE, [(None, b"gone")]), self.checkpoint]
         steps += [lambda: self.append_orders(120), self.delete_records, self.compact]
-        steps += [lambda: self.append_table(9), self.delete_topic, self.wait]
+        steps += [lambda: self.append_table(9), self.delete_topic, self.make_anew, self.wait]
         steps += [self.read, lambda: self.append_orders(30), self.compact, self.restart]
         steps += [lambda: self.append_orders(60), self.compact, self.read, self.kill]
         return steps
@@ -140,7 +143,7 @@ class Life:
 
     def log_of(self, manager: LogManager, topic_partition: TopicPartition) -> Log:
         config = CONFIGS[topic_partition]
-        return manager.get_or_create(topic_partition, IDS[topic_partition], config)
+        return manager.get_or_create(topic_partition, self.ids[topic_partition], config)
 
     def append(self, topic_partition: TopicPartition, items: list[Item], **producer: object) -> int:
         """One batch without a producer's memory: when it is refused, it stays so."""
@@ -236,6 +239,13 @@ class Life:
         self.was_deleted = True
         self.manager.delete(GONE)
 
+    def make_anew(self) -> None:
+        """Another topic of the name of one that was deleted."""
+        if self.ids[GONE] != ANEW:
+            self.ids[GONE] = ANEW
+            self.promises[GONE] = Promises(compacted=False)
+        self.append(GONE, [(None, b"anew")])
+
     def read(self) -> None:
         assert self.manager is not None
         self.check(self.manager)
@@ -315,8 +325,10 @@ def records_of(log: Log) -> list[Record]:
     return records
 
 
-def findings(directory: str, *, may_have_gaps: bool = False) -> list[str]:
-    """What `fsck` has to say of a directory.
+def findings(
+    directory: str, ids: Mapping[TopicPartition, UUID], *, may_have_gaps: bool = False
+) -> list[str]:
+    """What `fsck` has to say of a directory with these topics.
 
     With `may_have_gaps` it does not ask for every offset: a power failure may take a segment's
     records, and leave the one behind it.
@@ -326,6 +338,6 @@ def findings(directory: str, *, may_have_gaps: bool = False) -> list[str]:
     def note(finding) -> None:
         found.append(f"{os.path.relpath(finding.path, directory)}: {finding.problem}")
 
-    known = {each: KnownPartition(IDS[each], config.compact) for each, config in CONFIGS.items()}
+    known = {each: KnownPartition(ids[each], config.compact) for each, config in CONFIGS.items()}
     DirectoryCheck(directory, None if may_have_gaps else known, note).run()
     return found

@@ -35,7 +35,7 @@ def check_what_is_left(life: Life, *, in_order: bool = False, may_return: bool =
     manager.shutdown()
     world.timer.advance_clock(1)
     (directory,) = world.directories
-    assert findings(directory) == []
+    assert findings(directory, life.ids) == []
     shutil.rmtree(directory)
 
 

@@ -47,13 +47,14 @@ def check_state(life: Life, directory: Path) -> None:
         life.check_durable(manager)
         again = Life(world, life.file_system)
         again.manager = manager
+        again.ids = life.ids
         for log in [again.log_of(manager, each) for each in life.promises]:
             (info,) = log.appender.append_as_leader([life.batch([(b"new", b"new")])], 9)
             assert info.first_offset == log.log_end_offset - 1
     finally:
         manager.shutdown()
     world.timer.advance_clock(1)
-    assert findings(str(directory), may_have_gaps=True) == []
+    assert findings(str(directory), life.ids, may_have_gaps=True) == []
 
 
 @pytest.mark.slow
