@@ -19,9 +19,9 @@ import random
 from itertools import count
 from uuid import UUID
 
+from tests.late_background import LateBackground
 from tests.unit.storage.compacted import (
     BACKOFF_MS,
-    SteppingBackground,
     all_records,
     batch,
     batches_of,
@@ -202,7 +202,7 @@ class Simulation:
         if self.random.random() < 0.6:
             self.manager.cleaner.look()
         for _ in range(self.random.choice([1, 3, 10, 40])):
-            self.background.step()
+            self.background.try_step()
         self.check()
 
     def pass_time(self):
@@ -318,7 +318,7 @@ class Simulation:
         self.settings = {**SETTINGS, "delete_retention_ms": "0"}
         self._configure()
         self._replicate()
-        self.background.finish()
+        self.background.catch_up()
         for number in range(4):
             # Something new makes the cleaner look at what is old.
             self._write(None, [(key, b"new %d" % number) for key in self.keys])
@@ -423,10 +423,10 @@ class Simulation:
     # The rest.
 
     def _open(self):
-        self.background = SteppingBackground()
+        self.background = LateBackground(is_late=False)
         self.files = FaultyFileSystem()
         self.manager = self.world.start(self.files, self.properties, background=self.background)
-        self.background.is_stepping = True
+        self.background.is_late = True
         self.log = self.world.log(self.manager, **self.settings)
         self._replicate()
 

@@ -30,8 +30,8 @@ from odradek.records.reader import iter_records
 from odradek.records.record import Record
 from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult
 from odradek.replication.schedule.manager import ScheduleManager
-from odradek.replication.schedule.releaser import ReleaseServices
 from odradek.replication.schedule.sender import NotAppended, OnSent, RecordSender, outcome_of
+from odradek.replication.schedule.services import ReleaseServices
 from odradek.storage.log.log import Log
 
 OUT: Final = TopicPartition("out", 0)

@@ -117,7 +117,7 @@ def test_a_cut_may_take_the_batch_for_which_an_earlier_one_went(tmp_path: Path) 
     simulation.roll()
     simulation._write(second, [(b"k", b"3")])
     simulation._replicate()
-    simulation.background.finish()
+    simulation.background.catch_up()
     simulation._advance(BACKOFF_MS)
     simulation.check()
     assert sorted(simulation.records) == [2, 3]

@@ -7,6 +7,7 @@ from tests.mutants import Mutation, assert_noticed, copy_sources
 
 TESTS = ["tests/simulation/test_schedules.py"]
 SEEDS = "150"
+DELIVERY = "replication/schedule/delivery.py"
 RELEASER = "replication/schedule/releaser.py"
 STATE = "replication/schedule/state.py"
 
@@ -14,13 +15,14 @@ MUTATIONS = {
     "a new leader leaves alone what was under way": Mutation(
         RELEASER,
         "        for release in list(self.state.in_flight.values()):\n"
-        "            self._send(release)\n",
+        "            self._delivery.send(release)\n",
         "",
     ),
     "a new leader is another producer": Mutation(
-        RELEASER,
+        DELIVERY,
         "producer_id=release.producer_id, producer_epoch=0",
-        "producer_id=release.producer_id + 1000 * self.leader_epoch, producer_epoch=0",
+        "producer_id=release.producer_id + 1000 * self._log.leader_epochs.latest_epoch,"
+        " producer_epoch=0",
     ),
     "a record may go when its mark is not committed": Mutation(
         RELEASER,
@@ -30,7 +32,7 @@ MUTATIONS = {
         "            self.state._apply(mark)\n",
     ),
     "the clock of the leader before decides": Mutation(
-        RELEASER, "        if wait_ms > 0:\n", "        if wait_ms > 1 << 60:\n"
+        DELIVERY, "        if wait_ms > 0:\n", "        if wait_ms > 1 << 60:\n"
     ),
     "what was due once goes, wherever the clock is now": Mutation(
         RELEASER,
@@ -38,15 +40,15 @@ MUTATIONS = {
         "            if self._remaining_ms(pending) > 1 << 60:\n                heappop",
     ),
     "only what is picked is asked whether it has expired": Mutation(
-        RELEASER, "(wait_ms > 0 or release.has_expired(now_ms))", "wait_ms > 0"
+        DELIVERY, "(wait_ms > 0 or release.has_expired(now_ms))", "wait_ms > 0"
     ),
     "what has expired is given up, though its target may have it": Mutation(
-        RELEASER,
+        DELIVERY,
         "        if not release.is_in_doubt and (wait_ms > 0",
         "        if (wait_ms > 0",
     ),
     "a refusal settles what was in doubt": Mutation(
-        RELEASER,
+        DELIVERY,
         "release.is_in_doubt = was_in_doubt and error.code not in _SETTLED",
         "release.is_in_doubt = False",
     ),
@@ -54,7 +56,7 @@ MUTATIONS = {
         STATE, "        self.is_in_doubt = True\n", "        self.is_in_doubt = False\n"
     ),
     "whatever is not answered left nothing": Mutation(
-        RELEASER,
+        DELIVERY,
         "            if isinstance(error, NotAppended):\n",
         "            if error is not None:\n",
     ),

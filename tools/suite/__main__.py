@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tools.suite import leftovers, slowness
-from tools.suite.parts import CORE, PARTS, core_tests, files_of
+from tools.suite.parts import CORE, OTHERS, PARTS, core_tests, files_of
 from tools.suite.steps import (
     PYTEST,
     ROOT,
@@ -39,13 +39,6 @@ COMPILED_FLOORS: Final = tuple(
     )
 )
 UNCOMPILED: Final = {"ODRADEK_PURE": "1"}
-# What the parts hold that are not slow tests.
-OTHERS: Final = {
-    "uncompiled": "the quick tests, with the sources of the compiled modules",
-    "laptops": "the quick unit tests, without what Linux alone has",
-    "pythons": "a broker's tests, on each Python that can be had",
-    "newest": "style, types and the quick tests, with the newest of everything",
-}
 BIN: Final = ROOT / ".venv" / "bin"
 
 

@@ -42,7 +42,9 @@ CORE: Final = {
 # Tests that cannot be made steady at once, and why: they run and are reported, and decide nothing.
 UNSTEADY: Final[dict[str, str]] = {}
 
-# What `--all` adds to the quick tests. A part takes at most twenty minutes on two idle cores.
+# A part takes at most so long on two idle cores.
+PART_MINUTES: Final = 20
+# What `--all` adds to the quick tests.
 PARTS: Final = {
     "units": ("tests",),
     "clients": ("tests/wire/client", "tests/wire/libraries", "tests/wire/security"),
@@ -65,6 +67,14 @@ PARTS: Final = {
         "tests/system/spark/test_spark_connect.py",
     ),
     "install": ("tests/system", "tests/architecture"),
+}
+
+# What the parts of `--all` hold that are not slow tests.
+OTHERS: Final = {
+    "uncompiled": "the quick tests, with the sources of the compiled modules",
+    "laptops": "the quick unit tests, without what Linux alone has",
+    "pythons": "a broker's tests, on each Python that can be had",
+    "newest": "style, types and the quick tests, with the newest of everything",
 }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tools.suite.limits import LAST_RESORT_S, grown
-from tools.suite.parts import UNSTEADY, part_of
+from tools.suite.parts import OTHERS, PART_MINUTES, PARTS, UNSTEADY, part_of
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 TIMES: Final = ROOT / ".cache" / "suite"
@@ -161,12 +161,19 @@ def closing_lines(results: Sequence[Result]) -> str:
         lines += [f"passed on the second try: {test}" for test in result.second_try]
         lines += [f"left out for time: {test}" for test in result.left_out]
         lines += [f"failed, unsteady: {test} ({UNSTEADY[test]})" for test in result.unsteady]
+        if _is_too_long(result):
+            lines.append(f"longer than the {PART_MINUTES} minutes of a part: {result.name}")
     left_out = [test for result in results for test in result.left_out]
     if left_out:
         parts = sorted({part_of(test.partition("::")[0]) for test in left_out})
         commands = ", ".join(f"./test --part {part}" for part in parts)
         lines.append(f"left out for time: {len(left_out)}, run {commands}")
     return "\n".join([*lines, _counts(results)])
+
+
+def _is_too_long(result: Result) -> bool:
+    is_part = result.name in PARTS or result.name in OTHERS
+    return is_part and result.seconds > 60 * PART_MINUTES
 
 
 def _counts(results: Sequence[Result]) -> str:

@@ -20,8 +20,6 @@ ESCAPE_SEQUENCE: Final = re.compile(r"\x1b(\[[0-9;]*[A-Za-z~]|O.)?")
 RESET: Final = "\x1b[0m"
 BOLD: Final = "\x1b[1m"
 DIM: Final = "\x1b[2m"
-RED: Final = "\x1b[31m"
-GREEN: Final = "\x1b[32m"
 YELLOW: Final = "\x1b[33m"
 CYAN: Final = "\x1b[36m"
 

@@ -2,8 +2,7 @@
 
 A value may be given under Kafka's name or, as a keyword, with underscores for its dots; as text or
 as what it means. Settings that say what Python says better are not here: serializers are functions,
-interceptors objects, and both are arguments of the client. `RETRY_BACKOFF_MS` and its like are for
-shells that take no settings.
+interceptors objects, and both are arguments of the client.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,9 +11,6 @@ from typing import Final
 from odradek.config.definition import ConfigError, Setting, Value, table
 from odradek.config.tables.rows import rows
 from odradek.suggestions import did_you_mean
-
-RETRY_BACKOFF_MS: Final = 100
-RETRY_BACKOFF_MAX_MS: Final = 1_000
 
 TOKEN_PROVIDER: Final = "sasl.oauthbearer.token.provider"
 

@@ -24,7 +24,7 @@ microsecond here. It knows neither asyncio nor sockets: `socket_protocol.py` is 
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -40,6 +40,7 @@ from odradek.network.receive_buffers import (
 )
 from odradek.network.request_memory import RequestMemory
 from odradek.network.response_memory import ResponseMemory
+from odradek.network.transport import Transport
 from odradek.network.turns import Turns
 from odradek.protocol.exchange import Exchange, RequestHandler
 from odradek.protocol.framing import SIZE_BYTES, encode_size, frame_size
@@ -60,34 +61,6 @@ THROTTLED: Final = 16
 PAUSED: Final = 32
 DEFERRED: Final = 64
 HELD: Final = 128
-
-
-class Transport(Protocol):
-    """The methods of asyncio's transport that a connection needs."""
-
-    def writelines(self, list_of_data: list[Buffer], /) -> None:
-        """Queues the buffers; they must not change any more."""
-        ...
-
-    def pause_reading(self) -> None:
-        """No more calls of `get_buffer` until reading is resumed."""
-        ...
-
-    def resume_reading(self) -> None:
-        """Undoes `pause_reading`."""
-        ...
-
-    def get_write_buffer_size(self) -> int:
-        """How many bytes are written and have not left."""
-        ...
-
-    def close(self) -> None:
-        """Closes when everything written has left."""
-        ...
-
-    def abort(self) -> None:
-        """Closes at once."""
-        ...
 
 
 @final

@@ -15,11 +15,12 @@ from weakref import WeakSet
 from odradek.log_limit import LimitedLog
 from odradek.model import EndPoint
 from odradek.network.addresses import as_asked, format_host_port, plain_address
-from odradek.network.connection import Connection, ConnectionContext, Transport
+from odradek.network.connection import Connection, ConnectionContext
 from odradek.network.connection_pace import AddressRates, ConnectionPace, CreationRate
 from odradek.network.connection_quotas import ConnectionQuotas
 from odradek.network.readiness import READ, WRITE
 from odradek.network.socket_protocol import SocketProtocol
+from odradek.network.transport import Transport
 from odradek.protocol.exchange import RequestHandler
 from odradek.system_calls import not_for_children
 from odradek.timer import Timer, TimerTask

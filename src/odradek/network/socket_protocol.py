@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from odradek.network.connection import Connection, Transport
+from odradek.network.connection import Connection
+from odradek.network.transport import Transport
 
 
 class SocketProtocol(asyncio.BufferedProtocol):

@@ -13,7 +13,8 @@ from typing import Any, Final, Protocol, cast
 
 from odradek.log_limit import LimitedLog
 from odradek.model import KafkaPrincipal
-from odradek.network.connection import Connection, Transport
+from odradek.network.connection import Connection
+from odradek.network.transport import Transport
 from odradek.protocol.primitives import Buffer
 
 RECORD_BYTES: Final = 16 * 1024

@@ -8,14 +8,12 @@ letters are shown by their number and their bytes, as Java does.
 
 from typing import Final
 
-_SEQUENCE: Final = 0x30
 _CONTEXT_0: Final = 0xA0
 _CONTEXT_3: Final = 0xA3
 _ALTERNATIVE_NAMES: Final = "2.5.29.17"
 _BMP_STRING: Final = 0x1E
 _UNIVERSAL_STRING: Final = 0x1C
 _LATIN: Final = frozenset({0x14})
-_UTF8: Final = frozenset({0x0C, 0x12, 0x13, 0x16})
 _NAMES: Final = {
     "2.5.4.3": "CN",
     "2.5.4.7": "L",

@@ -28,11 +28,6 @@ class ScramMechanism(IntEnum):
     SCRAM_SHA_256 = 1
     SCRAM_SHA_512 = 2
 
-    @property
-    def sasl_name(self) -> str:
-        """As SASL calls it."""
-        return _NAMES[self]
-
 
 _NAMES: Final = {
     ScramMechanism.SCRAM_SHA_256: SCRAM_SHA_256,

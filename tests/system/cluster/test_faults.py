@@ -39,8 +39,8 @@ QUICK_SUITES = [
     ),
     "tests/wire/groups/test_groups.py",
     *(
-        f"tests/wire/client/{name}.py"
-        for name in ("test_admin", "test_consumer", "test_producer", "test_blocking_client")
+        f"tests/wire/client/test_{name}.py"
+        for name in ("admin", "consumer", "consumer_groups", "producer", "blocking_client")
     ),
     "tests/wire/client/tools/test_transactions_tool.py",
 ]

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.late_background import LateBackground
 
-from odradek.background import InlineBackground
 from odradek.config import BrokerConfig
 from odradek.controller import Controller, CreatableTopic
 from odradek.controller.topics.operations import CreateTopicPolicy
@@ -18,19 +18,6 @@ from odradek.purgatory import DelayedOperationPurgatory
 from odradek.timer import MockTimer
 
 ENDPOINTS = (EndPoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092),)
-
-
-class HeldBackground(InlineBackground):
-    """Does work at once, or, while it is held, when it is told to."""
-
-    def __init__(self) -> None:
-        self.held: list[Callable[[], None]] | None = None
-
-    def submit(self, work: Any, on_done: Any, on_error: Any) -> None:
-        if self.held is None:
-            super().submit(work, on_done, on_error)
-        else:
-            self.held.append(lambda: InlineBackground.submit(self, work, on_done, on_error))
 
 
 class NoJournal:
@@ -56,7 +43,7 @@ class ControllerKit:
     ) -> None:
         numbers = itertools.count(1)
         self.cache = MetadataCache()
-        self._background = HeldBackground()
+        self._background = LateBackground(is_late=False)
         self._shared = SharedMetadata(
             self._background, lambda size: next(numbers).to_bytes(size, "big"), NoJournal()
         )
@@ -84,11 +71,10 @@ class ControllerKit:
         return store
 
     def hold_commits(self) -> None:
-        self._background.held = []
+        self._background.is_late = True
 
     def commit_all(self) -> None:
-        while self._background.held:
-            self._background.held.pop(0)()
+        self._background.run()
 
     def create(self, *topics: CreatableTopic, **kwargs: Any) -> Any:
         return self.ask(self.controller.create_topics, topics, 1000, **kwargs)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
+from tests.late_background import LateBackground
 
 from odradek.background import InlineBackground
 from odradek.clock import ManualClock
@@ -179,6 +180,23 @@ class Cluster:
 @pytest.fixture
 def cluster():
     return Cluster({})
+
+
+@pytest.fixture
+def background(cluster):
+    """What the cluster has done late: a test takes each step."""
+    background = LateBackground()
+    cluster.replace(background=background)
+    return background
+
+
+def run(background, exchange):
+    """Takes steps until it is answered; returns how many."""
+    steps = 0
+    while exchange.sent is None and not exchange.closed:
+        background.step()
+        steps += 1
+    return steps
 
 
 @pytest.fixture

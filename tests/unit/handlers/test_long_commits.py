@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.coordinator.consumers import ConsumerWorld
+from tests.unit.handlers.conftest import run
 from tests.unit.handlers.group_client import COMMIT, Groups
-from tests.unit.handlers.late_background import LateBackground, run
 
 from odradek.errors import ErrorCode
 from odradek.handlers.groups import offset_commit
@@ -15,13 +15,6 @@ from odradek.protocol import messages
 VERSION = 9
 TOPICS = [f"t{number}" for number in range(LONG_REQUEST_BYTES // (16 * SLICE_ENTRIES))]
 COUNTS = dict.fromkeys(TOPICS, SLICE_ENTRIES)
-
-
-@pytest.fixture
-def background(cluster):
-    background = LateBackground()
-    cluster.replace(background=background)
-    return background
 
 
 @pytest.fixture

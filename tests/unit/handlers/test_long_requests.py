@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from kio.schema.errors import ErrorCode as KioErrorCode
-from tests.unit.handlers.late_background import LateBackground, run
+from tests.unit.handlers.conftest import run
 
 from odradek.controller.configs.entries import ConfigDescriber
 from odradek.errors import BrokerError, ErrorCode
@@ -29,13 +29,6 @@ class Sessions:
 
     def connection_closed(self, connection_id):
         self.closed.append(connection_id)
-
-
-@pytest.fixture
-def background(cluster):
-    background = LateBackground()
-    cluster.replace(background=background)
-    return background
 
 
 @pytest.fixture

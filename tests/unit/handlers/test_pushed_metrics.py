@@ -4,6 +4,7 @@ from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
+from tests.late_background import LateBackground
 from tests.otlp import CUMULATIVE, gauge, point, pushed, total
 from tests.unit.handlers.test_client_metrics import ask, push, subscribe
 
@@ -23,21 +24,6 @@ from odradek.records.compression import Compression, compress
 ME = UUID(int=77)
 LAG = pushed(gauge("lag", point(2.5)))
 ZSTD = Compression.ZSTD
-
-
-class LaterBackground(InlineBackground):
-    """Keeps the work until it is told to do it."""
-
-    def __init__(self):
-        self.waiting = []
-
-    def submit(self, work, on_done, on_error):
-        self.waiting.append((work, on_done, on_error))
-
-    def run(self):
-        for each in self.waiting:
-            super().submit(*each)
-        self.waiting.clear()
 
 
 def receiving(cluster, background=None):
@@ -206,7 +192,7 @@ def large(cluster, who):
 
 def test_large_pushes_are_read_elsewhere_and_few_at_a_time(cluster):
     """Reading megabytes would hold up everybody, and waiting ones fill the memory."""
-    background = LaterBackground()
+    background = LateBackground()
     receiver = receiving(cluster, background)
     exchanges = [large(cluster, UUID(int=100 + number)) for number in range(MOST_LARGE)]
     assert [each.sent for each in exchanges] == [None] * MOST_LARGE

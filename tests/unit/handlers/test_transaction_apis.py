@@ -20,7 +20,7 @@ from odradek.records.batch import parse_header
 from odradek.records.builder import RecordBatchBuilder, build_end_marker
 from odradek.records.compression import Compression
 from odradek.replication.schedule.manager import ScheduleManager
-from odradek.replication.schedule.releaser import ReleaseServices
+from odradek.replication.schedule.services import ReleaseServices
 from odradek.timer import MockTimer
 
 INIT, ADD, ADD_OFFSETS, END, MARKERS, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 27, 28

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import pytest
+from tests.late_background import LateBackground
 
 from odradek.background import InlineBackground
 from odradek.controller.replicas.replication_control import ReplicationControl
@@ -35,27 +36,6 @@ from odradek.model import ConfigResourceType, EndPoint, TopicPartition
 
 T = TypeVar("T")
 ENDPOINTS = [EndPoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092)]
-
-
-class Deferred:
-    """A background whose work the test does when it likes, like a loop between two threads."""
-
-    def __init__(self) -> None:
-        self.work: list[Callable[[], None]] = []
-
-    def submit(
-        self,
-        work: Callable[[], T],
-        on_done: Callable[[T], None],
-        on_error: Callable[[BaseException], None],
-    ) -> None:
-        self.work.append(lambda: InlineBackground().submit(work, on_done, on_error))
-
-    def defer(self, action: Callable[[], None]) -> None:
-        self.work.append(action)
-
-    def step(self) -> None:
-        self.work.pop(0)()
 
 
 class FailingJournal:
@@ -201,7 +181,7 @@ def test_listeners_act_before_clients_see_and_the_asker_hears_last() -> None:
 
 def test_listeners_act_on_many_partitions_in_slices() -> None:
     """Nobody else is served while the logs of 500 new topics are opened."""
-    background = Deferred()
+    background = LateBackground()
     store, cache = make_store(background=background)
     store.register_broker(1, ENDPOINTS, None, must)
     opened: list[int] = []
@@ -226,7 +206,7 @@ def test_listeners_act_on_many_partitions_in_slices() -> None:
 
 def test_what_is_written_down_is_there_after_an_end_between_two_slices(tmp_path: Path) -> None:
     """Of topics that were promised to nobody yet half would be there, or the end would hang."""
-    background = Deferred()
+    background = LateBackground()
     store, _ = make_store(Database(str(tmp_path)), background)
     store.register_broker(1, ENDPOINTS, None, must)
     background.step()
@@ -234,8 +214,7 @@ def test_what_is_written_down_is_there_after_an_end_between_two_slices(tmp_path:
     background.step()
     assert background.work, "another slice is left"
     store.close()
-    while background.work:
-        background.step()
+    background.run()
     store, cache = registered(Database(str(tmp_path)))
     assert len(cache.image.topics) == 2 * SLICE_PARTITIONS
     store.close()
@@ -301,15 +280,14 @@ def test_a_replica_of_a_broker_that_is_not_registered_stays_offline() -> None:
 
 def test_operations_wait_their_turn_and_see_what_came_before(database: Database) -> None:
     """Two requests for one name at the same time: exactly one creates it."""
-    background = Deferred()
+    background = LateBackground()
     store, cache = make_store(database, background)
     outcomes: list[Any] = []
     store.register_broker(1, ENDPOINTS, None, must)
     store.create_topics([new_topic("a")], outcomes.append)
     store.create_topics([new_topic("a"), new_topic("b")], outcomes.append)
     assert len(background.work) == 1
-    while background.work:
-        background.step()
+    background.run()
     (first,), (second, third) = outcomes
     assert isinstance(first, TopicImage)
     assert isinstance(second, BrokerError)
@@ -346,7 +324,7 @@ def test_what_could_not_be_written_did_not_happen(database: Database) -> None:
 
 def test_after_close_operations_are_refused(tmp_path: Path) -> None:
     """The one that is being written is finished first, then the file is let go."""
-    background = Deferred()
+    background = LateBackground()
     store, _ = make_store(Database(str(tmp_path)), background)
     outcomes: list[Any] = []
     store.register_broker(1, ENDPOINTS, None, outcomes.append)

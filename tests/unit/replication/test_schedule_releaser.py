@@ -12,14 +12,11 @@ from odradek.records.batch import split_batches
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.reader import iter_records
 from odradek.replication.append import AppendRequest
+from odradek.replication.schedule.delivery import LONGEST_RETRY_MS, REFUSED_RETRY_MS
 from odradek.replication.schedule.manager import ScheduleManager
-from odradek.replication.schedule.releaser import (
-    LONGEST_RETRY_MS,
-    REFUSED_RETRY_MS,
-    Releaser,
-    ReleaseServices,
-)
+from odradek.replication.schedule.releaser import Releaser
 from odradek.replication.schedule.sender import NotAppended, RecordSender, outcome_of
+from odradek.replication.schedule.services import ReleaseServices
 
 LATER = TopicPartition("later", 0)
 START_MS = 1_700_000_000_000

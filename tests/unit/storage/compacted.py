@@ -1,8 +1,5 @@
 """A compacted log of a test: what is written to it, the cleaner's turn, and what is left."""
 
-from collections import deque
-
-from odradek.background import InlineBackground
 from odradek.errors import BrokerError
 from odradek.model import AppendOrigin
 from odradek.records.batch import split_batches
@@ -17,39 +14,6 @@ COMPACT = {
     "file_delete_delay_ms": "10",
 }
 BACKOFF_MS = 15_000
-
-
-class SteppingBackground(InlineBackground):
-    """Does one piece of work after the other when it is asked to."""
-
-    def __init__(self) -> None:
-        self._waiting: deque = deque()
-        self.is_stepping = False
-
-    def submit(self, work, on_done, on_error) -> None:
-        if self.is_stepping:
-            self._waiting.append(lambda: InlineBackground.submit(self, work, on_done, on_error))
-        else:
-            super().submit(work, on_done, on_error)
-
-    def defer(self, action) -> None:
-        if self.is_stepping:
-            self._waiting.append(action)
-        else:
-            super().defer(action)
-
-    def step(self) -> bool:
-        """Does the next piece; False when there is none."""
-        if not self._waiting:
-            return False
-        self._waiting.popleft()()
-        return True
-
-    def finish(self) -> None:
-        """Does all that is left, and from now on everything at once."""
-        while self.step():
-            pass
-        self.is_stepping = False
 
 
 def batch(world, *pairs, codec=0, headers=(), timestamp_ms=None, **producer):

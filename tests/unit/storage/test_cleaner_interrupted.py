@@ -4,9 +4,9 @@ import itertools
 from uuid import UUID
 
 import pytest
+from tests.late_background import LateBackground
 from tests.unit.storage.compacted import (
     COMPACT,
-    SteppingBackground,
     append,
     clean,
     committed,
@@ -64,20 +64,20 @@ def interrupted(world, number, change):
     """The log after a round into whose steps the change came behind the first `number`; whether
     there were as many."""
     world.directories = [f"{world.directories[0].split('@')[0]}@{number}"]
-    background = SteppingBackground()
+    background = LateBackground(is_late=False)
     manager = world.start(background=background)
     log = world.log(manager, **SETTINGS)
     for n in range(24):
         append(world, log, (b"k%d" % (n % 3), b"old %d" % n))
     log.appender.roll()
-    background.is_stepping = True
+    background.is_late = True
     manager.cleaner.look()
-    is_under_way = all(background.step() for _ in range(number))
+    is_under_way = all(background.try_step() for _ in range(number))
     before = contents(log)
     change(world, manager, log)
     changed = manager.get(ORDERS)
     written = contents(changed)
-    background.finish()
+    background.catch_up()
     assert manager.cleaner.uncleanable == frozenset()
     assert manager.cleaner.running == 0
     return is_under_way, before, written, changed
@@ -124,20 +124,20 @@ def test_segments_that_are_gone_are_no_failure_of_the_disk(world, start):
     cleaned, and their files are removed before the round has opened them."""
     for number in itertools.count():
         world.directories = [f"{world.directories[0].split('@')[0]}@{number}"]
-        background = SteppingBackground()
+        background = LateBackground(is_late=False)
         manager = world.start(background=background)
         log = world.log(manager, **SETTINGS)
         for n in range(24):
             append(world, log, (b"k%d" % (n % 3), b"%d" % n))
         log.appender.roll()
         log.update_config(world.config(**{**SETTINGS, "segment_bytes": "100000"}))
-        background.is_stepping = True
+        background.is_late = True
         manager.cleaner.look()
-        is_under_way = all(background.step() for _ in range(number))
+        is_under_way = all(background.try_step() for _ in range(number))
         log.maybe_increment_log_start_offset(start)
         log.delete_old_segments(world.clock.wall_ms())
         world.timer.advance_clock(log.config.file_delete_delay_ms)
-        background.finish()
+        background.catch_up()
         assert world.failed == [], f"after {number} steps"
         assert manager.cleaner.uncleanable == frozenset()
         if not is_under_way:
@@ -150,7 +150,7 @@ def test_what_a_producer_commits_outlives_what_it_aborted(world):
     in which these end while a round is under way."""
     for number in itertools.count():
         world.directories = [f"{world.directories[0].split('@')[0]}@{number}"]
-        background = SteppingBackground()
+        background = LateBackground(is_late=False)
         manager = world.start(background=background)
         log = world.log(manager, **{**SETTINGS, "segment_bytes": "1000"})
         producer = {"producer_id": 1, "producer_epoch": 0, "is_transactional": True}
@@ -160,12 +160,12 @@ def test_what_a_producer_commits_outlives_what_it_aborted(world):
         append(world, log, (b"b", b"committed"), base_sequence=1, **producer)
         marker(world, log, 1, commit=True)
         log.appender.roll()
-        background.is_stepping = True
+        background.is_late = True
         manager.cleaner.look()
-        is_under_way = all(background.step() for _ in range(number))
+        is_under_way = all(background.try_step() for _ in range(number))
         log.maybe_increment_log_start_offset(2)
         log.delete_old_segments(world.clock.wall_ms())
-        background.finish()
+        background.catch_up()
         assert committed(log) == [(b"b", b"committed")], f"after {number} steps"
         if not is_under_way:
             break

@@ -1,13 +1,11 @@
 """What is written down of logs and when, when logs are flushed, and what the cleaner may take."""
 
 import os
-from collections.abc import Callable
-from functools import partial
 from uuid import UUID, uuid4
 
 import pytest
+from tests.late_background import LateBackground
 
-from odradek.background import InlineBackground
 from odradek.config.broker import BrokerConfig
 from odradek.config.topic import LogConfig, parse_topic_settings
 from odradek.model import TopicPartition
@@ -18,22 +16,6 @@ from odradek.storage.files import File, OsFile
 SMALL = {"segment_bytes": "300", "index_interval_bytes": "100"}
 COMPACT = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01", **SMALL}
 OFF = str(2**31 - 1)
-
-
-class HeldBackground:
-    """Does its work when it is told to."""
-
-    def __init__(self) -> None:
-        self.waiting: list[Callable[[], None]] = []
-
-    def submit(self, work, on_done, on_error) -> None:
-        self.waiting.append(partial(InlineBackground().submit, work, on_done, on_error))
-
-    def defer(self, action) -> None:
-        self.waiting.append(action)
-
-    def run_one(self) -> None:
-        self.waiting.pop(0)()
 
 
 class NotingFileSystem(OsFileSystem):
@@ -95,21 +77,20 @@ def fill(world, log, count: int, keys: int = 3) -> None:
 
 def test_syncs_never_run_on_the_event_loop(world, batches):
     """Producers of all partitions would wait for one disk."""
-    background = HeldBackground()
+    background = LateBackground()
     manager = manager_with(world, background)
     log = world.log(manager, flush_messages="1", **SMALL)
     for n in range(12):
         log.appender.append_as_leader([batches(b"%03d" % n)], 0)
     assert log.local.recovery_point == 0
     assert len(log.segments) > 1
-    while background.waiting:
-        background.run_one()
+    background.run()
     assert log.local.recovery_point == 12
 
 
 def test_records_that_come_during_a_flush_wait_no_longer_than_the_others(world, batches):
     """They would stay off the disk until the segment is full, whatever flush.ms says."""
-    background = HeldBackground()
+    background = LateBackground()
     manager = manager_with(
         world, background, replica_high_watermark_checkpoint_interval_ms="3600000"
     )
@@ -117,30 +98,30 @@ def test_records_that_come_during_a_flush_wait_no_longer_than_the_others(world, 
     log.appender.append_as_leader([batches(b"a")], 0)
     world.advance(1001)
     log.appender.append_as_leader([batches(b"b")], 0)
-    background.run_one()
+    background.step()
     assert log.local.recovery_point == 1
     world.advance(1001)
-    background.run_one()
+    background.step()
     assert log.local.recovery_point == 2
     world.advance(5000)
-    assert background.waiting == []
+    assert not background.work
 
 
 def test_a_flush_at_a_roll_waits_for_the_one_under_way(world, batches):
     """A closed segment would stay off the disk until the next roll, and compaction wait for it."""
-    background = HeldBackground()
+    background = LateBackground()
     manager = manager_with(world, background)
     log = world.log(manager)
     log.appender.append_as_leader([batches(b"a")], 0)
     log.appender.roll()
     log.appender.append_as_leader([batches(b"b")], 0)
     log.appender.roll()
-    assert len(background.waiting) == 1
-    background.run_one()
+    assert len(background.work) == 1
+    background.step()
     assert log.local.recovery_point == 1
-    background.run_one()
+    background.step()
     assert log.local.recovery_point == 2
-    assert background.waiting == []
+    assert not background.work
 
 
 def test_a_segment_may_go_while_its_index_is_about_to_be_synced(world, batches):
@@ -159,7 +140,7 @@ def test_a_segment_may_go_while_its_index_is_about_to_be_synced(world, batches):
         is_syncing = False
 
     files = Renaming(64, durable=True)
-    background = HeldBackground()
+    background = LateBackground()
     manager = world.start(files, background=background)
     log = world.log(manager, retention_ms="1000", index_interval_bytes="0")
     log.appender.append_as_leader([batches(b"a"), batches(b"b")], 0)
@@ -168,7 +149,7 @@ def test_a_segment_may_go_while_its_index_is_about_to_be_synced(world, batches):
     log.update_high_watermark(3)
     world.clock.advance(1001)
     files.is_syncing = True
-    background.run_one()
+    background.step()
     assert log.log_start_offset > 0
     assert world.failed == []
     assert log.local.recovery_point >= 2
@@ -176,18 +157,18 @@ def test_a_segment_may_go_while_its_index_is_about_to_be_synced(world, batches):
 
 def test_high_watermarks_are_written_down_while_the_broker_runs(world, batches):
     """After kill -9 a follower would show its readers less than they had seen."""
-    background = HeldBackground()
+    background = LateBackground()
     manager = manager_with(world, background, replica_high_watermark_checkpoint_interval_ms="1000")
     log = world.log(manager)
     log.appender.append_as_leader([batches(b"a"), batches(b"b"), batches(b"c")], 0)
     log.update_high_watermark(2)
     world.advance(1000)
     assert checkpoint(world, "replication-offset-checkpoint") == ""
-    background.run_one()
+    background.step()
     assert "orders 0 2\n" in checkpoint(world, "replication-offset-checkpoint")
     log.update_high_watermark(3)
     world.advance(1000)
-    background.run_one()
+    background.step()
     world.crash(manager)
     again = world.start()
     assert world.log(again).high_watermark == 3
@@ -299,7 +280,7 @@ def test_the_cleaner_can_be_switched_off(world):
 @pytest.mark.parametrize(("threads", "rounds"), [("1", 1), ("2", 2), ("9", 3)])
 def test_as_many_logs_are_compacted_side_by_side_as_there_are_threads(world, threads, rounds):
     """One large log would hold up all others, or more run than was asked for."""
-    background = HeldBackground()
+    background = LateBackground()
     manager = manager_with(world, background, log_cleaner_threads=threads)
     config = LogConfig(
         parse_topic_settings({name.replace("_", "."): text for name, text in COMPACT.items()})
@@ -309,14 +290,12 @@ def test_as_many_logs_are_compacted_side_by_side_as_there_are_threads(world, thr
     ]
     for log in logs:
         fill(world, log, 20)
-    while background.waiting:
-        background.run_one()
+    background.run()
     for log in logs:
         log.local.flush()
     manager.cleaner.look()
-    assert len(background.waiting) == rounds
-    while background.waiting:
-        background.run_one()
+    assert len(background.work) == rounds
+    background.run()
     assert all(log.cleaned_offset > 0 for log in logs)
 
 

@@ -1,15 +1,13 @@
 """If these fail, what a query still reads is taken away, or nothing is ever taken again."""
 
 import random
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.late_background import LateBackground
 from tests.rounds import rounds
 from tests.unit.storage.conftest import read_records
 
-from odradek.background import InlineBackground
 from odradek.errors import BrokerError
 from odradek.records.builder import RecordBatchBuilder
 from odradek.storage import OsFileSystem
@@ -149,18 +147,9 @@ def test_compaction_leaves_what_is_held(world) -> None:
 @pytest.mark.parametrize("seed", range(rounds(4)))
 def test_a_lease_that_comes_in_the_middle_of_a_round_is_heeded(world, seed: int) -> None:
     """A round that had begun before put its segments in place, and records were gone."""
-    waiting: list[Callable[[], None]] = []
-
-    class Held:
-        def submit(self, work, on_done, on_error) -> None:
-            waiting.append(partial(InlineBackground().submit, work, on_done, on_error))
-
-        def defer(self, action) -> None:
-            waiting.append(action)
-
-    manager = world.start(background=Held())
-    while waiting:
-        waiting.pop(0)()
+    background = LateBackground()
+    manager = world.start(background=background)
+    background.run()
     log = world.log(manager, **COMPACTED)
     append(world, log, *[b"k"] * 40)
     rng = random.Random(seed)
@@ -170,10 +159,10 @@ def test_a_lease_that_comes_in_the_middle_of_a_round_is_heeded(world, seed: int)
         if step == moment:
             seen = offsets(log)
             hold(world, log, 0)
-        if not waiting:
+        if not background.work:
             world.advance(500)
-        for _ in range(min(len(waiting), rng.randrange(1, 3))):
-            waiting.pop(0)()
+        for _ in range(min(len(background.work), rng.randrange(1, 3))):
+            background.step()
         if seen and world.clock.wall_ms() < read_expiry(log):
             assert offsets(log) == seen
     assert len(offsets(log)) < 40

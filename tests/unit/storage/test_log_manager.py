@@ -6,6 +6,7 @@ import os
 from uuid import UUID, uuid4
 
 import pytest
+from tests.late_background import LateBackground
 from tests.unit.storage.conftest import ORDERS_ID
 
 from odradek.background import InlineBackground
@@ -231,26 +232,6 @@ def test_a_deletion_that_a_crash_interrupted_is_finished(world, batches):
     assert not [name for name in os.listdir(world.directories[0]) if "-delete" in name]
 
 
-class LateBackground(InlineBackground):
-    """While it `is_late`, work waits until `catch_up`."""
-
-    def __init__(self) -> None:
-        self.is_late = False
-        self._waiting = []
-
-    def submit(self, work, on_done, on_error) -> None:
-        if self.is_late:
-            self._waiting.append((work, on_done, on_error))
-        else:
-            super().submit(work, on_done, on_error)
-
-    def catch_up(self) -> None:
-        self.is_late = False
-        waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            self.submit(*each)
-
-
 def deleted_directories(world) -> list[str]:
     return [name for name in os.listdir(world.directories[0]) if name.endswith("-delete")]
 
@@ -273,7 +254,7 @@ def log_in_the_checkpoints(world, background, batches, **settings):
 def test_checkpoints_of_a_deleted_log_prove_nothing_of_its_successor(world, batches, values):
     """A topic made anew just before a crash would hide records by its forerunner's log start,
     or go unchecked up to its recovery point."""
-    background = LateBackground()
+    background = LateBackground(is_late=False)
     manager = log_in_the_checkpoints(world, background, batches)
     background.is_late = True
     manager.delete(world.orders)
@@ -297,7 +278,7 @@ def test_checkpoints_of_a_deleted_log_prove_nothing_of_its_successor(world, batc
 
 def test_a_deleted_log_goes_after_it_has_left_the_checkpoints(world, batches):
     """A crash in between would have a log made anew judged by its forerunner's offsets."""
-    background = LateBackground()
+    background = LateBackground(is_late=False)
     manager = log_in_the_checkpoints(world, background, batches, file_delete_delay_ms="0")
     background.is_late = True
     manager.delete(world.orders)
@@ -310,7 +291,7 @@ def test_a_deleted_log_goes_after_it_has_left_the_checkpoints(world, batches):
 
 def test_records_deleted_from_a_log_made_anew_stay_deleted(world, batches, values):
     """A crash would bring them back as long as the log's forerunner waits for its removal."""
-    manager = log_in_the_checkpoints(world, LateBackground(), batches)
+    manager = log_in_the_checkpoints(world, LateBackground(is_late=False), batches)
     manager.delete(world.orders)
     successor = manager.get_or_create(world.orders, OTHER_ID, LogConfig())
     fill(successor, batches, 3)

@@ -147,6 +147,20 @@ def test_it_is_said_which_parts_hold_what_was_left_out() -> None:
     assert lines[-2] == "left out for time: 2, run ./test --part kills, ./test --part spark"
 
 
+def test_a_part_that_takes_too_long_is_named() -> None:
+    """Parts grow until nobody runs them, and nobody knows which to divide."""
+    parts = [Result(name, 1200.0, is_passed=True) for name in ("spark", "laptops")]
+    assert "longer" not in closing_lines(parts)
+    for part in parts:
+        part.seconds += 1
+    core = Result("core", 9000.0, is_passed=True)
+    assert closing_lines([*parts, core]).splitlines()[-3:] == [
+        "longer than the 20 minutes of a part: spark",
+        "longer than the 20 minutes of a part: laptops",
+        "0 passed, 0 failed, 0 skipped",
+    ]
+
+
 def test_a_step_that_fails_keeps_no_other_from_running(capfd: pytest.CaptureFixture[str]) -> None:
     """The first fault hides all others until the next run."""
     false, true = [sys.executable, "-c", "exit(1)"], [sys.executable, "-c", "print('ran')"]
@@ -217,6 +231,15 @@ def test_whatever_is_installed_is_what_the_lock_says() -> None:
         text = (ROOT / path).read_text()
         assert "PIP_BUILD_CONSTRAINT" in text, f"{path} builds with the newest"
         assert "requirements.lock" in text
+
+
+def test_what_makes_the_environment_is_of_one_version() -> None:
+    """A machine whose Python has no venv gets the newest virtualenv, with the newest pip."""
+    lines = (ROOT / "tools" / "setup.lock").read_text().splitlines()
+    locked = {each.name: str(each.specifier) for each in map(Requirement, lines)}
+    assert "virtualenv" in locked
+    assert all(re.fullmatch("==[^,*]+", version) for version in locked.values())
+    assert "-r tools/setup.lock" in (ROOT / "tools" / "setup").read_text()
 
 
 def test_every_peer_is_of_one_version() -> None:

@@ -295,6 +295,35 @@ def test_what_a_callback_raises_takes_no_record_of_the_blocking_twin_along(
         assert failures
 
 
+def test_what_a_callback_raises_keeps_no_block_from_its_end(
+    bootstrap: str, topic: str, run: Run
+) -> None:
+    """A block that was entered and never left gives its record back, which is done a second time;
+    what a callback raised in the place of the block's own error hides it."""
+
+    def callback() -> None:
+        raise ZeroDivisionError
+
+    run(fill(bootstrap, topic, 2))
+    with sync.ShareConsumer(
+        bootstrap, group_id=topic, topics=[topic], share_acknowledgement_mode="explicit"
+    ) as consumer:
+        consumer._todo.put(callback)
+        first = next(consumer)
+        with pytest.raises(ZeroDivisionError), consumer.process(first):
+            pytest.fail("what was raised in the read is told before the block")
+        with pytest.raises(ZeroDivisionError), consumer.process(first):  # noqa: PT012 - its end
+            consumer._todo.put(callback)
+            second = next(consumer)
+        with pytest.raises(ValueError, match="own"), consumer.process(second):  # noqa: PT012
+            consumer._todo.put(callback)
+            raise ValueError("the block's own")
+        with pytest.raises(ZeroDivisionError):
+            consumer.commit()
+        assert consumer.commit() == {TopicPartition(topic, 0): None}
+        assert [(each.offset, each.delivery_count) for each in [next(consumer)]] == [(1, 2)]
+
+
 @pytest.mark.parametrize("one_by_one", [False, True])
 def test_who_is_interrupted_loses_no_record_of_a_share_group(
     bootstrap: str, topic: str, run: Run, one_by_one: bool

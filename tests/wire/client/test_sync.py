@@ -137,6 +137,43 @@ def test_what_a_callback_raises_takes_no_record_along(
     assert "the callback of a commit failed" in caplog.text
 
 
+@pytest.mark.parametrize("failure", [ClientClosed("of another client"), StopIteration()])
+def test_what_a_callback_raises_does_not_end_the_iteration(
+    bootstrap: str, topic: str, failure: Exception
+) -> None:
+    """A loop over the records would end as if the consumer had been closed, without a word."""
+
+    def callback() -> None:
+        raise failure
+
+    where = TopicPartition(topic, 0)
+    with Producer(bootstrap) as producer:
+        producer.send_many(topic, [b"0", b"1"], partition=0).result(deadline_s(30))
+    with Consumer(bootstrap) as consumer:
+        consumer.assign([where])
+        consumer.seek(where, 0)
+        consumer._todo.put(callback)
+        assert next(consumer).value == b"0"
+        with pytest.raises((ClientClosed, RuntimeError)):
+            next(consumer)
+        assert next(consumer).value == b"1"
+
+
+def test_what_a_callback_raised_is_logged_once_on_closing(
+    bootstrap: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every further close would tell it again."""
+
+    def callback() -> None:
+        raise ZeroDivisionError
+
+    consumer = Consumer(bootstrap)
+    consumer._do(callback)
+    consumer.close()
+    consumer.close()
+    assert caplog.text.count("the callback of a commit failed") == 1
+
+
 class Interrupted:
     """The queue of a consumer's thread, which Ctrl-C reaches just when its read is done, once."""
 

@@ -6,12 +6,11 @@ over when they use it, each with words of its own around it: `refuse_values` is 
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from odradek.suggestions import did_you_mean
 
-ReadWords = Callable[[argparse.ArgumentParser, Sequence[str]], list[str]]
 AT_MOST_ONE: Final = "Found multiple arguments for option {}, but you asked for only one"
 # What stands where a number cannot be read, until that is said.
 _SOME_NUMBER: Final = "0"

@@ -1,19 +1,33 @@
-"""`CallingBack`: a blocking reader, which calls its user's functions on the thread that reads."""
+"""`CallingBack`: a blocking reader, which calls its user's functions on the thread that reads.
+
+What the loop has for that thread to do waits in a queue; every call works through it while it waits
+for its own outcome.
+"""
 
 import logging
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
 
-from odradek.client.errors import KafkaError
+from odradek.client.aio.handout import Records
+from odradek.client.core.consuming.consumer_record import ConsumerRecord
+from odradek.client.errors import ClientClosed, KafkaError
 from odradek.client.sync.shell import Client, Shell
+from odradek.model import TopicPartition
 
 _LOGGER: Final = logging.getLogger(__name__)
 _CALLBACK_FAILED: Final = "the callback of a commit failed"
 Found = TypeVar("Found")
+T = TypeVar("T")
+# None wakes whoever waits for a task, to look at its own outcome.
+Todo: TypeAlias = "SimpleQueue[Callable[[], None] | None]"
 
 
 class _Reader(Client, Protocol):
+    async def getone(self) -> ConsumerRecord: ...
+
     def wakeup(self) -> None: ...
 
 
@@ -22,10 +36,11 @@ R = TypeVar("R", bound=_Reader)
 
 class CallingBack(Shell[R]):
     """Its calls raise what a callback raises in them, unless they have read something, which would
-    be lost: then a later one does. On closing it is logged."""
+    be lost: then the next one does, instead of its work. On closing it is logged."""
 
     def __init__(self, make: Callable[[], R]) -> None:
         """See `Shell`."""
+        self._todo: Todo = SimpleQueue()
         self._depth = 0  # of the calls that are under way, one inside of a callback of the other
         self._is_ending = False
         self._raised: Exception | None = None
@@ -41,17 +56,54 @@ class CallingBack(Shell[R]):
         # Not as the other calls are made: what there is to do is the reader's.
         Shell._wait(self, woken())
 
+    def getone(self) -> ConsumerRecord:
+        """The next record, as soon as there is one.
+
+        Raises:
+            KafkaError: as `getmany`.
+        """
+
+        async def one() -> Records:
+            record = await self._client.getone()
+            return {TopicPartition(record.topic, record.partition): [record]}
+
+        [[record]] = self._read(one).values()
+        return record
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ConsumerRecord:
+        """The next record; the iteration ends when the consumer is closed."""
+        try:
+            return self.getone()
+        except ClientClosed:
+            if self._is_ending:
+                raise StopIteration from None
+            raise  # a callback did, with another client
+        except StopIteration as error:
+            raise RuntimeError("a callback raised StopIteration") from error
+
     def _close(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        super()._close(partial(self._end, work))
+
+    def _end(self, work: Callable[[], Coroutine[Any, Any, None]]) -> Coroutine[Any, Any, None]:
         self._is_ending = True
         if self._raised is not None:
             _LOGGER.warning(_CALLBACK_FAILED, exc_info=self._raised)
-        super()._close(work)
+        return work()
 
-    def _unless_interrupted(
-        self,
-        read: Callable[[], Coroutine[Any, Any, Found]],
-        wait: Callable[[Coroutine[Any, Any, Found]], Found],
-    ) -> Found:
+    # --- what was read is not lost ----------------------------------------------------------
+
+    def _read(self, read: Callable[[], Coroutine[Any, Any, Found]]) -> Found:
+        """Waits for a read, and raises what a callback raises in it if nothing was found."""
+        self._tell_failure()
+        found = self._unless_interrupted(read)
+        if not found:
+            self._tell_failure()
+        return found
+
+    def _unless_interrupted(self, read: Callable[[], Coroutine[Any, Any, Found]]) -> Found:
         """Waits for a read. What it has brought when this thread is interrupted comes again."""
         unclaimed: list[Found] = []
 
@@ -64,7 +116,7 @@ class CallingBack(Shell[R]):
                 self._put_back(found)
 
         try:
-            return wait(reading())
+            return self._called_back(reading())
         except BaseException:
             # Behind whatever ends the read, and before any other call.
             with suppress(KafkaError):
@@ -74,6 +126,57 @@ class CallingBack(Shell[R]):
     def _put_back(self, found: Any) -> None:
         """Gives the client what a read has brought to nobody."""
         raise NotImplementedError
+
+    # --- waiting, and doing what there is to do ---------------------------------------------
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            self._tell_failure()
+        except BaseException:
+            work.close()
+            raise
+        outcome = self._called_back(work)
+        self._tell_failure()
+        return outcome
+
+    @contextmanager
+    def _within(self, scope: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """As `Shell._within`. A block that was entered is left, whatever callbacks raise."""
+        self._tell_failure()
+        entered = self._called_back(scope.__aenter__())
+        try:
+            yield entered
+        except BaseException as error:
+            if not self._thread.is_forked:
+                self._called_back(scope.__aexit__(type(error), error, error.__traceback__))
+            raise
+        self._called_back(scope.__aexit__(None, None, None))
+        self._tell_failure()
+
+    def _called_back(self, work: Coroutine[Any, Any, T]) -> T:
+        """Waits for work, and does meanwhile what there is to do for this thread."""
+        future = self._submit(work)
+        future.add_done_callback(lambda _: self._todo.put(None))
+        self._depth += 1
+        try:
+            while True:
+                task = self._todo.get()
+                if task is not None:
+                    self._do(task)
+                elif future.done():
+                    break
+        except BaseException:
+            future.cancel()
+            raise
+        finally:
+            self._depth -= 1
+            if self._depth:
+                # A listener's call, which may have taken what was to wake the one around it.
+                self._todo.put(None)
+        return future.result()
+
+    def _call_later(self, callback: Callable[..., None], *args: object) -> None:
+        self._todo.put(partial(callback, *args))
 
     def _do(self, task: Callable[[], None]) -> None:
         try:

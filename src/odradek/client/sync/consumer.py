@@ -1,30 +1,21 @@
-"""`Consumer`, blocking: listeners and callbacks are called by the thread that reads.
-
-What the loop has for that thread to do waits in a queue; every call works through it while it waits
-for its own outcome.
-"""
+"""`Consumer`, blocking: listeners and callbacks are called by the thread that reads."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from queue import SimpleQueue
-from typing import Any, Literal, TypeVar, cast, overload
+from typing import Any, Literal, cast, overload
 
 from odradek.client.aio import consumer as aio
 from odradek.client.aio.commits import CommitCallback, Offsets
 from odradek.client.aio.group import RebalanceListener
 from odradek.client.aio.group.membership import Partitions
 from odradek.client.aio.handout import Columns, ConsumerInterceptor, Records
-from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
+from odradek.client.core.consuming.consumer_record import Deserializer
 from odradek.client.core.groups.assignors import Assignor
-from odradek.client.errors import ClientClosed
-from odradek.client.sync.callbacks import CallingBack
+from odradek.client.sync.callbacks import CallingBack, Todo
 from odradek.client.sync.shell import asks
 from odradek.event_loop import waits_for
 from odradek.model import TopicPartition
-
-T = TypeVar("T")
-Found = TypeVar("Found", Records, Columns)
 
 
 class Consumer(CallingBack[aio.Consumer]):
@@ -59,7 +50,6 @@ class Consumer(CallingBack[aio.Consumer]):
             ValueError: a setting is illegal, or there are assignors where the coordinator assigns.
             UsageError: there are topics and no group.
         """
-        self._todo: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         super().__init__(
             lambda: aio.Consumer(
                 bootstrap_servers,
@@ -165,30 +155,6 @@ class Consumer(CallingBack[aio.Consumer]):
             )
         )
 
-    def getone(self) -> ConsumerRecord:
-        """The next record, as soon as there is one.
-
-        Raises:
-            KafkaError: as `getmany`.
-        """
-
-        async def one() -> Records:
-            record = await self._client.getone()
-            return {TopicPartition(record.topic, record.partition): [record]}
-
-        [[record]] = self._read(one).values()
-        return record
-
-    def __iter__(self) -> Iterator[ConsumerRecord]:
-        return self
-
-    def __next__(self) -> ConsumerRecord:
-        """The next record; the iteration ends when the consumer is closed."""
-        try:
-            return self.getone()
-        except ClientClosed:
-            raise StopIteration from None
-
     # --- where it stands --------------------------------------------------------------------
 
     seek = asks(aio.Consumer.seek)
@@ -226,54 +192,15 @@ class Consumer(CallingBack[aio.Consumer]):
 
         self._wait(committing())
 
-    def _call_later(self, callback: Callable[..., None], *args: object) -> None:
-        self._todo.put(partial(callback, *args))
-
-    # --- inside -----------------------------------------------------------------------------
-
-    def _read(self, read: Callable[[], Coroutine[Any, Any, Found]]) -> Found:
-        return self._unless_interrupted(read, self._wait)
-
     def _put_back(self, found: Records | Columns) -> None:
         self._client._handout.put_back(found)
-
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        try:
-            self._tell_failure()
-        except BaseException:
-            work.close()
-            raise
-        future = self._submit(work)
-        future.add_done_callback(lambda _: self._todo.put(None))
-        self._depth += 1
-        try:
-            while True:
-                task = self._todo.get()
-                if task is not None:
-                    self._do(task)
-                elif future.done():
-                    break
-        except BaseException:
-            future.cancel()
-            raise
-        finally:
-            self._depth -= 1
-            if self._depth:
-                # A listener's call, which may have taken what was to wake the one around it.
-                self._todo.put(None)
-        outcome = future.result()
-        if not outcome:
-            self._tell_failure()  # else of the next call: what was read would be lost
-        return outcome
 
 
 class _OnCallersSide:
     """A listener as the asyncio consumer sees it: each call goes to the reader's thread, and is
     waited for."""
 
-    def __init__(
-        self, listener: RebalanceListener, todo: "SimpleQueue[Callable[[], None] | None]"
-    ) -> None:
+    def __init__(self, listener: RebalanceListener, todo: Todo) -> None:
         self._listener = listener
         self._todo = todo
 

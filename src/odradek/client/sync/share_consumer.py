@@ -1,22 +1,17 @@
 """`ShareConsumer`, blocking."""
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
-from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any
 
 from odradek.client.aio import share_consumer as aio
 from odradek.client.aio.handout import Records
 from odradek.client.aio.share_consumer import AcknowledgementCallback
 from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
-from odradek.client.errors import ClientClosed
 from odradek.client.sync.callbacks import CallingBack
 from odradek.client.sync.shell import asks
 from odradek.event_loop import waits_for
-from odradek.model import TopicPartition
-
-T = TypeVar("T")
 
 
 class ShareConsumer(CallingBack[aio.ShareConsumer]):
@@ -28,8 +23,9 @@ class ShareConsumer(CallingBack[aio.ShareConsumer]):
                 with consumer.process(record):
                     ...
 
-    A record of the iteration is a call to the loop's thread; `poll` brings many by one. The
-    callback of acknowledgements is called inside of this consumer's calls.
+    A record of the iteration is a call to the loop's thread; `poll` brings many by one. With
+    explicit acknowledgement records of `getone` may be dealt with at the same time. The callback of
+    acknowledgements is called inside of this consumer's calls.
     """
 
     def __init__(
@@ -48,7 +44,6 @@ class ShareConsumer(CallingBack[aio.ShareConsumer]):
             ValueError: a setting is illegal.
             UsageError: there is no group.
         """
-        self._todo: SimpleQueue[Callable[[], None]] = SimpleQueue()
         super().__init__(
             lambda: aio.ShareConsumer(
                 bootstrap_servers,
@@ -91,31 +86,6 @@ class ShareConsumer(CallingBack[aio.ShareConsumer]):
         """
         return self.poll(timeout_ms, max_records)
 
-    def getone(self) -> ConsumerRecord:
-        """The next record, as soon as there is one. With explicit acknowledgement others may be
-        dealt with at the same time.
-
-        Raises:
-            KafkaError: as `getmany`.
-        """
-
-        async def one() -> Records:
-            record = await self._client.getone()
-            return {TopicPartition(record.topic, record.partition): [record]}
-
-        [[record]] = self._read(one).values()
-        return record
-
-    def __iter__(self) -> Iterator[ConsumerRecord]:
-        return self
-
-    def __next__(self) -> ConsumerRecord:
-        """The next record; the iteration ends when the consumer is closed."""
-        try:
-            return self.getone()
-        except ClientClosed:
-            raise StopIteration from None
-
     acknowledge = asks(aio.ShareConsumer.acknowledge)
     commit = waits_for(aio.ShareConsumer.commit)
     commit_async = asks(aio.ShareConsumer.commit_async)
@@ -148,36 +118,5 @@ class ShareConsumer(CallingBack[aio.ShareConsumer]):
 
         return self._wait(asked())
 
-    def _call_later(self, callback: AcknowledgementCallback, *args: Any) -> None:
-        self._todo.put(partial(callback, *args))
-
-    def _read(self, read: Callable[[], Coroutine[Any, Any, Records]]) -> Records:
-        """Waits for a read. What a callback has raised is told before it, or after it where it has
-        found nothing, which would be lost."""
-        self._tell_failure()
-        found = self._unless_interrupted(read, self._called_back)
-        if not found:
-            self._tell_failure()
-        return found
-
     def _put_back(self, found: Records) -> None:
         self._client._put_back(found)
-
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        outcome = self._called_back(work)
-        self._tell_failure()
-        return outcome
-
-    def _called_back(self, work: Coroutine[Any, Any, T]) -> T:
-        try:
-            return super()._wait(work)
-        finally:
-            self._run_callbacks()
-
-    def _run_callbacks(self) -> None:
-        self._depth += 1
-        try:
-            while not self._todo.empty():
-                self._do(self._todo.get())
-        finally:
-            self._depth -= 1

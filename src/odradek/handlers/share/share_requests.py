@@ -18,8 +18,6 @@ from odradek.replication.share.acknowledgements import (
 from odradek.replication.share.fetch import ShareFetchPartition
 from odradek.replication.share.persister import SharePartitionKey
 
-RENEW_VERSION: Final = 2
-
 Place = tuple[UUID, int]
 Errors = dict[Place, BrokerError | None]
 

@@ -14,7 +14,8 @@ from odradek.model import ConfigResourceType, TopicPartition
 from odradek.records.batch import Buffer
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.replication.schedule.admission import Admission, is_schedule_topic
-from odradek.replication.schedule.releaser import Releaser, ReleaseServices
+from odradek.replication.schedule.releaser import Releaser
+from odradek.replication.schedule.services import ReleaseServices
 from odradek.storage.log.log import Log
 from odradek.timer import PeriodicTask, TimerTask
 

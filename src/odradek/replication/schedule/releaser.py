@@ -11,32 +11,21 @@ timer says so: never early, even when clocks are put back.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final
 
-from odradek.clock import LONG_AGO_MS, Clock
+from odradek.clock import LONG_AGO_MS
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import MetadataImage
 from odradek.model import UNKNOWN_OFFSET, AppendOrigin, TopicPartition
-from odradek.records.batch import split_batches
-from odradek.records.builder import RecordBatchBuilder
-from odradek.records.reader import read_batch
-from odradek.records.record import Record
 from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult
 from odradek.replication.delayed.fetch import DelayedFetch
 from odradek.replication.fetch import CONSUMER_REPLICA_ID, FetchInfo, FetchParams, FetchResult
 from odradek.replication.partition import Partition
-from odradek.replication.replica_manager import ReplicaManager
 from odradek.replication.schedule.admission import is_schedule_topic
-from odradek.replication.schedule.marks import (
-    Entry,
-    Mark,
-    MarkKind,
-    Target,
-    build_marks,
-)
-from odradek.replication.schedule.sender import NotAppended, RecordSender
+from odradek.replication.schedule.delivery import RETRY_MS, Delivery
+from odradek.replication.schedule.marks import Entry, Mark, MarkKind, Target, build_marks
+from odradek.replication.schedule.services import ReleaseServices
 from odradek.replication.schedule.state import (
     NO_PRODUCER,
     Release,
@@ -45,7 +34,7 @@ from odradek.replication.schedule.state import (
     ScheduleState,
 )
 from odradek.storage.log.log import Log
-from odradek.timer import Timer, TimerTask
+from odradek.timer import TimerTask
 
 logger = logging.getLogger(__name__)
 
@@ -53,52 +42,12 @@ FETCH_BYTES: Final = 1 << 18
 MOST_RECORDS: Final = 1000
 MOST_BYTES: Final = 1 << 18
 READ_RETRY_MS: Final = 1000
-RETRY_MS: Final = 100
-LONGEST_RETRY_MS: Final = 10_000
-REFUSED_RETRY_MS: Final = 60_000
-"""After what time a record is tried again that its target does not take as it is."""
 _NEVER_MS: Final = 2**31 - 1
+_LONGEST_DELAY_MS: Final = 2**53
 _NO_PARTITION: Final = -1
 _ENTRY_BYTES: Final = 24
 _MARK_ENTRIES: Final = 20
 """How many entries a mark takes up besides its own, with the name of its topic."""
-
-_REFUSED: Final = frozenset(
-    {
-        ErrorCode.MESSAGE_TOO_LARGE,
-        ErrorCode.RECORD_LIST_TOO_LARGE,
-        ErrorCode.INVALID_RECORD,
-        ErrorCode.INVALID_TIMESTAMP,
-        ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-    }
-)
-"""What a target says again however often it is asked; anything else is asked again."""
-
-_SETTLED: Final = (
-    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-    ErrorCode.INVALID_PRODUCER_EPOCH,
-)
-"""What a target says of no batch that it has: of others it may have one, and refuse it again."""
-
-_GONE_BEFORE: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,)
-"""What a target says of a batch that it has with more records, which were deleted since."""
-
-NextProducerId = Callable[[Callable[[int | BrokerError], None]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseServices:
-    """The services that every releaser of a broker works with."""
-
-    clock: Clock
-    timer: Timer
-    replicas: ReplicaManager
-    sender: RecordSender
-    next_producer_id: NextProducerId
-    partition_for_key: Callable[[bytes, int], int]
 
 
 class Releaser(ScheduleListener):
@@ -133,10 +82,9 @@ class Releaser(ScheduleListener):
         self._fresh_id = NO_PRODUCER
         self._rate_free_ms = LONG_AGO_MS
         self._alarm = TimerTask(0, self.request_round)
-        self._retries: dict[Target, TimerTask] = {}
         self._next_read = TimerTask(READ_RETRY_MS, lambda: self._attempt(self._read_on))
-        # The batch that was read last: what is due together often lies together.
-        self._last_batch: dict[int, Record] = {}
+        attempt, on_ended = self._attempt, self._on_ended
+        self._delivery: Final = Delivery(log, self.state, services, attempt, on_ended)
 
     # Its life
 
@@ -154,8 +102,7 @@ class Releaser(ScheduleListener):
             self._reading.abandon()
         self._alarm.cancel()
         self._next_read.cancel()
-        for retry in self._retries.values():
-            retry.cancel()
+        self._delivery.stop()
         for pending in self.state.pending.values():
             pending.cancel()
 
@@ -224,7 +171,7 @@ class Releaser(ScheduleListener):
         for pending in self.state.pending.values():
             self._place(pending)
         for release in list(self.state.in_flight.values()):
-            self._send(release)
+            self._delivery.send(release)
         self.request_round()
 
     # What the replay tells
@@ -242,7 +189,7 @@ class Releaser(ScheduleListener):
         """See `ScheduleListener`."""
         if self._is_loaded:
             release.is_in_doubt = False
-            self._send(release)
+            self._delivery.send(release)
 
     def on_due(self, pending: ScheduledRecord) -> None:
         """See `ScheduleListener`."""
@@ -272,9 +219,7 @@ class Releaser(ScheduleListener):
         for pending in list(self.state.pending.values()):
             if pending.is_pending:
                 self._place(pending)
-        for retry in list(self._retries.values()):
-            retry.delay_ms = 0
-            self._services.timer.add(retry)
+        self._delivery.try_again_now()
 
     def _destination(self, pending: ScheduledRecord) -> TopicPartition:
         name = pending.instructions.target or self.log.config.schedule_target_topic or ""
@@ -448,6 +393,12 @@ class Releaser(ScheduleListener):
 
     # Writing marks
 
+    def _on_ended(self, mark: Mark) -> None:
+        if mark.kind is MarkKind.RETURNED:
+            self._fresh_id = NO_PRODUCER
+        self._ended.append(mark)
+        self.request_round()
+
     def _write(self, marks: list[Mark]) -> None:
         self._is_marking = True
 
@@ -487,174 +438,3 @@ class Releaser(ScheduleListener):
             if pending is not None and pending.due_ms == entry.due_ms:
                 queue = self._queues.setdefault(self._destination(pending), [])
                 heappush(queue, (pending.due_ms, pending.offset))
-
-    # Sending
-
-    def _send(self, release: Release, attempt: int = 0) -> None:
-        self._retries.pop(release.target, None)
-        if self.state.in_flight.get(release.target) is not release:
-            return
-        topic = self._image.topic(release.target.topic)
-        if topic is None or topic.topic_id != release.target.topic_id:
-            # What the target had is gone with it, perhaps for another one of its name.
-            self._return(release)
-            return
-        now_ms = self._services.clock.wall_ms()
-        # Another leader's clock, or this one's before it was put back, may have been ahead.
-        wait_ms = max(due_ms for _, due_ms in release.items) - now_ms
-        if not release.is_in_doubt and (wait_ms > 0 or release.has_expired(now_ms)):
-            self._return(release)
-            return
-        if wait_ms > 0:
-            self._send_later(release, attempt, wait_ms)
-            return
-
-        try:
-            batch = self._batch(release)
-        except BrokerError as error:
-            unread = BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, error.message)
-            self._on_sent(release, attempt, unread)
-            return
-        is_thinned = batch.record_count < len(release.items)
-        was_in_doubt = release.is_in_doubt
-        release.is_in_doubt = True
-
-        def on_sent(error: BrokerError | None) -> None:
-            if isinstance(error, NotAppended):
-                release.is_in_doubt = was_in_doubt and error.code not in _SETTLED
-            is_gone = was_in_doubt and error is not None and error.code in _GONE_BEFORE
-            if is_thinned and (error is None or is_gone):
-                self._attempt(lambda: self._finish_thinned(release))
-            else:
-                self._attempt(lambda: self._on_sent(release, attempt, error))
-
-        if batch.record_count == 0:
-            on_sent(None)
-            return
-        self._services.sender.send(
-            release.target.topic_partition, bytearray(batch.build()), on_sent
-        )
-
-    def _on_sent(self, release: Release, attempt: int, error: BrokerError | None) -> None:
-        if self.state.in_flight.get(release.target) is not release:
-            return
-        if error is None:
-            self._finish(release)
-        elif error.code not in _REFUSED:
-            self._try_again(release, attempt, error)
-        elif release.is_in_doubt:
-            self._look(release, attempt, error)
-        else:
-            self._on_refused(release, error)
-
-    def _try_again(self, release: Release, attempt: int, error: BrokerError) -> None:
-        """In doubt it goes on under its sequence until its target has told: what was given back
-        might come twice, and what was given up as expired might be there."""
-        if attempt == 0 or error.code in _REFUSED:
-            logger.info("%s waits: %s", release.target.topic_partition, error)
-        delay_ms = min(RETRY_MS << min(attempt, 10), LONGEST_RETRY_MS)
-        self._send_later(release, attempt + 1, delay_ms)
-
-    def _look(self, release: Release, attempt: int, error: BrokerError) -> None:
-        """A target refuses a batch before it looks whether it has that: else the refusal would
-        block it for ever."""
-
-        def on_looked(found: int | BrokerError) -> None:
-            self._attempt(lambda: self._on_looked(release, attempt, error, found))
-
-        where, producer_id = release.target.topic_partition, release.producer_id
-        self._services.sender.look(where, producer_id, on_looked)
-
-    def _on_looked(
-        self, release: Release, attempt: int, error: BrokerError, found: int | BrokerError
-    ) -> None:
-        if self.state.in_flight.get(release.target) is not release:
-            return
-        if isinstance(found, BrokerError) or release.has_sequence(found):
-            self._try_again(release, attempt, error)
-        else:
-            release.is_in_doubt = False
-            self._on_refused(release, error)
-
-    def _send_later(self, release: Release, attempt: int, delay_ms: int) -> None:
-        retry = TimerTask(delay_ms, lambda: self._attempt(lambda: self._send(release, attempt)))
-        self._retries[release.target] = retry
-        self._services.timer.add(retry)
-
-    def _on_refused(self, release: Release, error: BrokerError) -> None:
-        """One record may have spoilt it for the others: they are tried one by one."""
-        not_before_ms = LONG_AGO_MS
-        if len(release.items) == 1:
-            not_before_ms = self._services.clock.monotonic_ms() + REFUSED_RETRY_MS
-            logger.warning(
-                "%s does not take the record at offset %d of %s: %s",
-                release.target.topic_partition,
-                release.items[0][0].offset,
-                self.topic_partition,
-                error,
-            )
-        for pending, _ in release.items:
-            pending.alone = True
-            pending.not_before_ms = not_before_ms
-        self._return(release)
-
-    def _finish(self, release: Release) -> None:
-        kind, sequence = MarkKind.RELEASED, release.next_sequence
-        self._ended.append(Mark(kind, release.target, release.producer_id, sequence))
-        self.request_round()
-
-    def _finish_thinned(self, release: Release) -> None:
-        """Some of its records were deleted, perhaps after it had been sent with them: how far the
-        sequences of its producer have come, nobody can say."""
-        if self.state.in_flight.get(release.target) is release:
-            self._finish(release)
-            self._return(release)
-
-    def _return(self, release: Release) -> None:
-        self._fresh_id = NO_PRODUCER
-        self._ended.append(Mark(MarkKind.RETURNED, release.target, release.producer_id))
-        self.request_round()
-
-    def _batch(self, release: Release) -> RecordBatchBuilder:
-        """The records of a release for their target, those that the log still has.
-
-        Raises:
-            BrokerError: the log cannot be read.
-        """
-        builder = RecordBatchBuilder(
-            producer_id=release.producer_id, producer_epoch=0, base_sequence=release.sequence
-        )
-        for pending, due_ms in release.items:
-            record = self._record(pending.offset)
-            if record is not None:
-                headers = self._headers(record, due_ms)
-                builder.append(due_ms, pending.delivered_key, record.value, headers)
-        return builder
-
-    def _record(self, offset: int) -> Record | None:
-        found = self._last_batch.get(offset)
-        if found is None and offset >= self.log.log_start_offset:
-            self._read_batch_of(offset)
-            found = self._last_batch.get(offset)
-        return found
-
-    def _read_batch_of(self, offset: int) -> None:
-        read = self.log.read(offset, 1, self.log.high_watermark, True)
-        data = b"".join(bytes(each) for each in read.records)
-        self._last_batch = {
-            record.offset: record
-            for header in split_batches(data, drop_partial_tail=True)[:1]
-            for record in read_batch(data, header)
-        }
-
-    def _headers(self, record: Record, due_ms: int) -> list[tuple[str, bytes | None]]:
-        given = [each for each in record.headers if each[0] not in _OURS]
-        topic, partition = self.topic_partition
-        told = (topic, partition, record.offset, due_ms)
-        return given + [
-            (name, str(content).encode()) for name, content in zip(_OURS, told, strict=True)
-        ]
-
-
-_OURS: Final = ("scheduled-topic", "scheduled-partition", "scheduled-offset", "scheduled-for")
-_LONGEST_DELAY_MS: Final = 2**53

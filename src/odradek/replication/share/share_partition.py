@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
+from odradek.background import ignore
 from odradek.errors import BrokerError, ErrorCode
 from odradek.replication.share.acknowledgements import (
     AcknowledgedRange,
@@ -412,7 +413,8 @@ class SharePartition:
             self.in_flight.join(lock.first, lock.last)
         if not stored:
             return
-        self._writes.store(stored, _ignore)
+        # The end of a lock counts whether it is stored or not.
+        self._writes.store(stored, ignore)
         self._move_start()
         self._on_available()
 
@@ -529,7 +531,3 @@ class SharePartition:
 def _due_ms(batch: InFlightBatch) -> int:
     """When records are due; 0 of those that are not held back."""
     return batch.lock.due_ms if isinstance(batch.lock, BackOff) else 0
-
-
-def _ignore(_error: BrokerError | None) -> None:
-    """The end of a lock counts whether it is stored or not."""

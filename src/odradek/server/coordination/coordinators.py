@@ -20,7 +20,7 @@ from odradek.model import SHARE_GROUP_STATE_TOPIC
 from odradek.purgatory import DelayedOperationPurgatory
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.replication.schedule.manager import ScheduleManager
-from odradek.replication.schedule.releaser import ReleaseServices
+from odradek.replication.schedule.services import ReleaseServices
 from odradek.replication.share.manager import SharePartitionManager
 from odradek.server.coordination.groups import GroupCoordination
 from odradek.server.coordination.release_routing import RoutedReleases

@@ -7,6 +7,7 @@ the requests that brokers of several machines would send.
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
+from odradek.background import ignore
 from odradek.client.apis import ClientApi
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
@@ -161,14 +162,14 @@ class RoutedShareStates(SharePersister):
         self._route(
             key,
             lambda: self._local.initialize(key, state_epoch, start_offset, on_done),
-            (_INITIALIZE, data, _nothing),
+            (_INITIALIZE, data, ignore),
             on_done,
         )
 
     def delete(self, key: SharePartitionKey, on_done: OnPersisted) -> None:
         """See `SharePersister`."""
         local = lambda: self._local.delete(key, on_done)  # noqa: E731 - one of five alike
-        self._route(key, local, (_DELETE, {}, _nothing), on_done)
+        self._route(key, local, (_DELETE, {}, ignore), on_done)
 
     def write(
         self, key: SharePartitionKey, leader_epoch: int, state: ShareState, on_done: OnPersisted
@@ -184,7 +185,7 @@ class RoutedShareStates(SharePersister):
         self._route(
             key,
             lambda: self._local.write(key, leader_epoch, state, on_done),
-            (_WRITE, data, _nothing),
+            (_WRITE, data, ignore),
             on_done,
         )
 
@@ -282,10 +283,6 @@ def _batch_fields(batch: StateBatch) -> dict[str, object]:
         "delivery_count": batch.delivery_count,
         "due_ms": batch.due_ms,
     }
-
-
-def _nothing(_result: Any) -> None:
-    """There is nothing to say but that it is done."""
 
 
 def _state(result: Any) -> ShareState:

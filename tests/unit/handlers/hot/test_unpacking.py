@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from tests.late_background import LateBackground
 
 from odradek.background import InlineBackground
 from odradek.errors import ErrorCode
@@ -20,21 +21,6 @@ from odradek.records.compression import Compression
 NOISE = random.Random(0).randbytes(2 * HEAVY_BYTES)
 BOMB = bytes(HEAVY_UNPACKED_BYTES + 1)
 CODECS = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD]
-
-
-class LateBackground(InlineBackground):
-    """Does its work when told."""
-
-    def __init__(self):
-        self.work = []
-
-    def submit(self, work, on_done, on_error):
-        self.work.append(lambda: InlineBackground().submit(work, on_done, on_error))
-
-    def run(self):
-        work, self.work = self.work, []
-        for each in work:
-            each()
 
 
 @pytest.fixture
@@ -132,7 +118,7 @@ def test_settings_that_changed_meanwhile_count(heavy_broker, background, batch):
 def test_a_partition_that_is_not_here_is_refused_as_ever(heavy_broker, background, batch):
     """Its rules are unknown: nothing can be prepared."""
     exchange = heavy_broker.send_produce(batch(NOISE, codec=Compression.ZSTD), partition=7)
-    assert background.work == []
+    assert not background.work
     heavy_broker.dispatcher.end_of_read()
     assert heavy_broker.produced(exchange).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

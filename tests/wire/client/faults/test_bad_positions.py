@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from tests.streams import serving
+from tests.wire.client.consuming import fill, read
 from tests.wire.client.faults.lies import LyingProxy, behind
-from tests.wire.client.test_consumer import fill, read
 
 import odradek
 from odradek.client import Consumer, Producer

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from tests.deadlines import deadline_s
+from tests.wire.client.consuming import fill, keep_reading, read, until
 from tests.wire.client.faults.lies import LyingProxy, behind, refusal, silence
 from tests.wire.client.faults.test_cancellation import assert_nothing_is_left, sockets
-from tests.wire.client.test_consumer import fill, keep_reading, read, until
 
 import odradek
 from odradek.client import Admin, Consumer, Producer

@@ -9,8 +9,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from tests.wire.client.consuming import fill, keep_reading, read, until, write
 from tests.wire.client.faults.lies import HoldingProxy, behind
-from tests.wire.client.test_consumer import fill, keep_reading, read, until, write
 from tests.wire.client.test_producer import make_anew
 
 from odradek.client import Admin, Consumer, Producer

@@ -51,7 +51,6 @@ _COLUMNS: Final[tuple[tuple[str, object], ...]] = (
     ("timestampType", "int"),
     ("headers", _HEADERS),
 )
-_TIME_ID: Final = 1 + [name for name, _ in _COLUMNS].index("timestamp")
 # By how the archive's directories are cut.
 _TRANSFORMS: Final = ("hour", "day")
 _ATTEMPTS: Final = 5

@@ -1,0 +1,33 @@
+"""`Transport`: what a connection needs of the one that asyncio, or TLS, gives it."""
+
+from typing import Protocol
+
+from odradek.protocol.primitives import Buffer
+
+
+class Transport(Protocol):
+    """The methods of asyncio's transport that a connection needs."""
+
+    def writelines(self, list_of_data: list[Buffer], /) -> None:
+        """Queues the buffers; they must not change any more."""
+        ...
+
+    def pause_reading(self) -> None:
+        """No more calls of `get_buffer` until reading is resumed."""
+        ...
+
+    def resume_reading(self) -> None:
+        """Undoes `pause_reading`."""
+        ...
+
+    def get_write_buffer_size(self) -> int:
+        """How many bytes are written and have not left."""
+        ...
+
+    def close(self) -> None:
+        """Closes when everything written has left."""
+        ...
+
+    def abort(self) -> None:
+        """Closes at once."""
+        ...
