@@ -5,7 +5,7 @@ import pytest
 from tests.unit.metadata.zookeeper_cluster import Cluster
 
 from odradek.metadata import NewTopic
-from odradek.metadata.image import TopicImage
+from odradek.metadata.image import NO_CONTROLLER, TopicImage
 
 LISTS = ("/brokers/topics", "/admin/delete_topics", "/brokers/ids")
 TOPIC = '{"version":1,"partitions":{"0":[2,1]}}'
@@ -86,6 +86,9 @@ def test_an_election_that_may_not_be_written_is_not_tried_as_fast_as_it_can_be()
     cluster.tree.remove("/controller")
     before = cluster.tree.attempts
     cluster.settle(100)
+    # Who asks for the controller is sent to the last one, which refuses: see `MetadataCache`.
+    assert {each.image.controller_id for each in cluster.brokers.values()} == {1, NO_CONTROLLER}
+    assert {each.cache.controller_id for each in cluster.brokers.values()} == {1}
     # Once a second by each of the two.
     assert cluster.tree.attempts - before <= 2 * 6
     cluster.tree.unwritable.clear()
