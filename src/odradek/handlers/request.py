@@ -209,6 +209,10 @@ class Request:
         else:
             self._answer_made(version, fields, is_long=False)
 
+    def answer_when_made(self, steps: Iterator[int], **fields: object) -> None:
+        """Answers with plain values whose lists `steps` fill, as `in_slices` takes them."""
+        self.in_slices(steps, partial(self._answer_made, self.api_version, fields))
+
     def in_slices(
         self, steps: Iterator[int], then: Callable[[bool], None], is_long: bool = False
     ) -> None:
