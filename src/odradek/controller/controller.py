@@ -15,7 +15,7 @@ from odradek.controller import quota_control
 from odradek.controller.configs.dynamic import DynamicBrokerConfig
 from odradek.controller.configs.entries import ConfigDescriber
 from odradek.controller.configs.operations import ConfigOperations
-from odradek.controller.delayed_operations import BrokerKey, DelayedMetadata
+from odradek.controller.delayed_operations import BrokerKey, DelayedAnswer, DelayedMetadata
 from odradek.controller.replicas.leader_elections import LeaderElections
 from odradek.controller.replicas.reassigner import Reassigner
 from odradek.controller.replicas.replication_control import ReplicationControl
@@ -75,6 +75,12 @@ class Controller:
         """Calls `on_done` once this broker was told what there is, or when the time is over."""
         operation = DelayedMetadata(timeout_ms, self._cache, on_done)
         self._purgatory.try_complete_else_watch(operation, [self._key])
+
+    def await_answer(self, timeout_ms: int, on_late: Callable[[], None]) -> DelayedAnswer:
+        """Calls `on_late` when the time is over, unless what this returns is completed before."""
+        operation = DelayedAnswer(max(timeout_ms, 0), on_late)
+        self._purgatory.try_complete_else_watch(operation, [self._key])
+        return operation
 
     def _on_told(self) -> None:
         self._purgatory.check_and_complete(self._key)

@@ -1,5 +1,6 @@
 """The waits of the controller: a change of topics until it is made and can be used, leaders until
-they lead, and a broker that has just come to a cluster until it has heard what there is.
+they lead, any other change until it is answered, and a broker that has just come to a cluster until
+it has heard what there is.
 
 The first two are woken by the publication of an image that touches their topics. All give up after
 the request's time-out, also when the metadata store has not answered by then: in a cluster nobody
@@ -9,6 +10,7 @@ may be there to take a new topic up. On one node the first look finds everything
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from odradek.background import ignore
 from odradek.metadata.cache import MetadataCache
 from odradek.model import NO_LEADER, TopicPartition
 from odradek.purgatory import DelayedOperation
@@ -101,7 +103,7 @@ class DelayedTopicChange(DelayedOperation):
 
 
 class DelayedElectLeader(DelayedOperation):
-    """Waits until the chosen leaders lead in the published image.
+    """Waits until an election is stored, and the chosen leaders lead in the published image.
 
     `on_done` gets the partitions that do not yet have theirs when the time is over.
     """
@@ -109,34 +111,73 @@ class DelayedElectLeader(DelayedOperation):
     def __init__(
         self,
         timeout_ms: int,
-        expected: dict[TopicPartition, int],
         cache: MetadataCache,
         on_done: Callable[[frozenset[TopicPartition]], None],
     ) -> None:
         super().__init__(timeout_ms)
-        self._expected = expected
-        self._partitions: Final = _Awaited(list(expected), self._leads)
+        self._expected: dict[TopicPartition, int] = {}
+        self._partitions: _Awaited[TopicPartition] | None = None
         self._cache = cache
         self._on_done = on_done
 
+    def on_stored(self, expected: dict[TopicPartition, int]) -> None:
+        """These were chosen; from here on only that they lead is waited for."""
+        self._expected = expected
+        self._partitions = _Awaited(list(expected), self._leads)
+        self.safe_try_complete()
+
     def try_complete(self) -> bool:
         """Completes when every chosen leader leads."""
-        return self._partitions.are_ready() and self.force_complete()
+        awaited = self._partitions
+        return awaited is not None and awaited.are_ready() and self.force_complete()
 
     def on_complete(self) -> None:
         """Answers with what is not there yet: nothing, unless the time is over."""
-        self._on_done(self._partitions.not_ready())
+        self._on_done(self._not_ready())
 
     def on_expiration(self) -> None:
         """The answer names the partitions that were not ready."""
 
     def missing(self) -> str:
-        """The leaders that are not there yet."""
-        return f"leaders of {', '.join(sorted(map(str, self._partitions.not_ready())))}"
+        """The store's answer, or the leaders that are not there yet."""
+        if self._partitions is None:
+            return "the metadata store's answer"
+        return f"leaders of {', '.join(sorted(map(str, self._not_ready())))}"
+
+    def _not_ready(self) -> frozenset[TopicPartition]:
+        return frozenset() if self._partitions is None else self._partitions.not_ready()
 
     def _leads(self, topic_partition: TopicPartition) -> bool:
         partition = self._cache.image.partition(topic_partition)
         return partition is not None and partition.leader == self._expected[topic_partition]
+
+
+class DelayedAnswer(DelayedOperation):
+    """Waits until a request is answered; `on_late` answers when the time is over."""
+
+    def __init__(self, timeout_ms: int, on_late: Callable[[], None]) -> None:
+        super().__init__(timeout_ms)
+        self._on_late = on_late
+
+    def on_answered(self) -> None:
+        """There is an answer. The purgatory may keep this for a while, but not the request."""
+        self._on_late = ignore
+        self.force_complete()
+
+    def try_complete(self) -> bool:
+        """Nobody knows but who answers."""
+        return False
+
+    def on_complete(self) -> None:
+        """The answer has left, or `on_expiration` makes one."""
+
+    def on_expiration(self) -> None:
+        """Answers that time is over."""
+        self._on_late()
+
+    def missing(self) -> str:
+        """The store's answer."""
+        return "the metadata store's answer"
 
 
 class DelayedMetadata(DelayedOperation):

@@ -105,6 +105,8 @@ class Request:
         self.keeps_frame = False
         # What a handler keeps between request and answer, for its `fail`.
         self.handled_by: object = None
+        # Called with the answer, however it is made.
+        self.on_answered: Callable[[], object] | None = None
         # Has the fields of an answer its own way before they are written.
         self.amend: Callable[[dict[str, object]], None] | None = None
         self.used = 0
@@ -207,6 +209,10 @@ class Request:
         else:
             self._answer_made(version, fields, is_long=False)
 
+    def answer_when_made(self, steps: Iterator[int], **fields: object) -> None:
+        """Answers with plain values whose lists `steps` fill, as `in_slices` takes them."""
+        self.in_slices(steps, partial(self._answer_made, self.api_version, fields))
+
     def in_slices(
         self, steps: Iterator[int], then: Callable[[bool], None], is_long: bool = False
     ) -> None:
@@ -290,6 +296,9 @@ class Request:
         assert not self.answered, f"request {self.correlation_id} is answered a second time"
         self.answered = True
         self.handled_by = None  # which knows the request: a circle that nobody should have to find
+        on_answered, self.on_answered = self.on_answered, None
+        if on_answered is not None:
+            on_answered()
         if self._quotas is not None:
             self.exchange.throttle(self.throttle_time_ms)
         return True

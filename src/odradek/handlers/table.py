@@ -9,8 +9,9 @@ having its row here, unless that hides it, as Kafka does with what a broker has 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import wraps
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -25,6 +26,7 @@ from odradek.handlers.request import Request
 from odradek.handlers.topics import metadata
 from odradek.model import AclOperation, ResourceType
 from odradek.protocol.header import NEVER_FLEXIBLE
+from odradek.protocol.messages import milliseconds
 
 _OWN_CODECS: Final = frozenset(("Produce", "Fetch", "ListOffsets", "OffsetCommit", "Heartbeat"))
 _CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
@@ -174,7 +176,44 @@ _ROWS: Final = (
     _row(92, "DeleteShareGroupOffsets", 0, 0, 0, "share", _DELETE, _GROUP),
 )
 
-API_TABLE: Final[Mapping[int, Api]] = MappingProxyType({row.key: row for row in _ROWS})
+# What waits for the metadata store, which may be away, without a time-out of its own below.
+_IN_TIME: Final = frozenset({30, 31, 33, 38, 39, 40, 44, 45, 49, 51, 57})
+
+
+def _in_time(row: Api) -> Api:
+    """A row that answers REQUEST_TIMED_OUT when its request's time is over, or that of the broker
+    where requests have none. What was begun goes on, and nobody hears of it."""
+    fail = row.fail
+    assert fail is not None, f"{row.name} has no place to say so"
+
+    @wraps(row.handle)
+    def handle(context: HandlerContext, request: Request) -> None:
+        row.handle(context, request)
+        if not request.answered:
+            waiting = context.controller.await_answer(_timeout_ms(context, request), late(request))
+            request.on_answered = waiting.on_answered
+
+    def late(request: Request) -> Callable[[], None]:
+        def answer() -> None:
+            request.abandon()
+            fail(request, ErrorCode.REQUEST_TIMED_OUT)
+
+        return request.guard(answer)
+
+    return replace(row, handle=handle)
+
+
+def _timeout_ms(context: HandlerContext, request: Request) -> int:
+    timeout = getattr(request.body(), "timeout", None)
+    if timeout is not None:
+        return milliseconds(timeout)
+    of_broker: int = context.config["request.timeout.ms"]
+    return of_broker
+
+
+API_TABLE: Final[Mapping[int, Api]] = MappingProxyType(
+    {row.key: _in_time(row) if row.key in _IN_TIME else row for row in _ROWS}
+)
 
 
 def all_told(apis: Mapping[int, Api]) -> Mapping[int, Api]:
@@ -228,7 +267,7 @@ def _once_told(row: Api) -> Api:
 
 
 ZOOKEEPER_API_TABLE: Final[Mapping[int, Api]] = MappingProxyType(
-    {row.key: row for row in (*_ROWS, *_CONTROL_ROWS) if row.key not in _RAFT_ALONE}
+    {row.key: row for row in (*API_TABLE.values(), *_CONTROL_ROWS) if row.key not in _RAFT_ALONE}
     | {key: _by_controller(API_TABLE[key]) for key in _CONTROLLERS_ALONE}
     | {key: _once_told(API_TABLE[key]) for key in _TOLD_BY_CONTROLLER}
 )

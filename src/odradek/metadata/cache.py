@@ -7,7 +7,7 @@ published: a partition that a client is told of can be appended to.
 
 from collections.abc import Callable
 
-from odradek.metadata.image import MetadataDelta, MetadataImage
+from odradek.metadata.image import NO_CONTROLLER, MetadataDelta, MetadataImage
 
 
 class MetadataCache:
@@ -17,18 +17,24 @@ class MetadataCache:
     controller: its image says who lives, and of topics not even that they exist. `is_current` is
     False as well from the end of a session until the controller has told everything again: clients
     are still answered from the image, but topics may have come meanwhile that it knows nothing of.
+    `controller_id` is the last controller that was known: while there is none, clients are told of
+    that one, as by Kafka. It refuses them, and they ask again; librdkafka waits for the whole of
+    its time-out when it is told of none.
     """
 
     def __init__(self, image: MetadataImage | None = None) -> None:
         self.image = MetadataImage("") if image is None else image
         self.is_told = True
         self.is_current = True
+        self.controller_id = self.image.controller_id
         self._listeners: list[Callable[[MetadataDelta], None]] = []
         self._told_listeners: list[Callable[[], None]] = []
 
     def publish(self, delta: MetadataDelta) -> None:
         """Shows the delta's image to clients, then tells who waited for it."""
         self.image = delta.image
+        if delta.image.controller_id != NO_CONTROLLER:
+            self.controller_id = delta.image.controller_id
         for listener in tuple(self._listeners):
             listener(delta)
 

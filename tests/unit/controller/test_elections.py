@@ -272,7 +272,9 @@ def test_leaders_that_come_one_by_one_are_looked_at_once_each(
     answers: list[frozenset[TopicPartition]] = []
     looks = _counted(monkeypatch, DelayedElectLeader, "_leads")
     expected = {TopicPartition(f"t{number}", 0): 1 for number in range(100)}
-    _come_one_by_one(cache, DelayedElectLeader(100, expected, cache, answers.append), 100)
+    waiting = DelayedElectLeader(100, cache, answers.append)
+    waiting.on_stored(expected)
+    _come_one_by_one(cache, waiting, 100)
     assert answers == [frozenset()]
     assert len(looks) < 10 * 100
 
@@ -298,7 +300,8 @@ def test_an_election_that_takes_too_long_names_the_late_partitions() -> None:
     timer, cache = MockTimer(), MetadataCache(_image(-1, (1, 2), (1, 2)))
     purgatory = DelayedOperationPurgatory("elect", timer)
     answers: list[frozenset[TopicPartition]] = []
-    waiting = DelayedElectLeader(100, {TP: 1}, cache, answers.append)
+    waiting = DelayedElectLeader(100, cache, answers.append)
+    waiting.on_stored({TP: 1})
     purgatory.try_complete_else_watch(waiting, [TopicKey("a")])
     _publish(cache, _image(2, (1, 2), (1, 2)))
     assert purgatory.check_and_complete(TopicKey("a")) == 0
@@ -324,7 +327,8 @@ def test_an_election_waits_for_its_leader() -> None:
     timer, cache = MockTimer(), MetadataCache(_image(2, (1, 2), (1, 2)))
     purgatory = DelayedOperationPurgatory("elect", timer)
     answers: list[frozenset[TopicPartition]] = []
-    waiting = DelayedElectLeader(100, {TP: 1}, cache, answers.append)
+    waiting = DelayedElectLeader(100, cache, answers.append)
+    waiting.on_stored({TP: 1})
     assert not purgatory.try_complete_else_watch(waiting, [TopicKey("a")])
     assert waiting.missing() == "leaders of a-0"
     _publish(cache, _image(1, (1, 2), (1, 2)))

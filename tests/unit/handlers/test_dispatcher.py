@@ -1,5 +1,6 @@
 """Routing, refusing, and what an unexpected exception turns into."""
 
+import inspect
 import logging
 import re
 from dataclasses import replace
@@ -317,7 +318,7 @@ def test_the_time_of_a_batch_is_shared_by_its_requests(cluster):
 def test_every_row_says_what_a_caller_needs(api):
     """An API would be open to everybody once there are permissions, or refuse its own module."""
     words = re.findall("[A-Z][a-z]+", api.name)
-    handle, fail = api.handle, api.fail
+    handle, fail = inspect.unwrap(api.handle), api.fail
     owner = getattr(handle, "__self__", None)
     if isinstance(owner, WhenAsked):
         module = owner.module

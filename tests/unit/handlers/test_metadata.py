@@ -1,11 +1,13 @@
 """Metadata, DescribeTopicPartitions and DescribeCluster: what a client sees of the cluster."""
 
+import dataclasses
 from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
 
 from odradek.handlers.table import UNTOLD_TIMEOUT_MS, ZOOKEEPER_API_TABLE
+from odradek.metadata.image import NO_CONTROLLER, MetadataDelta
 from odradek.protocol import messages
 
 METADATA, DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 3, 60, 75
@@ -43,6 +45,19 @@ def test_identity(cluster):
     answer = cluster.ask(METADATA, 13, topics=[])
     assert answer.cluster_id == cluster.cache.image.cluster_id
     assert answer.controller_id == 1
+
+
+def test_while_there_is_no_controller_clients_are_told_of_the_last_one(cluster):
+    """librdkafka is told of none, asks nobody any more and creates no topic for a whole minute."""
+    before = cluster.cache.image
+    deposed = dataclasses.replace(before, controller_id=NO_CONTROLLER)
+    cluster.cache.publish(MetadataDelta(before, deposed))
+    assert cluster.ask(METADATA, 13, topics=[]).controller_id == 1
+    assert cluster.ask(DESCRIBE_CLUSTER, 0).controller_id == 1
+    succeeded = dataclasses.replace(deposed, controller_id=2)
+    cluster.cache.publish(MetadataDelta(deposed, succeeded))
+    assert cluster.ask(METADATA, 13, topics=[]).controller_id == 2
+    assert cluster.ask(DESCRIBE_CLUSTER, 0).controller_id == 2
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])

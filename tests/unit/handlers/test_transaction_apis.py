@@ -1,20 +1,24 @@
 """Every version of the APIs of transactions, through the dispatcher, and verified writes."""
 
 import random
+from uuid import UUID
 
 import pytest
 from tests.clocks import OwnClock
 from tests.unit.coordinator.fakes import World
 from tests.unit.coordinator.transactional.transactions import ORDERS, TransactionWorld
 from tests.unit.handlers.hot.conftest import HotBroker
+from tests.unit.handlers.late_background import LateBackground, run
 
 from odradek.background import InlineBackground
 from odradek.coordinator.transactions.requests import ProducerIdAndEpoch
 from odradek.coordinator.transactions.writes import TransactionWrites
 from odradek.errors import ErrorCode
+from odradek.handlers.long_requests import SLICE_ENTRIES
 from odradek.handlers.produce import steps_before_append
 from odradek.handlers.transactions.transaction_verification import TransactionVerifier
 from odradek.handlers.unpacking import HEAVY_BYTES
+from odradek.metadata.image import PartitionImage, TopicImage
 from odradek.protocol import messages
 from odradek.records.batch import parse_header
 from odradek.records.builder import RecordBatchBuilder, build_end_marker
@@ -491,6 +495,48 @@ def test_a_producer_that_adds_its_partitions_itself_is_answered_at_once(broker):
     broker.world.end(who(before))
     answer = broker.produce(records(before, 1), version=11, txn="t", partition=1)
     assert answer.error_code == E.NOT_ENOUGH_REPLICAS
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["there", "unknown"])
+@pytest.mark.parametrize("version", [3, 4])
+def test_many_partitions_are_added_while_others_are_served(broker, version, is_there):
+    """A transaction of 50 000 partitions held up everybody for a tenth of a second."""
+    count = 6 * SLICE_ENTRIES + 1
+    cluster = broker.cluster
+    if is_there:
+        broker.world.log.max_bytes = 1 << 20
+        partitions = tuple(PartitionImage(each, 1, 0, 0, (1,), (1,)) for each in range(count))
+        many = TopicImage("many", UUID(int=7), partitions)
+        cluster.cache.image = cluster.cache.image.with_topics([many])
+    late = LateBackground()
+    cluster.replace(background=late)
+    producer = init(broker)
+    topics = [{"name": "many", "partitions": list(range(count))}]
+    older = {f"v3_and_below_{key}": value for key, value in identity(producer).items()}
+    fields = {**older, "v3_and_below_topics": topics}
+    if version >= 4:
+        fields = {"transactions": [{**identity(producer), "verify_only": False, "topics": topics}]}
+    exchange = cluster.exchange(ADD, version, messages.encode_request(ADD, version, fields))
+    cluster.dispatcher().handle_frame(exchange)
+    assert run(late, exchange) > 2 * 6
+    code = E.NONE if is_there else E.UNKNOWN_TOPIC_OR_PARTITION
+    answer = cluster.answer(exchange, ADD, version)
+    (topic,) = (
+        answer.results_by_transaction[0].topic_results
+        if version >= 4
+        else answer.results_by_topic_v3_and_below
+    )
+    assert [each.partition_index for each in topic.results_by_partition] == list(range(count))
+    assert {each.partition_error_code for each in topic.results_by_partition} == {code}
+    assert len(broker.world.value().partitions or ()) == (count if is_there else 0)
+
+
+def identity(producer):
+    return {
+        "transactional_id": "t",
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+    }
 
 
 def test_only_a_living_clock_is_waited_on(broker):

@@ -5,7 +5,7 @@ import pytest
 from tests.unit.metadata.zookeeper_cluster import Cluster
 
 from odradek.metadata import NewTopic
-from odradek.metadata.image import TopicImage
+from odradek.metadata.image import NO_CONTROLLER, TopicImage
 
 LISTS = ("/brokers/topics", "/admin/delete_topics", "/brokers/ids")
 TOPIC = '{"version":1,"partitions":{"0":[2,1]}}'
@@ -79,6 +79,38 @@ def test_a_topic_that_cannot_be_read_for_a_while() -> None:
     assert cluster.controller.state("b", 1).leader == 1
 
 
+def test_a_list_that_was_watched_before_it_could_not_be_read() -> None:
+    """Its watch is there, so nobody would look again: who waits for the topics that are read would
+    wait until another one comes."""
+    cluster = Cluster(2)
+    elected = cluster.controller.elected
+    assert elected is not None
+    cluster.tree.unreadable.add("/brokers/topics")
+    read: list[None] = []
+    elected._topics.read_all(lambda: read.append(None))
+    cluster.settle()
+    assert not read
+    cluster.tree.unreadable.clear()
+    cluster.settle(100)
+    assert len(read) == 1
+
+
+def test_a_left_controller_that_may_not_be_removed_for_a_while() -> None:
+    """The node would stay, of a broker that is not the controller, and nobody be elected for as
+    long as it lives."""
+    cluster = Cluster(2)
+    left = cluster.brokers[1].zookeeper.session_id
+    cluster.brokers[1].store._election.resign()
+    cluster.tree.unwritable.add("/controller")
+    cluster.brokers[1].store._election.look()
+    cluster.settle()
+    assert cluster.tree.entries["/controller"].owner == left
+    cluster.tree.unwritable.clear()
+    cluster.settle(60)
+    assert cluster.controller.elected is not None
+    create(cluster)
+
+
 def test_an_election_that_may_not_be_written_is_not_tried_as_fast_as_it_can_be() -> None:
     """Each broker without the permission would ask the ensemble thousands of times a second."""
     cluster = Cluster(2)
@@ -86,6 +118,9 @@ def test_an_election_that_may_not_be_written_is_not_tried_as_fast_as_it_can_be()
     cluster.tree.remove("/controller")
     before = cluster.tree.attempts
     cluster.settle(100)
+    # Who asks for the controller is sent to the last one, which refuses: see `MetadataCache`.
+    assert {each.image.controller_id for each in cluster.brokers.values()} == {1, NO_CONTROLLER}
+    assert {each.cache.controller_id for each in cluster.brokers.values()} == {1}
     # Once a second by each of the two.
     assert cluster.tree.attempts - before <= 2 * 6
     cluster.tree.unwritable.clear()

@@ -1,11 +1,14 @@
 """Two failures at once around a controller: what it may say, and what a broker makes of it."""
 
+import logging
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.unit.metadata.zookeeper_cluster import Broker, Cluster
 
+from odradek.background import ignore
 from odradek.clock import ManualClock
 from odradek.errors import ErrorCode
 from odradek.metadata import NewPartitions, NewTopic, PartitionChange, changes
@@ -13,7 +16,7 @@ from odradek.metadata.control import AlterPartition, LeaderAndIsr, UpdateMetadat
 from odradek.metadata.engine import SLICE_PARTITIONS
 from odradek.metadata.image import TopicImage
 from odradek.metadata.zookeeper import metadata_updates as updates
-from odradek.metadata.zookeeper.client import Delete, Failure, ZooKeeperSettings
+from odradek.metadata.zookeeper.client import Create, Delete, Failure, ZooKeeperSettings
 from odradek.model import TopicPartition
 from odradek.timer import SystemTimer
 
@@ -395,6 +398,83 @@ def test_what_may_not_be_read_is_looked_at_again(
     clock.advance(session_module.UNREADABLE_MS)
     timer.advance_clock(0)
     assert heard == [Failure.REFUSED, "changed"]
+
+
+class Promised:
+    """What kazoo promises: a value, or an error."""
+
+    def __init__(self, outcome: Any) -> None:
+        self.exception = outcome if isinstance(outcome, Exception) else None
+        self.value = outcome
+
+    def rawlink(self, callback: Callable[[Any], None]) -> None:
+        callback(self)
+
+
+class Told:
+    """A session whose outcomes are given, and the levels at which it tells what is refused."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+        self.module = pytest.importorskip("odradek.metadata.zookeeper.session")
+        self.exceptions = pytest.importorskip("kazoo.exceptions")
+        self.outcome: Any = None
+        self._turns: list[Callable[[], None]] = []
+        clock = ManualClock()
+        settings = ZooKeeperSettings("127.0.0.1:1", 1000, 1000)
+        self.session = self.module.KazooSession(
+            settings, SystemTimer(clock), clock, self._turns.append
+        )
+        for kind in ("get", "get_children"):
+            monkeypatch.setattr(
+                self.session._client, f"{kind}_async", lambda _path, watch: Promised(self.outcome)
+            )
+        transaction = SimpleNamespace(
+            create=lambda *_arguments, **_options: None,
+            commit_async=lambda: Promised(self.outcome),
+        )
+        monkeypatch.setattr(self.session._client, "transaction", lambda: transaction)
+        self._caplog = caplog
+        caplog.set_level(logging.DEBUG, self.module.__name__)
+
+    def levels(self, request: Callable[[], None], outcome: Any) -> list[str]:
+        self.outcome = outcome
+        self._caplog.clear()
+        request()
+        self._turns.pop()()
+        return [record.levelname for record in self._caplog.records]
+
+
+def test_what_is_refused_again_and_again_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A node that its owner has closed fills the disk with a line every few seconds, for ever."""
+    told = Told(monkeypatch, caplog)
+    session, exceptions = told.session, told.exceptions
+    stat = SimpleNamespace(version=0, creation_transaction_id=1, owner_session_id=0)
+    requests: list[tuple[Callable[[], None], Any, Any]] = [
+        (lambda: session.get("/a", ignore, ignore), exceptions.NoAuthError(), (b"", stat)),
+        (lambda: session.children("/a", ignore, ignore), exceptions.NoAuthError(), []),
+        (
+            lambda: session.commit([Create("/a", b"")], ignore),
+            [exceptions.NoAuthError()],
+            ["/a"],
+        ),
+    ]
+    # Each of the three is told of, also where another is refused at the same node.
+    for request, refused, _ in requests:
+        assert [told.levels(request, refused) for _ in range(3)] == [
+            ["ERROR"],
+            ["DEBUG"],
+            ["DEBUG"],
+        ]
+    for request, refused, done in requests:
+        assert told.levels(request, refused) == ["DEBUG"]
+        assert told.levels(request, done) == []
+        assert told.levels(request, refused) == ["ERROR"]
+    assert told.levels(requests[0][0], exceptions.MarshallingError()) == ["ERROR"]
+    assert told.levels(lambda: session.get("/b", ignore, ignore), exceptions.NoAuthError()) == [
+        "ERROR"
+    ]
 
 
 @pytest.mark.parametrize("paused", [1, 2])

@@ -10,6 +10,7 @@ import odradek.replication
 from odradek.purgatory import DelayedOperation
 
 KINDS = {
+    "DelayedAnswer",
     "DelayedTopicChange",
     "DelayedDeleteRecords",
     "DelayedElectLeader",

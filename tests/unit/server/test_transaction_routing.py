@@ -83,17 +83,22 @@ class World:
 
 
 class Slices(Leaders):
-    """Keeps how many partitions each slice was about. One that `raises` is a fault of ours."""
+    """Keeps how many partitions each slice was about, and their markers. Those that are `broken`
+    are a fault of ours, which keeps from the others what is written with them."""
 
     def __init__(self):
         super().__init__()
         self.counts = []
-        self.raises = None
+        self.broken = set()
+        self.has_answered_first = False
 
     def write(self, marker, partitions, on_done):
-        if self.raises is not None:
-            raise self.raises
         self.counts.append(len(partitions))
+        if self.has_answered_first and len(partitions) > 1:
+            super().write(marker, partitions[:1], on_done)
+        for each in partitions:
+            if each in self.broken:
+                raise RuntimeError(f"boom {each}")
         super().write(marker, partitions, on_done)
 
 
@@ -105,16 +110,32 @@ class ManyMarkers:
     def __init__(self):
         self.local = Slices()
         self.marked = []
+        self.codes = {}
         self.turns = []
         self.markers = SlicedMarkers(self.local, self.turns.append)
 
     def write(self):
-        self.markers.write(MARKER, self.partitions, lambda each, _code: self.marked.append(each))
+        self.markers.write(MARKER, self.partitions, self.take)
+
+    def take(self, partition, code):
+        self.marked.append(partition)
+        assert partition not in self.codes, f"{partition} is answered twice"
+        self.codes[partition] = code
 
     def turn(self):
         (action,) = self.turns
         self.turns.clear()
         action()
+
+    def turn_all(self):
+        """Returns what was raised in a turn of its own."""
+        raised = []
+        while self.turns:
+            try:
+                self.turns.pop(0)()
+            except RuntimeError as error:
+                raised.append(str(error))
+        return raised
 
 
 def test_many_markers_are_written_in_slices():
@@ -129,16 +150,38 @@ def test_many_markers_are_written_in_slices():
     assert not many.turns
 
 
-def test_a_slice_of_markers_that_raises_does_not_keep_others_from_their_turn():
-    """Readers of all other partitions would wait until the broker is started again."""
+@pytest.mark.parametrize("has_answered_first", [False, True])
+@pytest.mark.parametrize("index", [1, SLICE_PARTITIONS + 1, 2 * SLICE_PARTITIONS])
+def test_a_marker_that_cannot_be_written_costs_no_other_partition_its_own(
+    index, has_answered_first
+):
+    """The request of the coordinator would never be answered, and readers of the partitions that
+    come after it wait until a broker is started again."""
     many = ManyMarkers()
-    many.local.raises = RuntimeError("boom")
-    with pytest.raises(RuntimeError, match="boom"):
-        many.write()
-    many.local.raises = None
-    many.turn()
-    many.turn()
-    assert many.marked == many.partitions[SLICE_PARTITIONS:]
+    many.local.has_answered_first = has_answered_first
+    many.local.broken = {many.partitions[index]}
+    many.write()
+    raised = many.turn_all()
+    assert many.codes == {
+        each: ErrorCode.UNKNOWN_SERVER_ERROR if each in many.local.broken else ErrorCode.NONE
+        for each in many.partitions
+    }
+    assert raised == [f"boom {many.partitions[index]}"]
+
+
+def test_the_markers_of_a_broken_log_are_tried_again_by_the_coordinator():
+    """Its transaction would wait for an answer that nobody gives, and its producer be told of
+    concurrent transactions until the coordinator moves."""
+    many = ManyMarkers()
+    many.local.broken = set(many.partitions[SLICE_PARTITIONS:])
+    many.write()
+    assert len(many.turn_all()) == SLICE_PARTITIONS + 1
+    assert many.codes.keys() == set(many.partitions)
+    many.local.broken = set()
+    many.codes.clear()
+    many.write()
+    assert many.turn_all() == []
+    assert set(many.codes.values()) == {ErrorCode.NONE}
 
 
 def test_no_marker_is_written_after_the_end():

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from odradek.background import ignore
 from odradek.clock import Clock
 from odradek.controller.elected.elected_controller import ElectedController
 from odradek.errors import BrokerError
@@ -138,7 +137,10 @@ class ControllerElection:
             self.look()
 
     def _on_controller(self, node: Node | Failure | None) -> None:
-        if not self._membership.is_live or isinstance(node, Failure):
+        if not self._membership.is_live:
+            return
+        if isinstance(node, Failure):
+            self._look_again(node)
             return
         if node is None:
             self.resign()
@@ -155,12 +157,21 @@ class ControllerElection:
             self.resign()
         if node.owner == self._zookeeper.session_id:
             # Elected, but the connection broke before the answer: under which epoch nobody knows.
-            self._zookeeper.commit([Delete(znodes.CONTROLLER, node.version)], ignore)
+            self._remove(node.version)
             return
         if controller_id == self._membership.broker_id:
             return  # of an earlier life; it is about to go
         self._is_controller_known = True
         self._view.publish(partial(_with_controller, controller_id=controller_id), self._settle)
+
+    def _remove(self, version: int) -> None:
+        """Takes away the node by which this broker would be elected."""
+
+        def on_committed(outcome: Created | Refusal) -> None:
+            if isinstance(outcome, Refusal):
+                self._look_again(outcome.failure)
+
+        self._zookeeper.commit([Delete(znodes.CONTROLLER, version)], on_committed)
 
     def _stand(self) -> None:
         def on_epoch(node: Node | Failure | None) -> None:

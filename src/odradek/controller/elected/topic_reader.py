@@ -103,7 +103,7 @@ class TopicReader:
 
         def on_children(names: tuple[str, ...] | Failure) -> None:
             if isinstance(names, Failure):
-                end(waiting)  # it is called again when the list may be there
+                try_again()
                 return
             known = self._context.topic_nodes
             new = [name for name in names if name not in known and name not in self._deletions]
@@ -111,8 +111,7 @@ class TopicReader:
 
         def on_marked(new: Sequence[str], marked: tuple[str, ...] | Failure) -> None:
             if isinstance(marked, Failure):
-                end(waiting)
-                self._after_ms(RETRY_MAX_MS, self._read_all)
+                try_again()
             elif self._context.is_open:
                 self._read_new(new, frozenset(marked), on_read)
 
@@ -121,6 +120,10 @@ class TopicReader:
             for each in waiting:
                 each()
             self._read_all()
+
+        def try_again() -> None:
+            end(waiting)
+            self._after_ms(RETRY_MAX_MS, self._read_all)
 
         def end(left: Collection[Callable[[], None]]) -> None:
             self._is_reading = False

@@ -61,17 +61,15 @@ class LeaderElections:
         plans = plan_each(asked, lambda tp: plan_election(image, tp, election_type), lambda tp: tp)
         accepted = [plan for plan in plans if isinstance(plan, PartitionChange)]
 
-        def on_changed(outcome: list[PartitionImage | BrokerError] | BrokerError) -> None:
-            outcomes = in_request_order(plans, one_each(outcome, len(accepted)))
-            results = [election_result(*pair) for pair in zip(asked, outcomes, strict=True)]
-            if partitions is None:
-                results = [result for result in results if was_needed(result)]
-            self._await_elected(accepted, results, timeout_ms, on_done)
+        def on_elected(outcomes: list[PartitionImage | BrokerError]) -> None:
+            rest = in_request_order(plans, outcomes)
+            results = [election_result(*pair) for pair in zip(asked, rest, strict=True)]
+            on_done([each for each in results if partitions is not None or was_needed(each)])
 
         if accepted:
-            self._store.change_partitions(accepted, on_changed)
+            self._elect(accepted, timeout_ms, on_elected)
         else:
-            on_changed([])
+            on_elected([])
 
     def hand_over(self, on_done: OnDone[None]) -> None:
         """Gives away what this broker leads, to replicas in sync, and leaves every ISR that has
@@ -93,34 +91,36 @@ class LeaderElections:
                 logger.info("leaderships go back to preferred replicas: %d", len(changes))
                 self._store.change_partitions(changes, ignore)
 
-    def _await_elected(
+    def _elect(
         self,
-        accepted: Sequence[PartitionChange],
-        results: list[ElectionResult],
+        changes: Sequence[PartitionChange],
         timeout_ms: int,
-        on_done: Callable[[list[ElectionResult]], None],
+        on_done: Callable[[list[PartitionImage | BrokerError]], None],
     ) -> None:
-        chosen = {result.topic_partition for result in results if not result.error_code}
-        expected = {
-            change.topic_partition: change.leader
-            for change in accepted
-            if change.topic_partition in chosen
-        }
-        if not expected:
-            on_done(results)
-            return
+        """Has the store write an election, and answers when the chosen lead: what became of each
+        partition, REQUEST_TIMED_OUT where that is not so, or not known, in time."""
         timed_out = BrokerError(ErrorCode.REQUEST_TIMED_OUT)
+        outcomes: list[PartitionImage | BrokerError] = [timed_out] * len(changes)
 
-        def on_ready(late: frozenset[TopicPartition]) -> None:
+        def on_elected(late: frozenset[TopicPartition]) -> None:
             on_done(
                 [
-                    election_result(each.topic_partition, timed_out)
-                    if each.topic_partition in late
-                    else each
-                    for each in results
+                    timed_out if change.topic_partition in late else each
+                    for change, each in zip(changes, outcomes, strict=True)
                 ]
             )
 
-        operation = DelayedElectLeader(max(timeout_ms, 0), expected, self._cache, on_ready)
-        keys = [TopicKey(name) for name in dict.fromkeys(tp.topic for tp in expected)]
+        operation = DelayedElectLeader(max(timeout_ms, 0), self._cache, on_elected)
+
+        def on_stored(outcome: list[PartitionImage | BrokerError] | BrokerError) -> None:
+            if not operation.is_completed:
+                outcomes[:] = one_each(outcome, len(changes))
+                both = zip(changes, outcomes, strict=True)
+                chosen = [change for change, each in both if isinstance(each, PartitionImage)]
+                operation.on_stored({each.topic_partition: each.leader for each in chosen})
+
+        self._store.change_partitions(changes, on_stored)
+        keys = [
+            TopicKey(name) for name in dict.fromkeys(each.topic_partition.topic for each in changes)
+        ]
         self._purgatory.try_complete_else_watch(operation, keys)

@@ -35,7 +35,7 @@ def handle(context: HandlerContext, request: Request) -> None:
         image = context.metadata.image
         request.answer(
             cluster_id=image.cluster_id,
-            controller_id=image.controller_id,
+            controller_id=context.metadata.controller_id,
             brokers=broker_fields(image, request.exchange.listener_name, "broker_id"),
             cluster_authorized_operations=cluster_operations(body),
         )

@@ -49,12 +49,12 @@ def handle(context: HandlerContext, request: Request) -> None:
         return
     if body.topics is None or (request.api_version == 0 and not body.topics):
         every = (_known(image, topic, request) for topic in _all(image))
-        _answer(request, body, image, every)
+        _answer(context, request, body, image, every)
         return
     ids = [topic.topic_id for topic in body.topics if getattr(topic, "topic_id", None)]
     if ids:
         asked = (_by_id(image, topic_id, request) for topic_id in _once(ids))
-        _answer(request, body, image, asked)
+        _answer(context, request, body, image, asked)
         return
     names = _once([topic.name for topic in body.topics if topic.name is not None])
     missing = _creatable(context, body, image, names)
@@ -127,7 +127,7 @@ def _answer_names(
 ) -> None:
     image = context.metadata.image
     asked = (_by_name(image, name, request, errors) for name in names)
-    _answer(request, body, image, asked)
+    _answer(context, request, body, image, asked)
 
 
 def _by_name(
@@ -183,13 +183,17 @@ def _no_name(request: Request) -> str | None:
 
 
 def _answer(
-    request: Request, body: Any, image: MetadataImage, topics: Generator[_Fields, None, None]
+    context: HandlerContext,
+    request: Request,
+    body: Any,
+    image: MetadataImage,
+    topics: Generator[_Fields, None, None],
 ) -> None:
     """Answers from one image, however long it takes to list the topics."""
     request.answer(
         brokers=broker_fields(image, request.exchange.listener_name, "node_id"),
         cluster_id=image.cluster_id,
-        controller_id=image.controller_id,
+        controller_id=context.metadata.controller_id,
         cluster_authorized_operations=cluster_operations(body),
         topics=topics,
     )

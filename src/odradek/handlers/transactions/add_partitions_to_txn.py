@@ -2,66 +2,76 @@
 
 Before version 4 a producer asks for one transaction. From 4 on brokers ask for many at once, and
 may only want to verify that partitions belong to a transaction. A partition that does not exist
-keeps all others of its transaction from being added: those are OPERATION_NOT_ATTEMPTED.
+keeps all others of its transaction from being added: those are OPERATION_NOT_ATTEMPTED. Partitions
+are looked up, and answered for, in slices; what is added is added together.
 
 Version notes: 2 brings PRODUCER_FENCED, 3 is flexible, 5 says that the producer speaks version 2
 of transactions.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final
 
 from odradek.coordinator.transactions.requests import AddPartitionsRequest, ProducerIdAndEpoch
 from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.long_requests import SLICE_ENTRIES
 from odradek.handlers.request import Request
 from odradek.handlers.transactions.transaction_errors import as_known
+from odradek.metadata.image import MetadataImage
 from odradek.model import TopicPartition
 
 PRODUCER_FENCED_VERSION: Final = 2
 BATCH_VERSION: Final = 4
 TRANSACTION_V2_VERSION: Final = 5
 
-_Codes = dict[TopicPartition, ErrorCode]
-
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers when every transaction has an outcome."""
-    wishes = _wishes(request)
-    answer = _Answer(request, wishes)
-    for index, wish in enumerate(wishes):
-        _carry_out(context, wish, request.guard(lambda codes, at=index: answer.take(at, codes)))
-    answer.send_if_empty()
+    _look_up(context, request, ())
 
 
 def fail(request: Request, code: ErrorCode) -> None:
     """Answers every partition with an error."""
     wishes = _wishes(request)
-    codes = [dict.fromkeys(wish.partitions, code) for wish in wishes]
-    _send(request, wishes, codes)
+    _send(request, wishes, [_Outcome(code) for _ in wishes])
 
 
 def refuse_topics(context: HandlerContext, request: Request, denied: Collection[str]) -> None:
     """Adds nothing, for these topics the producer may not write to; of the others it is told as
     much as if one of them did not exist."""
-    image = context.metadata.image
+    _look_up(context, request, denied)
+
+
+def _look_up(context: HandlerContext, request: Request, denied: Collection[str]) -> None:
     wishes = _wishes(request)
-    codes = [
-        {
-            each: ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            if each.topic in denied
-            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if image.partition(each) is None
-            else ErrorCode.OPERATION_NOT_ATTEMPTED
-            for each in wish.partitions
-        }
-        for wish in wishes
-    ]
-    _send(request, wishes, codes)
+
+    def carry_out(_is_long: bool) -> None:
+        answer = _Answer(request, wishes)
+        for index, wish in enumerate(wishes):
+            take = request.guard(lambda outcome, at=index: answer.take(at, outcome))
+            _carry_out(context, wish, len(denied) > 0, take)
+        answer.send_if_empty()
+
+    request.in_slices(_look_up_all(wishes, context.metadata.image, denied), carry_out)
+
+
+class _Outcome:
+    """The code of a transaction's partitions, but for the `others`, which have their own."""
+
+    def __init__(
+        self, code: ErrorCode, others: dict[TopicPartition, ErrorCode] | None = None
+    ) -> None:
+        self._code = code
+        self._others = others
+
+    def code_of(self, partition: TopicPartition) -> ErrorCode:
+        """What became of a partition."""
+        return self._code if self._others is None else self._others.get(partition, self._code)
 
 
 class _Wish:
-    """One transaction of a request."""
+    """One transaction of a request; of `wrong` partitions the producer cannot have some."""
 
     def __init__(self, data: Any, version: int) -> None:
         if version >= BATCH_VERSION:
@@ -76,15 +86,25 @@ class _Wish:
             )
             self.verify_only = False
             topics = data.v3_and_below_topics
-        self.topics = [(topic.name, list(topic.partitions)) for topic in topics]
-        self.partitions = list(
-            dict.fromkeys(
-                TopicPartition(name, partition)
-                for name, indexes in self.topics
-                for partition in indexes
-            )
-        )
+        self.topics: list[tuple[str, Sequence[int]]] = [
+            (topic.name, topic.partitions) for topic in topics
+        ]
+        self.partitions: dict[TopicPartition, None] = {}
+        self.wrong: dict[TopicPartition, ErrorCode] = {}
         self.transaction_version = 2 if version >= TRANSACTION_V2_VERSION else 0
+
+    def look_up(self, image: MetadataImage, name: str, indexes: Sequence[int]) -> None:
+        """Notes partitions of a topic."""
+        for index in indexes:
+            partition = TopicPartition(name, index)
+            self.partitions[partition] = None
+            if image.partition(partition) is None:
+                self.wrong[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def deny(self, name: str, indexes: Sequence[int]) -> None:
+        """Notes partitions that the producer may not write to."""
+        denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        self.wrong.update((TopicPartition(name, index), denied) for index in indexes)
 
 
 def _wishes(request: Request) -> list[_Wish]:
@@ -94,24 +114,46 @@ def _wishes(request: Request) -> list[_Wish]:
     return [_Wish(each, version) for each in transactions]
 
 
-def _carry_out(context: HandlerContext, wish: _Wish, on_done: Callable[[_Codes], None]) -> None:
-    image = context.metadata.image
-    unknown = [each for each in wish.partitions if image.partition(each) is None]
-    if unknown:
-        codes = dict.fromkeys(wish.partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
-        on_done(codes | dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+def _look_up_all(
+    wishes: list[_Wish], image: MetadataImage, denied: Collection[str]
+) -> Iterator[int]:
+    """Looks some partitions of a topic up at a step."""
+    for wish in wishes:
+        for name, indexes in wish.topics:
+            for some in _slices(indexes):
+                if name in denied:
+                    wish.deny(name, some)
+                else:
+                    wish.look_up(image, name, some)
+                yield len(some)
+
+
+def _slices(indexes: Sequence[int]) -> list[Sequence[int]]:
+    """What a step is about."""
+    if len(indexes) <= SLICE_ENTRIES:
+        return [indexes]
+    starts = range(0, len(indexes), SLICE_ENTRIES)
+    return [indexes[start : start + SLICE_ENTRIES] for start in starts]
+
+
+def _carry_out(
+    context: HandlerContext, wish: _Wish, is_denied: bool, on_done: Callable[[_Outcome], None]
+) -> None:
+    if wish.wrong or is_denied:
+        on_done(_Outcome(ErrorCode.OPERATION_NOT_ATTEMPTED, wish.wrong))
         return
+    partitions = list(wish.partitions)
     if wish.verify_only:
         verified = context.transactions.verify_partitions(
-            wish.transactional_id, wish.producer, wish.partitions
+            wish.transactional_id, wish.producer, partitions
         )
-        on_done(dict(zip(wish.partitions, verified, strict=True)))
+        on_done(_Outcome(ErrorCode.NONE, dict(zip(partitions, verified, strict=True))))
         return
     context.transactions.add_partitions(
         AddPartitionsRequest(
-            wish.transactional_id, wish.producer, wish.partitions, wish.transaction_version
+            wish.transactional_id, wish.producer, partitions, wish.transaction_version
         ),
-        lambda code: on_done(dict.fromkeys(wish.partitions, code)),
+        lambda code: on_done(_Outcome(code)),
     )
 
 
@@ -121,49 +163,61 @@ class _Answer:
     def __init__(self, request: Request, wishes: list[_Wish]) -> None:
         self._request = request
         self._wishes = wishes
-        self._codes: list[_Codes] = [{} for _ in wishes]
+        self._outcomes = [_Outcome(ErrorCode.NONE) for _ in wishes]
         self._missing = len(wishes)
 
-    def take(self, index: int, codes: _Codes) -> None:
+    def take(self, index: int, outcome: _Outcome) -> None:
         """The outcome of one; the last one sends the answer."""
-        self._codes[index] = codes
+        self._outcomes[index] = outcome
         self._missing -= 1
         if self._missing == 0:
-            _send(self._request, self._wishes, self._codes)
+            _send(self._request, self._wishes, self._outcomes)
 
     def send_if_empty(self) -> None:
         """A request without transactions has its answer already."""
         if not self._wishes:
-            _send(self._request, self._wishes, self._codes)
+            _send(self._request, self._wishes, self._outcomes)
 
 
-def _send(request: Request, wishes: list[_Wish], codes: list[_Codes]) -> None:
+def _send(request: Request, wishes: list[_Wish], outcomes: list[_Outcome]) -> None:
     version = request.api_version
-    topics = [
-        [_topic(name, indexes, outcome, version) for name, indexes in wish.topics]
-        for wish, outcome in zip(wishes, codes, strict=True)
-    ]
+    topics: list[list[dict[str, object]]] = [[] for _ in wishes]
+    steps = _make_all(wishes, outcomes, version, topics)
     if version < BATCH_VERSION:
-        request.answer(results_by_topic_v3_and_below=topics[0])
+        request.answer_when_made(steps, results_by_topic_v3_and_below=topics[0])
         return
-    request.answer(
-        results_by_transaction=[
-            {"transactional_id": wish.transactional_id, "topic_results": results}
-            for wish, results in zip(wishes, topics, strict=True)
-        ]
-    )
+    results = [
+        {"transactional_id": wish.transactional_id, "topic_results": made}
+        for wish, made in zip(wishes, topics, strict=True)
+    ]
+    request.answer_when_made(steps, results_by_transaction=results)
 
 
-def _topic(name: str, indexes: list[int], codes: _Codes, version: int) -> dict[str, object]:
-    return {
-        "name": name,
-        "results_by_partition": [
-            {
-                "partition_index": index,
-                "partition_error_code": as_known(
-                    codes[TopicPartition(name, index)], version, PRODUCER_FENCED_VERSION
-                ),
-            }
-            for index in indexes
-        ],
-    }
+def _make_all(
+    wishes: list[_Wish],
+    outcomes: list[_Outcome],
+    version: int,
+    topics: list[list[dict[str, object]]],
+) -> Iterator[int]:
+    """Makes the results of some partitions of a topic at a step."""
+    for wish, outcome, made in zip(wishes, outcomes, topics, strict=True):
+        for name, indexes in wish.topics:
+            results: list[dict[str, object]] = []
+            made.append({"name": name, "results_by_partition": results})
+            for some in _slices(indexes):
+                results.extend(_results(name, some, outcome, version))
+                yield len(some)
+
+
+def _results(
+    name: str, indexes: Sequence[int], outcome: _Outcome, version: int
+) -> list[dict[str, object]]:
+    return [
+        {
+            "partition_index": index,
+            "partition_error_code": as_known(
+                outcome.code_of(TopicPartition(name, index)), version, PRODUCER_FENCED_VERSION
+            ),
+        }
+        for index in indexes
+    ]

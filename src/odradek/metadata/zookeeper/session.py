@@ -74,14 +74,41 @@ _FAILURES: Final[tuple[tuple[type[Exception], Failure], ...]] = (
 _OTHERS_FAILED: Final = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)
 
 
+class _Aim(NamedTuple):
+    """What a request does to which node: one that may be read may still not be written."""
+
+    action: str
+    path: str
+
+
 class _Request(NamedTuple):
-    """`begin` gives kazoo's promise of an outcome, `finish` makes ours of it. `size` counts the
-    bytes that it writes, `losses` the connections that broke while it was under way."""
+    """`begin` gives kazoo's promise of an outcome, `finish` makes ours of it. `aim` is what it does
+    to which node. `size` counts the bytes that it writes, `losses` the connections that broke while
+    it was under way."""
 
     begin: Callable[[], Any]
     finish: Callable[[Any], None]
+    aim: _Aim
     size: int = 0
     losses: int = 0
+
+
+class _Refusals:
+    """What the ensemble refuses, told when that begins or has another reason. It is tried again
+    every few seconds, perhaps for weeks: all that is repeated is told at the level of debugging."""
+
+    def __init__(self) -> None:
+        self._told: Final[dict[_Aim, str]] = {}
+
+    def note(self, aim: _Aim, reason: str) -> None:
+        """It is refused."""
+        level = logging.DEBUG if self._told.get(aim) == reason else logging.ERROR
+        self._told[aim] = reason
+        logger.log(level, "ZooKeeper refuses to %s %s: %s", *aim, reason)
+
+    def end(self, aim: _Aim) -> None:
+        """It was done."""
+        self._told.pop(aim, None)
 
 
 class KazooSession(ZooKeeperClient):
@@ -107,6 +134,7 @@ class KazooSession(ZooKeeperClient):
         self._waiting: Final[deque[_Request]] = deque()
         self._lost: Final[list[_Request]] = []
         self._in_flight = 0
+        self._refusals: Final = _Refusals()
         self._is_between_sessions = False
         self._listeners: Final[list[Callable[[], None]]] = []
         self._look: PeriodicTask | None = None
@@ -151,12 +179,15 @@ class KazooSession(ZooKeeperClient):
 
     def get(self, path: str, on_done: OnNode, on_changed: OnChanged | None = None) -> None:
         """See `ZooKeeperClient`."""
+        aim = _Aim("read", path)
 
         def finish(outcome: Any) -> None:
             if isinstance(outcome, Failure) and outcome is not Failure.NO_NODE:
                 self._on_unread(path, outcome, on_changed)
                 on_done(outcome)
-            elif outcome is not Failure.NO_NODE:
+                return
+            self._refusals.end(aim)
+            if outcome is not Failure.NO_NODE:
                 on_done(_node(outcome))
             elif on_changed is None:
                 on_done(None)
@@ -164,18 +195,22 @@ class KazooSession(ZooKeeperClient):
                 self._await_creation(path, on_done, on_changed)
 
         watch = self._watch(on_changed)
-        self._submit(lambda: self._client.get_async(path, watch=watch), finish)
+        self._submit(lambda: self._client.get_async(path, watch=watch), finish, aim)
 
     def children(self, path: str, on_done: OnChildren, on_changed: OnChanged | None = None) -> None:
         """See `ZooKeeperClient`."""
+        aim = _Aim("list", path)
 
         def finish(outcome: Any) -> None:
             if isinstance(outcome, Failure):
                 self._on_unread(path, outcome, on_changed)
-            on_done(outcome if isinstance(outcome, Failure) else tuple(outcome))
+                on_done(outcome)
+            else:
+                self._refusals.end(aim)
+                on_done(tuple(outcome))
 
         watch = self._watch(on_changed)
-        self._submit(lambda: self._client.get_children_async(path, watch=watch), finish)
+        self._submit(lambda: self._client.get_children_async(path, watch=watch), finish, aim)
 
     def commit(self, operations: Sequence[Operation], on_done: OnCommitted) -> None:
         """See `ZooKeeperClient`."""
@@ -184,12 +219,15 @@ class KazooSession(ZooKeeperClient):
             if isinstance(outcome, Failure):
                 on_done(Refusal(0, outcome))
             else:
-                on_done(_transacted(operations, outcome))
+                on_done(self._transacted(operations, outcome))
 
         if any(isinstance(each, Create) and each.ephemeral for each in operations):
             self._stands_for_something = True
         self._submit(
-            lambda: self._transaction(operations).commit_async(), finish, _size(operations)
+            lambda: self._transaction(operations).commit_async(),
+            finish,
+            _Aim("write", operations[0].path),
+            _size(operations),
         )
 
     def read_now(self, paths: Sequence[str]) -> Mapping[str, Node | None]:
@@ -210,7 +248,8 @@ class KazooSession(ZooKeeperClient):
 
     def commit_now(self, operations: Sequence[Operation]) -> Created | Refusal:
         """See `ZooKeeperClient`."""
-        return _transacted(operations, self._await(self._transaction(operations).commit_async()))
+        outcomes = self._await(self._transaction(operations).commit_async())
+        return self._transacted(operations, outcomes)
 
     def _await(self, promise: Any) -> Any:
         try:
@@ -234,13 +273,15 @@ class KazooSession(ZooKeeperClient):
                 self.get(path, on_done, on_changed)
 
         watch = self._watch(on_changed)
-        self._submit(lambda: self._client.exists_async(path, watch=watch), finish)
+        aim = _Aim("read", path)
+        self._submit(lambda: self._client.exists_async(path, watch=watch), finish, aim)
 
     def _on_unread(self, path: str, failure: Failure, on_changed: OnChanged | None) -> None:
         """Repeats a failed read after a while: the ensemble watches nothing that was not read."""
         if on_changed is None or failure is Failure.SESSION_LOST:
             return
-        logger.warning("%s cannot be read (%s); it is tried again", path, failure.name)
+        if failure is Failure.NO_NODE:
+            self._refusals.note(_Aim("list", path), "it is not there")
         again = partial(attempt, on_changed, self._on_broken)
         self._timer.add(TimerTask(UNREADABLE_MS, lambda: None if self._closed else again()))
 
@@ -264,12 +305,24 @@ class KazooSession(ZooKeeperClient):
                     transaction.check(path, version)
         return transaction
 
+    def _transacted(
+        self, operations: Sequence[Operation], outcomes: Sequence[Any]
+    ) -> Created | Refusal:
+        outcome = _transacted(operations, outcomes)
+        if not isinstance(outcome, Refusal):
+            for each in operations:
+                self._refusals.end(_Aim("write", each.path))
+        elif outcome.failure is Failure.REFUSED:
+            aim = _Aim("write", operations[outcome.place].path)
+            self._refusals.note(aim, repr(outcomes[outcome.place]))
+        return outcome
+
     # The way to kazoo and back
 
     def _submit(
-        self, begin: Callable[[], Any], finish: Callable[[Any], None], size: int = 0
+        self, begin: Callable[[], Any], finish: Callable[[Any], None], aim: _Aim, size: int = 0
     ) -> None:
-        self._waiting.append(_Request(begin, finish, size))
+        self._waiting.append(_Request(begin, finish, aim, size))
         self._send()
 
     def _send(self) -> None:
@@ -303,7 +356,13 @@ class KazooSession(ZooKeeperClient):
                 return
             error = _TooLarge(request.size)
         self._send()
-        request.finish(promise.value if error is None else _failure(error))
+        request.finish(promise.value if error is None else self._failure(request.aim, error))
+
+    def _failure(self, aim: _Aim, error: Exception) -> Failure:
+        failure = _failure(error)
+        if failure is Failure.REFUSED:
+            self._refusals.note(aim, str(error) if isinstance(error, _TooLarge) else repr(error))
+        return failure
 
     def _hand_over(self, action: Callable[[], None]) -> None:
         """Called on kazoo's threads. One wake-up of the loop serves all that came meanwhile."""
@@ -484,5 +543,4 @@ def _failure(error: Exception) -> Failure:
             return failure
     if isinstance(error, exceptions.ConnectionLoss):
         return Failure.SESSION_LOST
-    logger.error("ZooKeeper refuses: %s", error if isinstance(error, _TooLarge) else repr(error))
     return Failure.REFUSED

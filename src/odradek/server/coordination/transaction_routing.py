@@ -7,6 +7,7 @@ reached is answered for with an error that whoever asked tries again after.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from odradek.client.apis import ClientApi
@@ -111,7 +112,12 @@ class LocalMarkers(MarkerWriter):
 
 class SlicedMarkers(MarkerWriter):
     """Writes the markers of many partitions in slices, of which `defer` runs each but the first at
-    the loop's next turn."""
+    the loop's next turn. What was begun is written to its end, whether or not the connection that
+    asked for it is still there, as by Kafka.
+
+    A fault of ours costs the partition that it is about: it is answered, and the coordinator tries
+    it again. `defer` hears of it.
+    """
 
     def __init__(self, markers: MarkerWriter, defer: Callable[[Callable[[], None]], None]) -> None:
         self._markers = markers
@@ -125,15 +131,41 @@ class SlicedMarkers(MarkerWriter):
         if self._is_closed:
             return
         rest = partitions[SLICE_PARTITIONS:]
+        if rest:
+            self._defer(lambda: self.write(marker, rest, on_done))
+        self._write_slice(marker, partitions[:SLICE_PARTITIONS], on_done)
+
+    def _write_slice(
+        self, marker: EndMarker, partitions: Sequence[TopicPartition], on_done: OnMarked
+    ) -> None:
+        """Writes markers together, or each for itself where that fails."""
+        unanswered = dict.fromkeys(partitions)
+
+        def take(partition: TopicPartition, code: ErrorCode) -> None:
+            if partition in unanswered:
+                del unanswered[partition]
+                on_done(partition, code)
+
         try:
-            self._markers.write(marker, partitions[:SLICE_PARTITIONS], on_done)
-        finally:
-            if rest:
-                self._defer(lambda: self.write(marker, rest, on_done))
+            self._markers.write(marker, partitions, take)
+        except Exception as error:  # noqa: BLE001 - the others are answered before it is heard of
+            left = list(unanswered)
+            unanswered.clear()
+            if len(partitions) > 1:
+                for each in left:
+                    self._write_slice(marker, [each], on_done)
+            else:
+                self._defer(partial(_raise, error))
+                for each in left:
+                    on_done(each, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def close(self) -> None:
         """Writes nothing any more: the logs are about to be closed."""
         self._is_closed = True
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def _marked(code: ErrorCode) -> ErrorCode:
