@@ -59,10 +59,12 @@ class ShareGroupCoordinator:
             self._execute(request.group_id, lambda shard: shard.share.heartbeat(request), on_done)
 
         try:
-            missing = self._runtime.shard(request.group_id).share.missing_states(request)
+            groups = self._runtime.shard(request.group_id).share
+            missing = groups.missing_states(request)
         except BrokerError as error:
             on_done(error)
             return
+        groups.on_arrival(request)
         if missing:
             self._make_states(request.group_id, missing, beat)
         else:
