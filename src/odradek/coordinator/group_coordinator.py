@@ -32,6 +32,7 @@ from odradek.coordinator.consumer.requests import (
 from odradek.coordinator.group import Group
 from odradek.coordinator.group_shard import GroupShard
 from odradek.coordinator.modern.member_state import JOIN_EPOCH
+from odradek.coordinator.offsets.in_flight import OffsetsInFlight
 from odradek.coordinator.offsets.requests import FetchedOffsets, OffsetCommitRequest, TopicErrors
 from odradek.coordinator.runtime.batches import EndMarker, Producer
 from odradek.coordinator.runtime.response_errors import TOO_LARGE, response_code, response_error
@@ -266,7 +267,12 @@ class GroupCoordinator:
         if not group_id:
             on_done(BrokerError(ErrorCode.INVALID_GROUP_ID))
             return
-        self._execute(group_id, lambda shard: shard.offsets.delete(group_id, topics), on_done)
+
+        def delete(shard: GroupShard) -> CoordinatorResult[TopicErrors]:
+            in_flight = OffsetsInFlight(self.runtime.uncommitted(group_id))
+            return shard.offsets.delete(group_id, topics, in_flight)
+
+        self._execute(group_id, delete, on_done)
 
     def expire_offsets(self) -> None:
         """Removes expired offsets and groups, in slices; called from time to time. What cannot be
@@ -331,9 +337,12 @@ class GroupCoordinator:
 
     def delete_group(self, group_id: str, on_done: Callable[[BrokerError | None], None]) -> None:
         """DeleteGroups: one group, with its offsets."""
-        self._execute(
-            group_id, lambda shard: shard.offsets.delete_group(group_id), on_done, exclusive=True
-        )
+
+        def delete(shard: GroupShard) -> CoordinatorResult[None]:
+            in_flight = OffsetsInFlight(self.runtime.uncommitted(group_id))
+            return shard.offsets.delete_group(group_id, in_flight)
+
+        self._execute(group_id, delete, on_done, exclusive=True)
 
     def _execute(
         self,

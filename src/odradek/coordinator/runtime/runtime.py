@@ -149,6 +149,14 @@ class CoordinatorRuntime(Generic[S]):
         """
         return self._active(self.partition_of(key)).shard
 
+    def uncommitted(self, key: str) -> Iterator[CoordinatorRecord]:
+        """What is on its way to the log of the key's shard, and not replayed yet.
+
+        Raises:
+            BrokerError: as `shard`.
+        """
+        return self._active(self.partition_of(key)).uncommitted()
+
     def is_busy(self, key: str) -> bool:
         """Whether the records of an exclusive command of the key are not committed yet."""
         count = self._partition_count()

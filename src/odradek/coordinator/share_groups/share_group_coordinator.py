@@ -14,6 +14,7 @@ from uuid import UUID
 from odradek.coordinator.assignors import Partitions
 from odradek.coordinator.group_shard import GroupShard
 from odradek.coordinator.modern.partitions import NO_PARTITIONS
+from odradek.coordinator.offsets.in_flight import OffsetsInFlight
 from odradek.coordinator.runtime.response_errors import response_error
 from odradek.coordinator.runtime.runtime import CoordinatorRuntime
 from odradek.coordinator.runtime.shard import CoordinatorResult
@@ -247,12 +248,16 @@ class ShareGroupCoordinator:
     def delete_group(self, group_id: str, on_done: Callable[[BrokerError | None], None]) -> None:
         """DeleteGroups: a share group, its states first."""
 
+        def delete(shard: GroupShard) -> CoordinatorResult[None]:
+            in_flight = OffsetsInFlight(self._runtime.uncommitted(group_id))
+            return shard.offsets.delete_group(group_id, in_flight)
+
         def on_deleted(errors: Errors) -> None:
             failed = next((each for each in errors.values() if each is not None), None)
             if failed is not None:
                 on_done(failed)
                 return
-            self._execute(group_id, lambda shard: shard.offsets.delete_group(group_id), on_done)
+            self._execute(group_id, delete, on_done)
 
         self._delete_states(group_id, None, on_deleted, on_done)
 
