@@ -295,14 +295,20 @@ class GroupCoordinator:
         self._forget_topics(topics, self._clock.wall_ms())
 
     def _forget_topics(self, topics: frozenset[str], deleted_ms: int) -> None:
+        def again() -> None:
+            later_ms = self._topics_to_forget.get(topics, deleted_ms)
+            self._topics_to_forget[topics] = max(later_ms, deleted_ms)
+
         def on_refused(error: BrokerError) -> None:
             logger.warning("offsets of deleted topics are not removed: %s", error)
-            self._topics_to_forget[topics] = deleted_ms
+            again()
 
         self.runtime.sweep(
             lambda shard, uncommitted: shard.upkeep.delete_topics(topics, deleted_ms, uncommitted),
             on_refused,
         )
+        if self.runtime.is_loading:
+            again()  # what is being loaded was passed over
 
     # Administration
 
