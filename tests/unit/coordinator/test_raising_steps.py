@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import pytest
+from tests.unit.coordinator.consumers import Consumer, ConsumerWorld
 from tests.unit.coordinator.fakes import ListLog, World
 from tests.unit.coordinator.test_upkeep import RETENTION_MS
-from tests.unit.coordinator.transactional.transactions import TransactionWorld
+from tests.unit.coordinator.transactional.transactions import ORDERS, TransactionWorld
 
 from odradek.background import do_each
 from odradek.clock import ManualClock
@@ -375,3 +376,64 @@ def test_who_waits_hears_of_a_resignation_beside_one_that_raises(world: World) -
     world.log.lose()
     codes = [code_of(each) for each in seen]
     assert codes == [ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+# Markers
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_markers_that_raise_are_sent_again(first: bool) -> None:
+    """Fails when an id stays in PREPARE, and its producer without a next transaction, for ever."""
+    world = TransactionWorld()
+    producer = world.producer()
+    world.add(producer)
+    world.leaders.holds = not first
+    if first:
+        world.leaders.raises = KeyError("ours")
+        with pytest.raises(KeyError):
+            world.end(producer)
+    else:
+        world.end(producer)
+        world.leaders.refusals[ORDERS] = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        world.leaders.holds = False
+        world.leaders.release()
+        world.leaders.raises = KeyError("ours")
+    for _ in range(3):
+        assert world.state() == "PREPARE_COMMIT"
+        (waiting,) = world.markers.waiting()
+        assert waiting.missing == f"markers in {ORDERS}"
+        with suppress(KeyError):
+            world.advance(100)
+    world.leaders.raises = None
+    world.advance(100)
+    assert world.state() == "COMPLETE_COMMIT"
+    assert not world.markers.waiting()
+
+
+def test_an_end_that_cannot_be_written_is_written_again() -> None:
+    """Fails when an id stays in PREPARE because writing that it has ended raised once."""
+    world = TransactionWorld()
+    producer = world.producer()
+    world.add(producer)
+    world.leaders.holds = True
+    world.end(producer)
+    world.log.raises[0] = KeyError("ours")
+    with pytest.raises(KeyError):
+        world.leaders.release()
+    world.log.raises.clear()
+    assert world.state() == "PREPARE_COMMIT"
+    world.advance(100)
+    assert world.state() == "COMPLETE_COMMIT"
+
+
+def test_a_member_whose_end_raises_is_dropped_later() -> None:
+    """Fails when a dead member keeps its partitions by one mistake in a task of the timer."""
+    groups = ConsumerWorld()
+    Consumer(groups, "a").join()
+    groups.log.raises[0] = KeyError("ours")
+    with suppress(KeyError):
+        groups.advance(45_000)
+    groups.log.raises.clear()
+    assert set(groups.group().members) == {"a"}
+    groups.advance(500)
+    assert not groups.group().members

@@ -83,18 +83,15 @@ class World:
 
 
 class Slices(Leaders):
-    """Keeps how many partitions each slice was about. One that `raises` is a fault of ours."""
+    """Keeps how many partitions each slice was about."""
 
     def __init__(self):
         super().__init__()
         self.counts = []
-        self.raises = None
 
     def write(self, marker, partitions, on_done):
-        if self.raises is not None:
-            raise self.raises
-        self.counts.append(len(partitions))
         super().write(marker, partitions, on_done)
+        self.counts.append(len(partitions))
 
 
 class ManyMarkers:
@@ -104,12 +101,20 @@ class ManyMarkers:
 
     def __init__(self):
         self.local = Slices()
-        self.marked = []
+        self.codes = {}
         self.turns = []
         self.markers = SlicedMarkers(self.local, self.turns.append)
 
     def write(self):
-        self.markers.write(MARKER, self.partitions, lambda each, _code: self.marked.append(each))
+        self.markers.write(MARKER, self.partitions, self._on_done)
+
+    def _on_done(self, partition, code):
+        assert partition not in self.codes, "each is answered once"
+        self.codes[partition] = code
+
+    @property
+    def marked(self):
+        return [each for each, code in self.codes.items() if code is E.NONE]
 
     def turn(self):
         (action,) = self.turns
@@ -139,6 +144,24 @@ def test_a_slice_of_markers_that_raises_does_not_keep_others_from_their_turn():
     many.turn()
     many.turn()
     assert many.marked == many.partitions[SLICE_PARTITIONS:]
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2])
+def test_a_slice_of_markers_that_raises_is_answered(turns):
+    """The transaction would wait for its markers, and its producer for the next one, for ever."""
+    many = ManyMarkers()
+    many.local.refusals[many.partitions[turns * SLICE_PARTITIONS]] = [KeyError("boom")]
+    takes_turn = many.write
+    for _ in range(turns):
+        takes_turn()
+        takes_turn = many.turn
+    with pytest.raises(KeyError, match="boom"):
+        takes_turn()
+    while many.turns:
+        many.turn()
+    assert list(many.codes) == many.partitions
+    slow = many.partitions[turns * SLICE_PARTITIONS : (turns + 1) * SLICE_PARTITIONS]
+    assert set(many.partitions) - set(many.marked) == set(slow)
 
 
 def test_no_marker_is_written_after_the_end():

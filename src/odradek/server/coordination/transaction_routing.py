@@ -9,6 +9,7 @@ reached is answered for with an error that whoever asked tries again after.
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from odradek.background import do_each
 from odradek.client.apis import ClientApi
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
@@ -124,9 +125,20 @@ class SlicedMarkers(MarkerWriter):
         """See `MarkerWriter`."""
         if self._is_closed:
             return
-        rest = partitions[SLICE_PARTITIONS:]
+        some, rest = partitions[:SLICE_PARTITIONS], partitions[SLICE_PARTITIONS:]
+        unanswered = dict.fromkeys(some)
+
+        def on_marked(each: TopicPartition, code: ErrorCode) -> None:
+            if each in unanswered:
+                del unanswered[each]
+                on_done(each, code)
+
         try:
-            self._markers.write(marker, partitions[:SLICE_PARTITIONS], on_done)
+            self._markers.write(marker, some, on_marked)
+        except Exception:
+            # Perhaps nobody else answers for them any more.
+            do_each(list(unanswered), lambda each: on_marked(each, ErrorCode.UNKNOWN_SERVER_ERROR))
+            raise
         finally:
             if rest:
                 self._defer(lambda: self.write(marker, rest, on_done))
