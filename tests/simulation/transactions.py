@@ -85,11 +85,8 @@ class SimulatedLog:
         )
         builder.append(0, None, b"v")
         data = bytearray(builder.build())
-        if self.refusal is not None:
-            on_done(self.refusal)
-            return
         try:
-            is_new = take_in(self.producers, data, len(self.entries), AppendOrigin.CLIENT)
+            is_new = self._take_in(data, AppendOrigin.CLIENT)
         except BrokerError as error:
             on_done(error.code)
             return
@@ -102,18 +99,19 @@ class SimulatedLog:
 
     def mark(self, marker, now_ms, on_done):
         """An end marker of a coordinator."""
-        if self.refusal is not None:
-            on_done(self.refusal)
-            return
         origin, version = AppendOrigin.COORDINATOR, marker.transaction_version
         try:
-            take_in(self.producers, marker.batch(now_ms), len(self.entries), origin, version)
+            self._take_in(marker.batch(now_ms), origin, version)
         except BrokerError as error:
             on_done(error.code)
             return
         self.entries.append((marker.producer_id, None, marker))
         self.producers.on_high_watermark(len(self.entries))
         on_done(E.NONE)
+
+    def _take_in(self, data, origin, version=0):
+        end = len(self.entries)
+        return take_in(self.producers, data, end, origin, version, self.refusal)
 
     def kill(self):
         """What is only in memory is gone; a snapshot brings the rest back."""
@@ -133,8 +131,11 @@ class SimulatedLog:
         return seen, pending
 
 
-def take_in(producers, data, offset, origin, version=0):
-    """What a log does with a batch before it has it; False when it has had it before."""
+def take_in(producers, data, offset, origin, version, refusal):
+    """What a log does with a batch before it has it; False when it has had it before. That the disk
+    is full is found last."""
+    if refusal not in (None, E.KAFKA_STORAGE_ERROR):
+        raise BrokerError(refusal)
     header = parse_header(data, 0)
     header.base_offset = offset
     if header.is_control:
@@ -145,6 +146,9 @@ def take_in(producers, data, offset, origin, version=0):
         return False
     else:
         producers.update(header)
+    if refusal is not None:
+        producers.rollback()
+        raise BrokerError(refusal)
     producers.commit()
     return True
 
@@ -164,12 +168,9 @@ class OffsetsLog(ListLog):
         self.producers = ProducerStateManager(str(OFFSETS))
 
     def append(self, partition, batch, on_committed, transaction_version=0):
-        if self.refusal is not None:
-            on_committed(BrokerError(self.refusal))
-            return
         offset, origin = self.ends.get(partition, 0), AppendOrigin.COORDINATOR
         try:
-            take_in(self.producers, batch, offset, origin, transaction_version)
+            take_in(self.producers, batch, offset, origin, transaction_version, self.refusal)
         except BrokerError as error:
             on_committed(error)
             return

@@ -32,6 +32,7 @@ from odradek.coordinator.consumer.requests import (
 from odradek.coordinator.group import Group
 from odradek.coordinator.group_shard import GroupShard
 from odradek.coordinator.modern.member_state import JOIN_EPOCH
+from odradek.coordinator.offsets.in_flight import OffsetsInFlight
 from odradek.coordinator.offsets.requests import FetchedOffsets, OffsetCommitRequest, TopicErrors
 from odradek.coordinator.runtime.batches import EndMarker, Producer
 from odradek.coordinator.runtime.response_errors import TOO_LARGE, response_code, response_error
@@ -266,7 +267,12 @@ class GroupCoordinator:
         if not group_id:
             on_done(BrokerError(ErrorCode.INVALID_GROUP_ID))
             return
-        self._execute(group_id, lambda shard: shard.offsets.delete(group_id, topics), on_done)
+
+        def delete(shard: GroupShard) -> CoordinatorResult[TopicErrors]:
+            in_flight = OffsetsInFlight(self.runtime.uncommitted(group_id))
+            return shard.offsets.delete(group_id, topics, in_flight)
+
+        self._execute(group_id, delete, on_done)
 
     def expire_offsets(self) -> None:
         """Removes expired offsets and groups, in slices; called from time to time. What cannot be
@@ -289,14 +295,20 @@ class GroupCoordinator:
         self._forget_topics(topics, self._clock.wall_ms())
 
     def _forget_topics(self, topics: frozenset[str], deleted_ms: int) -> None:
+        def again() -> None:
+            later_ms = self._topics_to_forget.get(topics, deleted_ms)
+            self._topics_to_forget[topics] = max(later_ms, deleted_ms)
+
         def on_refused(error: BrokerError) -> None:
             logger.warning("offsets of deleted topics are not removed: %s", error)
-            self._topics_to_forget[topics] = deleted_ms
+            again()
 
         self.runtime.sweep(
             lambda shard, uncommitted: shard.upkeep.delete_topics(topics, deleted_ms, uncommitted),
             on_refused,
         )
+        if self.runtime.is_loading:
+            again()  # what is being loaded was passed over
 
     # Administration
 
@@ -331,9 +343,12 @@ class GroupCoordinator:
 
     def delete_group(self, group_id: str, on_done: Callable[[BrokerError | None], None]) -> None:
         """DeleteGroups: one group, with its offsets."""
-        self._execute(
-            group_id, lambda shard: shard.offsets.delete_group(group_id), on_done, exclusive=True
-        )
+
+        def delete(shard: GroupShard) -> CoordinatorResult[None]:
+            in_flight = OffsetsInFlight(self.runtime.uncommitted(group_id))
+            return shard.offsets.delete_group(group_id, in_flight)
+
+        self._execute(group_id, delete, on_done, exclusive=True)
 
     def _execute(
         self,

@@ -98,6 +98,8 @@ class ListLog(PartitionWriter):
             self.ends[partition], _ = self.batches[partition].pop()
 
     def max_batch_bytes(self, partition: int) -> int:
+        if partition in self.raises:
+            raise self.raises[partition]
         return self.max_bytes
 
     def bounds(self, partition: int) -> LogBounds:

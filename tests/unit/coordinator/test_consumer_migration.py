@@ -130,6 +130,41 @@ def test_silent_classic_members_are_out_with_their_own_session(world: ConsumerWo
     assert old.beat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.parametrize("dies", [False, True])
+def test_classic_members_live_while_an_upgrade_is_written(world: ConsumerWorld, dies: bool) -> None:
+    """Fails when a stall of the replicas costs members their place who went on all the while."""
+    (old,) = classic_group(world, "old")
+    world.log.holds = True
+    Consumer(world, "new").join()
+    for _ in range(4):  # ends while the end of a session waits its turn
+        world.advance(3000)
+        assert old.beat() is ErrorCode.NONE
+    world.log.holds = False
+    world.log.commit()
+    assert set(world.group().members) == {"new", old.member_id}
+    world.advance(9_999)
+    if not dies:
+        assert old.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    world.advance(1)
+    assert set(world.group().members) == ({"new"} if dies else {"new", old.member_id})
+
+
+def test_an_upgrade_that_is_refused_leaves_sessions_as_they_were(world: ConsumerWorld) -> None:
+    """Fails when a classic member is awaited by a group that there never was."""
+    (old,) = classic_group(world, "old")
+    sessions = world.heartbeats.delayed
+    world.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+    new = Consumer(world, "new")
+    new.join()
+    assert new.error is not None
+    world.log.refusal = None
+    assert world.heartbeats.delayed == sessions + 1
+    world.advance(9_999)
+    assert old.beat() is ErrorCode.NONE
+    world.advance(10_000)
+    assert old.beat() is ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_a_classic_member_that_does_not_join_again_is_out_in_time(world: ConsumerWorld) -> None:
     """Its heartbeats come, but it keeps its partitions: that must not last."""
     (old,) = classic_group(world, "old")

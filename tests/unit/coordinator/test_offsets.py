@@ -276,6 +276,57 @@ def test_groups_are_deleted_when_nobody_is_in_them() -> None:
         world.restart()
 
 
+@pytest.mark.parametrize("linger", [False, True])
+@pytest.mark.parametrize("topic", ["t", "u"])
+def test_a_group_is_deleted_with_the_commits_on_their_way(topic: str, linger: bool) -> None:
+    """Fails when a group that was deleted is back after a restart, with one of its offsets."""
+    world = world_of()
+    world.commit("g", {("t", 0): 5})
+    world.log.holds = True
+    world.commit("g", {(topic, 0): 6}, linger=linger)
+    world.commit("h", {("t", 0): 7}, linger=linger)
+    deleted: list[BrokerError | None] = []
+    world.groups.delete_group("g", deleted.append)
+    world.log.holds = False
+    world.log.commit()
+    assert deleted == [None]
+    for _ in range(2):
+        assert (world.committed("g"), names(world)) == ({}, ["h"])
+        assert world.committed("h") == {("t", 0): 7}
+        world.restart()
+
+
+def test_a_group_is_deleted_beside_a_commit_that_is_lost() -> None:
+    """Fails when a group stays because of an offset that never was."""
+    world = world_of()
+    world.commit("g", {("t", 0): 5})
+    world.log.holds = True
+    world.commit("g", {("u", 0): 6})
+    held, world.log.held = world.log.held, []
+    world.groups.delete_group("g", lambda outcome: None)
+    for _, on_committed in held:
+        on_committed(BrokerError(ErrorCode.KAFKA_STORAGE_ERROR))
+    world.log.holds = False
+    world.log.commit()
+    assert (world.committed("g"), names(world)) == ({}, [])
+
+
+@pytest.mark.parametrize("linger", [False, True])
+def test_an_offset_is_deleted_that_is_on_its_way(linger: bool) -> None:
+    """Fails when an offset is there that was deleted after it had been committed."""
+    world = world_of()
+    world.commit("g", {("u", 0): 5})
+    world.log.holds = True
+    world.commit("g", {("t", 0): 6}, linger=linger)
+    world.groups.delete_offsets("g", [("t", [0, 1])], lambda outcome: None)
+    world.groups.flush()
+    world.log.holds = False
+    world.log.commit()
+    for _ in range(2):
+        assert world.committed("g") == {("u", 0): 5}
+        world.restart()
+
+
 def test_an_id_that_was_handed_out_keeps_no_group_from_being_deleted() -> None:
     """Fails when a client that asked for an id and went away keeps a group from being deleted;
     one that is still there begins anew."""

@@ -1,13 +1,16 @@
 """A step of long work that raises: it ends itself, is heard of, and keeps no other waiting."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 import pytest
-from tests.unit.coordinator.fakes import World
+from tests.unit.coordinator.consumers import Consumer, ConsumerWorld
+from tests.unit.coordinator.fakes import ListLog, World
 from tests.unit.coordinator.test_upkeep import RETENTION_MS
-from tests.unit.coordinator.transactional.transactions import TransactionWorld
+from tests.unit.coordinator.transactional.transactions import ORDERS, TransactionWorld
 
 from odradek.background import do_each
+from odradek.clock import ManualClock
 from odradek.coordinator.group_shard import GroupShard
 from odradek.coordinator.offsets.requests import (
     CommittedPartition,
@@ -15,10 +18,18 @@ from odradek.coordinator.offsets.requests import (
     OffsetCommitRequest,
     TopicErrors,
 )
+from odradek.coordinator.records.group_records import GroupMetadataKey, GroupMetadataValue
 from odradek.coordinator.records.record import CoordinatorRecord
+from odradek.coordinator.records.record_codec import GroupRecordCodec
+from odradek.coordinator.runtime.batches import EndMarker
 from odradek.coordinator.runtime.partitioning import partition_for
-from odradek.coordinator.runtime.shard import Uncommitted
+from odradek.coordinator.runtime.runtime import CoordinatorRuntime
+from odradek.coordinator.runtime.settings import RuntimeSettings
+from odradek.coordinator.runtime.shard import CoordinatorResult, CoordinatorShard, Uncommitted
 from odradek.errors import BrokerError, ErrorCode
+from odradek.model import TransactionResult
+from odradek.purgatory import DelayedOperationPurgatory
+from odradek.timer import MockTimer
 
 PARTITIONS = 4
 FIRST = 0
@@ -35,7 +46,7 @@ def world() -> World:
     return world
 
 
-def turns(world: World) -> list[Exception]:
+def turns(world: "World | RaisingWorld") -> list[Exception]:
     """Takes every turn of the loop, as a timer does; what was raised in them."""
     raised: list[Exception] = []
     while world.deferred:
@@ -192,3 +203,237 @@ def commit_of(offset: int) -> OffsetCommitRequest:
     return OffsetCommitRequest(
         GROUPS[FIRST], "", None, -1, -1, [CommittedTopic("t", None, partitions)], 9
     )
+
+
+# Exclusive commands
+
+
+def fail(*_: object) -> None:
+    raise ZeroDivisionError
+
+
+RECORD = CoordinatorRecord(
+    GroupMetadataKey(GROUPS[FIRST]), GroupMetadataValue("", 0, "", "", 0, ())
+)
+
+MARKER = EndMarker(7, 0, 0, TransactionResult.COMMIT, 0)
+
+
+def touch(world: "World | RaisingWorld", name: str, on_done: Callable[[object], None]) -> None:
+    """An exclusive command that writes."""
+    world.runtime.execute(
+        name, lambda _: CoordinatorResult([RECORD], None), on_done, exclusive=True, expires=True
+    )
+
+
+def code_of(outcome: object) -> ErrorCode | None:
+    return outcome.code if isinstance(outcome, BrokerError) else None
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_an_answer_that_raises_leaves_its_group_free(world: World, holds: bool) -> None:
+    """Fails when a group, or a transactional id, is busy for ever after one mistake."""
+    name, seen = GROUPS[FIRST], list[object]()
+    world.log.holds = holds
+    if holds:
+        for on_done in (fail, seen.append, fail, seen.append):
+            touch(world, name, on_done)
+        world.log.holds = False
+        with pytest.raises(ZeroDivisionError):
+            world.log.commit()
+    else:
+        for on_done in (fail, seen.append, fail, seen.append):
+            with suppress(ZeroDivisionError):
+                touch(world, name, on_done)
+    assert seen == [None, None]
+    assert not world.runtime.is_busy(name)
+
+
+@pytest.mark.parametrize("error", [AssertionError("broken"), KeyError("ours")])
+def test_a_command_that_raises_in_its_turn_is_answered(world: World, error: Exception) -> None:
+    """Fails when a request waits for ever that was queued behind another."""
+
+    def command(_: GroupShard) -> CoordinatorResult[None]:
+        raise error
+
+    name, seen = GROUPS[FIRST], list[object]()
+    world.log.holds = True
+    touch(world, name, seen.append)
+    world.runtime.execute(name, command, seen.append, exclusive=True, expires=True)
+    touch(world, name, seen.append)
+    world.log.holds = False
+    with pytest.raises(type(error)):
+        world.log.commit()
+    assert [code_of(each) for each in seen] == [None, ErrorCode.UNKNOWN_SERVER_ERROR, None]
+    assert not world.runtime.is_busy(name)
+
+
+@pytest.mark.parametrize("is_marker", [False, True])
+@pytest.mark.parametrize("lingers", [False, True])
+def test_what_cannot_be_written_is_answered(world: World, lingers: bool, is_marker: bool) -> None:
+    """Fails when a group is busy for ever with what never came into its log."""
+    name, seen = GROUPS[FIRST], list[object]()
+    if lingers:
+        world.groups.commit_offsets(commit_of(8), seen.append, linger=True)
+    world.log.raises[FIRST] = ZeroDivisionError()
+
+    def write() -> None:
+        if is_marker:
+            world.groups.complete_transaction(FIRST, MARKER, seen.append)
+        else:
+            touch(world, name, seen.append)
+
+    with pytest.raises(ZeroDivisionError):
+        write()
+    assert {code_of(each) for each in seen} == {ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert len(seen) == 1 + lingers
+    world.log.raises.clear()
+    touch(world, name, seen.append)
+    assert seen[-1] is None
+    assert not world.runtime.is_busy(name)
+
+
+class RaisingShard(CoordinatorShard):
+    """One that cannot replay."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+
+    def replay(self, record: CoordinatorRecord, producer_id: int) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def replay_end_transaction_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        result: TransactionResult,
+    ) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def on_loaded(self) -> None: ...
+
+    def on_unloaded(self) -> None: ...
+
+
+class RaisingWorld:
+    """A runtime of such a shard."""
+
+    def __init__(self) -> None:
+        self.log = ListLog()
+        self.deferred: list[Callable[[], None]] = []
+        self.runtime = CoordinatorRuntime[RaisingShard](
+            self.log,
+            GroupRecordCodec(),
+            ManualClock(),
+            self.deferred.append,
+            lambda: 1,
+            lambda *_: RaisingShard(),
+            RuntimeSettings(),
+            DelayedOperationPurgatory("w", MockTimer(), 0),
+        )
+        self.runtime.on_elected(0, 0)
+
+
+@pytest.mark.parametrize("error", [AssertionError("broken"), KeyError("ours")])
+@pytest.mark.parametrize("kind", ["exclusive", "shared", "marker"])
+def test_what_cannot_be_replayed_ends_the_broker(kind: str, error: Exception) -> None:
+    """Fails when a broker answers from a state that is not what its log says."""
+    world, seen = RaisingWorld(), list[object]()
+    runtime = world.runtime
+    world.log.holds = True
+    if kind == "marker":
+        runtime.complete_transaction(0, MARKER, seen.append)
+    elif kind == "shared":
+        runtime.execute("g", lambda _: CoordinatorResult([RECORD], None), seen.append)
+    for _ in range(2):
+        touch(world, "g", seen.append)
+    runtime.shard("g").error = error
+    world.log.holds = False
+    world.log.commit()
+    first, *others = [code_of(each) for each in seen]
+    assert first is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert others == [ErrorCode.NOT_COORDINATOR] * (1 if kind == "exclusive" else 2)
+    with pytest.raises(BrokerError, match="NOT_COORDINATOR"):
+        runtime.shard("g")
+    (raised,) = turns(world)
+    assert isinstance(raised, AssertionError), "that is what halts a broker"
+    assert f"partition 0 cannot be replayed: {error!r}" in str(raised)
+    runtime.on_elected(0, 1)
+    touch(world, "g", seen.append)
+    assert seen[-1] is None
+
+
+def test_who_waits_hears_of_a_resignation_beside_one_that_raises(world: World) -> None:
+    """Fails when one answer that cannot be given keeps those behind it waiting for ever."""
+    name, seen = GROUPS[FIRST], list[object]()
+    world.log.holds = True
+    for on_done in (seen.append, fail, seen.append):
+        touch(world, name, on_done)
+    with pytest.raises(ZeroDivisionError):
+        world.runtime.on_resigned(FIRST)
+    world.log.lose()
+    codes = [code_of(each) for each in seen]
+    assert codes == [ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+# Markers
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_markers_that_raise_are_sent_again(first: bool) -> None:
+    """Fails when an id stays in PREPARE, and its producer without a next transaction, for ever."""
+    world = TransactionWorld()
+    producer = world.producer()
+    world.add(producer)
+    world.leaders.holds = not first
+    if first:
+        world.leaders.raises = KeyError("ours")
+        with pytest.raises(KeyError):
+            world.end(producer)
+    else:
+        world.end(producer)
+        world.leaders.refusals[ORDERS] = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        world.leaders.holds = False
+        world.leaders.release()
+        world.leaders.raises = KeyError("ours")
+    for _ in range(3):
+        assert world.state() == "PREPARE_COMMIT"
+        (waiting,) = world.markers.waiting()
+        assert waiting.missing == f"markers in {ORDERS}"
+        with suppress(KeyError):
+            world.advance(100)
+    world.leaders.raises = None
+    world.advance(100)
+    assert world.state() == "COMPLETE_COMMIT"
+    assert not world.markers.waiting()
+
+
+def test_an_end_that_cannot_be_written_is_written_again() -> None:
+    """Fails when an id stays in PREPARE because writing that it has ended raised once."""
+    world = TransactionWorld()
+    producer = world.producer()
+    world.add(producer)
+    world.leaders.holds = True
+    world.end(producer)
+    world.log.raises[0] = KeyError("ours")
+    with pytest.raises(KeyError):
+        world.leaders.release()
+    world.log.raises.clear()
+    assert world.state() == "PREPARE_COMMIT"
+    world.advance(100)
+    assert world.state() == "COMPLETE_COMMIT"
+
+
+def test_a_member_whose_end_raises_is_dropped_later() -> None:
+    """Fails when a dead member keeps its partitions by one mistake in a task of the timer."""
+    groups = ConsumerWorld()
+    Consumer(groups, "a").join()
+    groups.log.raises[0] = KeyError("ours")
+    with suppress(KeyError):
+        groups.advance(45_000)
+    groups.log.raises.clear()
+    assert set(groups.group().members) == {"a"}
+    groups.advance(500)
+    assert not groups.group().members

@@ -21,6 +21,9 @@ from odradek.purgatory import DelayedOperationPurgatory
 from odradek.replication.share.persister import SharePartitionKey
 from odradek.timer import MockTimer
 
+SESSION_MS = 45_000
+RETRY_MS = 500
+
 
 class Shares:
     """A real share coordinator, whose log may refuse."""
@@ -70,12 +73,22 @@ class ShareWorld(ConsumerWorld):
         topic = self.metadata.image.topic_by_id(topic_id)
         return None if topic is None else len(topic.partitions)
 
-    def beat(self, member_id, epoch=0, topics=("t",), group_id="g", **values):
+    def beat(self, *sent, **values):
+        (answer,) = self.send(*sent, **values)
+        return answer
+
+    def send(self, member_id, epoch=0, topics=("t",), group_id="g", **values) -> list:
+        """One heartbeat; its answers, of which there should be one in the end."""
         names = None if topics is None else frozenset(topics)
         request = ShareHeartbeatRequest(
             group_id, member_id, epoch, subscribed_topic_names=names, **values
         )
-        return self._answer(lambda done: self.share.heartbeat(request, done))
+        answers: list = []
+        self.share.heartbeat(request, answers.append)
+        return answers
+
+    def members(self) -> list[str]:
+        return [each.member_id for each in self.share.describe("g").members]
 
     def _answer(self, call):
         answers: list = []
@@ -131,6 +144,68 @@ def test_a_silent_member_is_out(world: ShareWorld) -> None:
     assert [each.member_id for each in world.share.describe("g").members] == ["b"]
     world.advance(45_000)
     assert world.share.describe("g").state == "Empty"
+
+
+@pytest.mark.parametrize("refusal", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_a_silent_member_is_out_when_the_log_takes_it(
+    world: ShareWorld, refusal: ErrorCode
+) -> None:
+    """If this fails, a dead member keeps its partitions because the log refused its end once."""
+    world.beat("a")
+    world.log.refusal = refusal
+    world.advance(SESSION_MS)
+    assert world.members() == ["a"]
+    world.advance(RETRY_MS)
+    assert world.members() == ["a"]
+    world.log.refusal = None
+    world.advance(RETRY_MS)
+    assert world.members() == []
+
+
+def test_a_member_that_comes_back_before_its_end_is_stored_stays(world: ShareWorld) -> None:
+    """If this fails, a member is dropped by a decision that was refused and is out of date."""
+    joined = world.beat("a")
+    world.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.advance(SESSION_MS)
+    world.log.refusal = None
+    world.beat("a", joined.member_epoch, None)
+    world.advance(SESSION_MS - 1)
+    assert world.members() == ["a"]
+    world.advance(1)
+    assert world.members() == []
+
+
+@pytest.mark.parametrize("waits_for", ["the log", "states"])
+def test_a_heartbeat_counts_when_it_arrives(world: ShareWorld, waits_for: str) -> None:
+    """If this fails, a stall of replicas costs everybody his place who went on all the while."""
+    epochs = {name: world.beat(name).member_epoch for name in ("a", "b")}
+    world.beat("silent")
+    if waits_for == "states":
+        world.states.log.holds = True
+        world.set_topics(t=5)
+    else:
+        world.log.holds = True
+    world.send("late")
+    for _ in range(SESSION_MS // 3000 + 1):  # ends while the end of a session waits its turn
+        world.advance(3000)
+        for name, epoch in epochs.items():
+            world.send(name, epoch, None)
+        world.send("late")
+    for log in (world.log, world.states.log):
+        log.holds = False
+        log.commit()
+    assert world.members() == ["a", "b", "late"]
+
+
+def test_who_has_said_goodbye_in_vain_is_out_with_its_session(world: ShareWorld) -> None:
+    """If this fails, a member that is gone lives on by its goodbye."""
+    world.beat("a")
+    world.advance(SESSION_MS - 1)
+    world.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert _code(world.beat("a", -1)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.log.refusal = None
+    world.advance(1)
+    assert world.members() == []
 
 
 def test_a_restart_finds_groups_and_their_sessions(world: ShareWorld) -> None:

@@ -13,6 +13,7 @@ from odradek.coordinator.offsets.requests import OffsetCommitRequest
 from odradek.coordinator.offsets.store import SLICE_OFFSETS
 from odradek.coordinator.records.record_codec import GroupRecordCodec
 from odradek.coordinator.runtime.partitioning import partition_for
+from odradek.coordinator.runtime.shard import CoordinatorResult
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import NO_PRODUCER_ID
 from odradek.records.builder import RecordBatchBuilder
@@ -246,15 +247,54 @@ def test_the_end_of_a_topic_does_not_take_what_its_heir_is_given(world: World) -
     assert world.committed("g") == {("t", 0): 3}
 
 
-def test_an_offset_that_outlived_its_group_is_not_forgotten(world: World) -> None:
-    """Fails when a commit in flight outlives the deletion of its group and stays for ever."""
-    world.commit("g", {("t", 0): 1})
+def test_of_two_ends_of_a_topic_that_are_refused_the_later_counts(world: World) -> None:
+    """Fails when a third topic of the name begins with the offsets of the second."""
+    world.commit("g", {("t", 0): 1, ("u", 0): 1})
     world.log.holds = True
+    world.groups.on_topics_deleted(frozenset({"t"}))
+    world.advance(1_000)
+    world.commit("g", {("t", 0): 2})
+    world.advance(1_000)
+    world.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.groups.on_topics_deleted(frozenset({"t"}))
+    (_, first_ended), (_, committed) = world.log.held
+    first_ended(BrokerError(ErrorCode.KAFKA_STORAGE_ERROR))
+    committed(None)
+    world.log.held.clear()
+    world.log.holds, world.log.refusal = False, None
+    assert world.committed("g") == {("t", 0): 2, ("u", 0): 1}
+    world.groups.expire_offsets()
+    world.run_deferred()
+    assert world.committed("g") == {("u", 0): 1}
+
+
+def test_the_end_of_a_topic_counts_in_what_is_being_loaded(world: World) -> None:
+    """Fails when a new topic of the name begins with the offsets of the one that was deleted."""
+    for number in range(50):
+        world.commit("g", {("t", number): 1, ("u", number): 1})
+    world.load_slice_bytes = 200
+    world._build()
+    assert world.runtime.is_loading
+    world.groups.on_topics_deleted(frozenset({"t"}))
+    world.run_deferred()
+    world.groups.expire_offsets()
+    world.run_deferred()
+    assert {topic for topic, _ in world.committed("g")} == {"u"}
+
+
+def end_alone(world: World, group_id: str) -> None:
+    """The group ends in the log, and its offsets do not, as with other brokers than ours."""
+    group = world.runtime.shard(group_id).registry.get(group_id)
+    assert group is not None
+    ended = CoordinatorResult(group.tombstones(), None)
+    world.runtime.execute(group_id, lambda _shard: ended, lambda _outcome: None)
+
+
+def test_an_offset_that_outlived_its_group_is_not_forgotten(world: World) -> None:
+    """Fails when an offset without a group stays for ever."""
     world.commit("g", {("t", 1): 2})
-    world.groups.delete_group("g", lambda _outcome: None)
-    world.log.commit()
-    world.log.holds = False
-    assert world.committed("g") == {("t", 1): 2}
+    end_alone(world, "g")
+    assert (world.committed("g"), group_ids(world)) == ({("t", 1): 2}, [])
     world.advance(RETENTION_MS)
     world.groups.expire_offsets()
     world.run_deferred()
@@ -263,11 +303,7 @@ def test_an_offset_that_outlived_its_group_is_not_forgotten(world: World) -> Non
 
 def test_loading_finds_a_group_for_every_offset(world: World) -> None:
     """Fails when offsets whose group's records were removed cannot be listed after a load."""
-    world.commit("g", {("t", 0): 1})
-    world.log.holds = True
     world.commit("g", {("t", 1): 2})
-    world.groups.delete_group("g", lambda _outcome: None)
-    world.log.commit()
-    world.log.holds = False
+    end_alone(world, "g")
     world.restart()
     assert (world.committed("g"), group_ids(world)) == ({("t", 1): 2}, ["g"])

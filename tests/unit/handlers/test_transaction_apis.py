@@ -48,15 +48,18 @@ class LivingClock(OwnClock):
 
 class Coordinators(TransactionWrites):
     """The way to the one coordinator. While it `holds`, questions are under way until `release`;
-    with a `refusal`, they do not arrive."""
+    with a `refusal`, they do not arrive. One that `raises` is a fault of ours."""
 
     def __init__(self, coordinator):
+        self.raises = None
         self.refusal = None
         self.holds = False
         self._coordinator = coordinator
         self._held = []
 
     def add_or_verify(self, request, verify_only, on_done):
+        if self.raises is not None:
+            raise self.raises
         if self.refusal is not None:
             on_done([self.refusal] * len(request.partitions))
         elif self.holds:
@@ -484,6 +487,22 @@ def test_a_first_write_waits_for_the_end_of_the_transaction_before(broker, patie
     broker.timer.advance_clock(20)
     code = E.NONE if patience_ms < 100 else E.CONCURRENT_TRANSACTIONS
     assert broker.produced(write, 12).error_code == code
+
+
+def test_a_question_that_raises_as_it_is_asked_again_is_answered(broker):
+    """Fails when a producer is never answered, and its connection is silent for good."""
+    before = init(broker)
+    broker.produce(records(before), version=12, txn="t")
+    broker.world.leaders.holds = True
+    ended = broker.world.end(who(before), version=2)
+    write = broker.send_produce(records(ended.producer), version=12, txn="t")
+    broker.coordinators.raises = KeyError("ours")
+    broker.timer.advance_clock(20)
+    assert broker.produced(write, 12).error_code == E.UNKNOWN_SERVER_ERROR
+    broker.coordinators.raises = None
+    broker.world.leaders.release()
+    again = broker.produce(records(ended.producer), version=12, txn="t", partition=1)
+    assert again.error_code == E.NONE
 
 
 def test_a_producer_that_adds_its_partitions_itself_is_answered_at_once(broker):

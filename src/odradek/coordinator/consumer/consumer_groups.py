@@ -4,8 +4,9 @@ A heartbeat is everything: it joins (epoch 0), lives on, changes a subscription,
 was given back, and leaves (-1; a static member that will be back: -2). Each is a command: it
 looks at the group, decides in a `GroupChange`, and returns records and an answer.
 
-Sessions begin with signs of life, which count when they arrive. All other deadlines follow from
-what is committed: a change that is refused leaves what is awaited of members as it was.
+Sessions begin with signs of life, which count when they arrive; those of classic members begin when
+the log has them, since their heartbeats go to the classic group until then. All other deadlines
+follow from what is committed: a change that is refused leaves what is awaited of members as it was.
 """
 
 import logging
@@ -170,11 +171,7 @@ class ConsumerGroups:
             records += upgrade_records(group, self.image)
         except BrokerError as error:
             raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, error.message) from error
-        upgraded = replayed(group.group_id, records)
-        for member in upgraded.members.values():
-            session_ms = self._session_ms(group.group_id, member)
-            self.start_session(group.group_id, member.member_id, session_ms)
-        return upgraded
+        return replayed(group.group_id, records)
 
     def check_size(self, group: ConsumerGroup, member_id: str) -> None:
         """Raises BrokerError GROUP_MAX_SIZE_REACHED when there is no room for the member."""
@@ -369,6 +366,9 @@ class ConsumerGroups:
         if after is None:
             self._sessions.met(SessionKey(group_id, member_id))
             self._revocations.met(key)
+        elif before is None and after.is_classic:
+            # Its heartbeats may have gone to a classic group until now.
+            self.start_session(group_id, member_id, self._session_ms(group_id, after))
         elif before is not None and before.member_epoch != after.member_epoch:
             self._revocations.met(key)
         elif not after.is_classic:

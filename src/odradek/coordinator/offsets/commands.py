@@ -11,6 +11,7 @@ from typing import Final
 
 from odradek.config.broker import BrokerConfig
 from odradek.coordinator.group import CheckPartition, GroupRegistry
+from odradek.coordinator.offsets.in_flight import OffsetsInFlight
 from odradek.coordinator.offsets.requests import OffsetCommitRequest, TopicErrors
 from odradek.coordinator.offsets.store import OffsetStore
 from odradek.coordinator.records.offset_records import (
@@ -96,9 +97,12 @@ class OffsetCommands:
     # Deleting
 
     def delete(
-        self, group_id: str, topics: Sequence[tuple[str, Sequence[int]]]
+        self,
+        group_id: str,
+        topics: Sequence[tuple[str, Sequence[int]]],
+        in_flight: OffsetsInFlight,
     ) -> CoordinatorResult[TopicErrors]:
-        """Deletes offsets of topics that the group does not read at present.
+        """Deletes offsets of topics that the group does not read at present, and those `in_flight`.
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP.
@@ -116,11 +120,13 @@ class OffsetCommands:
             answer.append((topic, [(partition, code) for partition in partitions]))
             if code is ErrorCode.NONE:
                 keys = [OffsetCommitKey(group_id, topic, partition) for partition in partitions]
-                records += [tombstone(key) for key in keys if self._store.has(key)]
+                records += [
+                    tombstone(key) for key in keys if self._store.has(key) or in_flight.has(key)
+                ]
         return CoordinatorResult(records, answer)
 
-    def delete_group(self, group_id: str) -> CoordinatorResult[None]:
-        """Deletes a group without members, and its offsets.
+    def delete_group(self, group_id: str, in_flight: OffsetsInFlight) -> CoordinatorResult[None]:
+        """Deletes a group without members, and its offsets, those `in_flight` too.
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP.
@@ -129,7 +135,8 @@ class OffsetCommands:
         if group is None:
             raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND)
         group.check_delete()
-        records = [tombstone(key) for key in self._store.keys(group_id)]
+        coming = [key for key in in_flight.keys(group_id) if not self._store.has(key)]
+        records = [tombstone(key) for key in [*self._store.keys(group_id), *coming]]
         return CoordinatorResult([*records, *group.tombstones()], None)
 
 

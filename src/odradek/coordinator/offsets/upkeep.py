@@ -8,14 +8,14 @@ what is uncommitted counts as if it were there: its offsets stay, and so do its 
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from odradek.config.broker import BrokerConfig
 from odradek.coordinator.group import GroupRegistry
+from odradek.coordinator.offsets.in_flight import OffsetsInFlight
 from odradek.coordinator.offsets.store import SLICE_OFFSETS, OffsetStore
 from odradek.coordinator.records.offset_records import (
     NO_EXPIRY,
-    OffsetAndMetadata,
     OffsetCommitKey,
     tombstone,
 )
@@ -42,7 +42,7 @@ class OffsetUpkeep:
         """
         records: list[CoordinatorRecord] = []
         looked_at = 0
-        in_flight = _InFlight(uncommitted)
+        in_flight = OffsetsInFlight(uncommitted())
         for group_id in self._store.group_ids():
             for keys in self._store.key_slices(group_id, topics):
                 records += [
@@ -52,10 +52,10 @@ class OffsetUpkeep:
                 if looked_at >= SLICE_OFFSETS:
                     yield records
                     records, looked_at = [], 0
-                    in_flight = _InFlight(uncommitted)
+                    in_flight = OffsetsInFlight(uncommitted())
         yield records
 
-    def _is_older(self, key: OffsetCommitKey, moment_ms: int, in_flight: "_InFlight") -> bool:
+    def _is_older(self, key: OffsetCommitKey, moment_ms: int, in_flight: OffsetsInFlight) -> bool:
         """Whether all that is known of a partition was committed until then."""
         values = [*self._store.pending.values(key), *in_flight.values(key)]
         committed = self._store.find(key)
@@ -68,7 +68,7 @@ class OffsetUpkeep:
         retention_ms = self._config["offsets.retention.minutes"] * MS_PER_MINUTE
         records: list[CoordinatorRecord] = []
         looked_at = 0
-        in_flight = _InFlight(uncommitted)
+        in_flight = OffsetsInFlight(uncommitted())
         for group_id in dict.fromkeys([*self._registry.group_ids(), *self._store.group_ids()]):
             first = len(records)
             for keys in self._store.key_slices(group_id):
@@ -83,7 +83,7 @@ class OffsetUpkeep:
                 if looked_at >= SLICE_OFFSETS:
                     yield records
                     records, looked_at, first = [], 0, 0
-                    in_flight = _InFlight(uncommitted)
+                    in_flight = OffsetsInFlight(uncommitted())
         yield records
 
     def _maybe_remove(self, group_id: str, leaving: int) -> Sequence[CoordinatorRecord]:
@@ -109,28 +109,3 @@ class OffsetUpkeep:
         if value.expire_timestamp_ms != NO_EXPIRY:
             return now_ms >= value.expire_timestamp_ms
         return now_ms - base_ms >= retention_ms
-
-
-class _InFlight:
-    """The writes on their way to the log while a slice is decided: mostly none."""
-
-    def __init__(self, uncommitted: Uncommitted) -> None:
-        self.group_ids: set[str] = set()
-        self._values: dict[tuple[str, str, int], list[OffsetAndMetadata]] = {}
-        for record in uncommitted():
-            key: Any = record.key
-            self.group_ids.add(key.group_id)
-            if isinstance(key, OffsetCommitKey) and isinstance(record.value, OffsetAndMetadata):
-                self._values.setdefault(_place(key), []).append(record.value)
-
-    def has(self, key: OffsetCommitKey) -> bool:
-        """Whether an offset of the partition is being committed."""
-        return bool(self._values) and _place(key) in self._values
-
-    def values(self, key: OffsetCommitKey) -> Sequence[OffsetAndMetadata]:
-        """The offsets of the partition that are being committed."""
-        return self._values.get(_place(key), ()) if self._values else ()
-
-
-def _place(key: OffsetCommitKey) -> tuple[str, str, int]:
-    return key.group_id, key.topic, key.partition

@@ -24,10 +24,12 @@ from odradek.purgatory import DelayedOperationPurgatory
 _RECORD_OVERHEAD_BYTES: Final = 32
 
 S = TypeVar("S", bound=CoordinatorShard)
+_Encoded = list[tuple[bytes, bytes | None]]
 
 
 class BatchAppender(Generic[S]):
-    """Answers wait for replicas in `writes`."""
+    """Answers wait for replicas in `writes`; `on_broken` hears of what cannot be replayed,
+    and says what it is answered with."""
 
     def __init__(
         self,
@@ -36,12 +38,14 @@ class BatchAppender(Generic[S]):
         clock: Clock,
         settings: RuntimeSettings,
         writes: DelayedOperationPurgatory,
+        on_broken: Callable[[ShardContext[S], Exception], BrokerError],
     ) -> None:
         self._writer = writer
         self._codec = codec
         self._clock = clock
         self._settings = settings
         self._writes = writes
+        self._on_broken = on_broken
         self._write_number = 0
         self._lingering: dict[int, ShardContext[S]] = {}
 
@@ -59,36 +63,46 @@ class BatchAppender(Generic[S]):
         `on_committed` is called once, when they are replayed or lost; a write that the log does not
         take whole is refused. `on_late` is called where that is not known in time.
         """
-        if not context.is_led:
-            on_committed(not_coordinator())
+        # A shard's own write that is late is told to nobody: what it says happens all the same.
+        write = Write(records, on_committed, on_late or ignore)
+        try:
+            self._append(context, write, linger, producer)
+        except Exception:
+            # Nobody else would ever tell who waits for it.
+            write.end(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            raise
+
+    def _append(
+        self, context: ShardContext[S], write: Write, linger: bool, producer: Producer
+    ) -> None:
+        if not context.is_in_charge:
+            write.end(not_coordinator())
             return
         try:
-            encoded = [self._codec.encode(record) for record in records]
-        except (ValueError, OverflowError, StructError) as error:
-            # What a client has sent is text or a number that the format has no room for.
-            on_committed(BrokerError(ErrorCode.INVALID_REQUEST, str(error)))
-            return
-        size_bytes = sum(
-            [len(key) + len(value or b"") + _RECORD_OVERHEAD_BYTES for key, value in encoded]
-        )
-        if producer is not NO_PRODUCER:
-            self._flush(context)
-        try:
-            batch = self._batch_with_room(context, size_bytes, producer)
+            encoded = self._encode(write.records)
+            if producer is not NO_PRODUCER:
+                self._flush(context)
+            batch = self._batch_with_room(context, _size_bytes(encoded), producer)
         except BrokerError as error:
-            on_committed(error)
+            write.end(error)
             return
         if producer is not NO_PRODUCER:
-            context.shard.on_transactional_append(producer.producer_id, records)
+            context.shard.on_transactional_append(producer.producer_id, write.records)
         now_ms = self._clock.wall_ms()
         for key, value in encoded:
             batch.builder.append(now_ms, key, value)
-        # A shard's own write that is late is told to nobody: what it says happens all the same.
-        batch.writes.append(Write(records, on_committed, on_late or ignore))
+        batch.writes.append(write)
         if linger:
             self._lingering[context.partition] = context
         else:
             self._flush(context)
+
+    def _encode(self, records: Sequence[CoordinatorRecord]) -> _Encoded:
+        try:
+            return [self._codec.encode(record) for record in records]
+        except (ValueError, OverflowError, StructError) as error:
+            # What a client has sent is text or a number that the format has no room for.
+            raise BrokerError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
     def _batch_with_room(
         self, context: ShardContext[S], size_bytes: int, producer: Producer
@@ -112,18 +126,21 @@ class BatchAppender(Generic[S]):
         on_committed: OnCommitted,
     ) -> None:
         """Ends a producer's transaction in the partition, once the marker is committed."""
-        if not context.is_led:
-            on_committed(not_coordinator())
+        write = Write((), on_committed, ignore)
+        try:
+            self._append_end_marker(context, marker, write)
+        except Exception:
+            # As above.
+            write.end(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            raise
+
+    def _append_end_marker(self, context: ShardContext[S], marker: EndMarker, write: Write) -> None:
+        if not context.is_in_charge:
+            write.end(not_coordinator())
             return
 
         def on_written(error: BrokerError | None) -> None:
-            if error is None and not context.is_led:
-                error = not_coordinator()
-            if error is None:
-                context.shard.replay_end_transaction_marker(
-                    marker.producer_id, marker.producer_epoch, marker.result
-                )
-            on_committed(error)
+            write.end(self._replay_marker(context, marker) if error is None else error)
 
         self._flush(context)
         batch = marker.batch(self._clock.wall_ms())
@@ -140,7 +157,7 @@ class BatchAppender(Generic[S]):
         lost, context.open_batch = context.open_batch, None
         refusal = not_coordinator()
         if lost is not None:
-            do_each(lost.writes, lambda write: write.on_committed(refusal))
+            do_each(lost.writes, lambda write: write.end(refusal))
 
     def _flush(self, context: ShardContext[S]) -> None:
         batch, context.open_batch = context.open_batch, None
@@ -184,19 +201,47 @@ class BatchAppender(Generic[S]):
         if batch.delayed is not None:
             context.in_flight.remove(batch)
             self.end_wait(batch.delayed)
-        if error is None and not context.is_led:
-            error = not_coordinator()
         shard, producer_id = context.shard, batch.producer.producer_id
 
         def end(write: Write) -> None:
-            if error is None:
-                for record in write.records:
-                    shard.replay(record, producer_id)
+            outcome = error
+            if outcome is None:
+                outcome = self._replay(context, write.records, producer_id)
             elif batch.is_transactional:
                 shard.on_transactional_failure(producer_id, write.records)
-            write.on_committed(error)
+            write.end(outcome)
 
         do_each(batch.writes, end)
+
+    # A state that cannot follow its log is not answered from.
+
+    def _replay(
+        self, context: ShardContext[S], records: Sequence[CoordinatorRecord], producer_id: int
+    ) -> BrokerError | None:
+        if not context.is_in_charge:
+            return not_coordinator()
+        try:
+            for record in records:
+                context.shard.replay(record, producer_id)
+        except Exception as error:  # noqa: BLE001 - of whatever kind, the broker ends for it
+            return self._on_broken(context, error)
+        return None
+
+    def _replay_marker(self, context: ShardContext[S], marker: EndMarker) -> BrokerError | None:
+        if not context.is_in_charge:
+            return not_coordinator()
+        try:
+            context.shard.replay_end_transaction_marker(
+                marker.producer_id, marker.producer_epoch, marker.result
+            )
+        except Exception as error:  # noqa: BLE001 - as above
+            return self._on_broken(context, error)
+        return None
+
+
+def _size_bytes(encoded: _Encoded) -> int:
+    """How large the records are in a batch, at most."""
+    return sum([len(key) + len(value or b"") + _RECORD_OVERHEAD_BYTES for key, value in encoded])
 
 
 def not_coordinator() -> BrokerError:

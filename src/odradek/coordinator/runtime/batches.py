@@ -69,7 +69,7 @@ class Answer(Generic[R]):
 
 @final
 class Write:
-    """One command's records in a batch."""
+    """One command's records in a batch, and who hears, once, what has become of them."""
 
     def __init__(
         self,
@@ -78,8 +78,14 @@ class Write:
         on_late: Callable[[], None],
     ) -> None:
         self.records = records
-        self.on_committed = on_committed
         self.on_late = on_late
+        self._on_committed: OnCommitted | None = on_committed
+
+    def end(self, error: BrokerError | None) -> None:
+        """They are replayed, or never will be."""
+        on_committed, self._on_committed = self._on_committed, None
+        if on_committed is not None:
+            on_committed(error)
 
 
 class Batch:

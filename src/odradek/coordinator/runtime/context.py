@@ -47,6 +47,11 @@ class ShardContext(Generic[S]):
                 yield from write.records
 
     @property
+    def is_in_charge(self) -> bool:
+        """Whether what is written and committed here counts."""
+        return self.is_led and self.state is not ShardState.FAILED
+
+    @property
     def shard(self) -> S:
         """The state of the partition."""
         shard = self._shard

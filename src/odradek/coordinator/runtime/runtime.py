@@ -27,6 +27,7 @@ REQUEST_TIMED_OUT for it, and what was written is replayed all the same once it 
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Generic, TypeVar
 
 from odradek.background import do_each
@@ -82,7 +83,9 @@ class CoordinatorRuntime(Generic[S]):
         self._loader: CoordinatorLoader[S] = CoordinatorLoader(
             writer, codec, defer, settings.load_slice_bytes
         )
-        self._appender: BatchAppender[S] = BatchAppender(writer, codec, clock, settings, writes)
+        self._appender: BatchAppender[S] = BatchAppender(
+            writer, codec, clock, settings, writes, self._on_broken
+        )
         self._contexts: dict[int, ShardContext[S]] = {}
 
     # Leadership
@@ -117,12 +120,28 @@ class CoordinatorRuntime(Generic[S]):
         if context is None:
             return
         context.is_led = False
-        self._appender.drop(context)
-        context.shard.on_unloaded()
         busy, context.busy = context.busy, {}
-        for waiting in busy.values():
-            for command in waiting:
-                command()
+        steps: list[Callable[[], None]] = [lambda: self._appender.drop(context)]
+        steps.append(context.shard.on_unloaded)
+        steps += chain.from_iterable(busy.values())
+        do_each(steps, lambda step: step())
+
+    def _on_broken(self, context: ShardContext[S], error: Exception) -> BrokerError:
+        """What the log says does not go into the state: nobody is answered from that any more. At
+        the loop's next turn, where no request takes it for its own, it ends the broker."""
+        context.state = ShardState.FAILED
+        broken = AssertionError(f"partition {context.partition} cannot be replayed: {error!r}")
+        broken.__cause__ = error
+
+        def resign() -> None:
+            if self._leads(context):
+                self.on_resigned(context.partition)
+
+        def raise_broken() -> None:
+            raise broken
+
+        self._defer(lambda: do_each([resign, raise_broken], lambda step: step()))
+        return BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def shutdown(self) -> None:
         """Unloads everything."""
@@ -148,6 +167,14 @@ class CoordinatorRuntime(Generic[S]):
             BrokerError: NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS.
         """
         return self._active(self.partition_of(key)).shard
+
+    def uncommitted(self, key: str) -> Iterator[CoordinatorRecord]:
+        """What is on its way to the log of the key's shard, and not replayed yet.
+
+        Raises:
+            BrokerError: as `shard`.
+        """
+        return self._active(self.partition_of(key)).uncommitted()
 
     def is_busy(self, key: str) -> bool:
         """Whether the records of an exclusive command of the key are not committed yet."""
@@ -267,6 +294,10 @@ class CoordinatorRuntime(Generic[S]):
         except BrokerError as error:
             on_done(error)
             return
+        except Exception:
+            # Nobody else would tell whose turn came later, or a shard.
+            on_done(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            raise
         if not result.records:
             on_done(result.response)
             return
@@ -322,10 +353,13 @@ class CoordinatorRuntime(Generic[S]):
         linger: bool,
     ) -> None:
         def on_committed(error: BrokerError | None) -> None:
-            answer.on_committed(error)
-            _release(context, key)
+            steps: list[Callable[[], None]] = [
+                lambda: answer.on_committed(error),
+                lambda: _release(context, key),
+            ]
             if error is None and result.follow_up is not None:
-                result.follow_up()
+                steps.append(result.follow_up)
+            do_each(steps, lambda step: step())
 
         context.busy[key] = deque()
         self._appender.append(context, result.records, on_committed, linger, answer.on_late)
@@ -387,8 +421,15 @@ class CoordinatorRuntime(Generic[S]):
 def _release(context: ShardContext[S], key: str) -> None:
     """Runs what waited for the key, until one of it writes again."""
     waiting = context.busy.pop(key, None)
+    if waiting:
+        do_each(_turns(context, key, waiting), lambda run: run())
+
+
+def _turns(
+    context: ShardContext[S], key: str, waiting: deque[Callable[[], None]]
+) -> Iterator[Callable[[], None]]:
     while waiting:
-        waiting.popleft()()
+        yield waiting.popleft()
         again = context.busy.get(key)
         if again is not None:
             again.extend(waiting)

@@ -14,6 +14,7 @@ from uuid import UUID
 from odradek.coordinator.assignors import Partitions
 from odradek.coordinator.group_shard import GroupShard
 from odradek.coordinator.modern.partitions import NO_PARTITIONS
+from odradek.coordinator.offsets.in_flight import OffsetsInFlight
 from odradek.coordinator.runtime.response_errors import response_error
 from odradek.coordinator.runtime.runtime import CoordinatorRuntime
 from odradek.coordinator.runtime.shard import CoordinatorResult
@@ -59,10 +60,12 @@ class ShareGroupCoordinator:
             self._execute(request.group_id, lambda shard: shard.share.heartbeat(request), on_done)
 
         try:
-            missing = self._runtime.shard(request.group_id).share.missing_states(request)
+            groups = self._runtime.shard(request.group_id).share
+            missing = groups.missing_states(request)
         except BrokerError as error:
             on_done(error)
             return
+        groups.on_arrival(request)
         if missing:
             self._make_states(request.group_id, missing, beat)
         else:
@@ -245,12 +248,16 @@ class ShareGroupCoordinator:
     def delete_group(self, group_id: str, on_done: Callable[[BrokerError | None], None]) -> None:
         """DeleteGroups: a share group, its states first."""
 
+        def delete(shard: GroupShard) -> CoordinatorResult[None]:
+            in_flight = OffsetsInFlight(self._runtime.uncommitted(group_id))
+            return shard.offsets.delete_group(group_id, in_flight)
+
         def on_deleted(errors: Errors) -> None:
             failed = next((each for each in errors.values() if each is not None), None)
             if failed is not None:
                 on_done(failed)
                 return
-            self._execute(group_id, lambda shard: shard.offsets.delete_group(group_id), on_done)
+            self._execute(group_id, delete, on_done)
 
         self._delete_states(group_id, None, on_deleted, on_done)
 

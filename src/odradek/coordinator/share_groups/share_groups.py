@@ -385,6 +385,15 @@ class ShareGroups:
 
         self._sessions.start(key, DelayedSession(session_ms, on_late))
 
+    def on_arrival(self, request: ShareHeartbeatRequest) -> None:
+        """A heartbeat has arrived, and others of the group may come first, or states that are yet
+        to be made: the member lives."""
+        group_id, member_id = request.group_id, request.member_id
+        lives = request.member_epoch != LEAVE_EPOCH
+        if lives and self._sessions.awaits(SessionKey(group_id, member_id)):
+            settings = self._settings(group_id)
+            self._start_session(group_id, member_id, settings.session_timeout_ms)
+
     def _fence_late(self, key: SessionKey, late: MemberDeadline) -> None:
         """Drops a member that is late, unless it sends a heartbeat before the command has its
         turn; again and again, until that is written or another coordinator is in charge."""

@@ -7,7 +7,7 @@ it. Nobody's request waits for them: EndTxn is answered when the decision is sto
 
 A partition that is gone needs no marker. One that has seen a later epoch of the producer has
 been decided before. Whatever else a leader answers, or the coordinator's own log, is tried again
-after a while.
+after a while; so is what raises.
 """
 
 import logging
@@ -115,9 +115,14 @@ class EndingTransaction:
         """Asks the leaders of all partitions without a marker."""
         partitions = list(self._unmarked)
         self._asked = set(partitions)
-        if partitions:
-            self._writer.write(self._marker, partitions, self._on_marked)
-        self._go_on()
+        try:
+            if partitions:
+                self._writer.write(self._marker, partitions, self._on_marked)
+        except Exception:
+            self._asked.clear()  # perhaps nobody answers any more
+            raise
+        finally:
+            self._go_on()
 
     def drop(self) -> None:
         """This coordinator has nothing to say any more."""
@@ -186,7 +191,12 @@ class EndingTransaction:
             self._await(DelayedMarkers(self, _NEVER_MS if self._asked else RETRY_MS))
             return
         self._is_completing = True
-        self._complete(self._key.transactional_id, self._on_completed)
+        try:
+            self._complete(self._key.transactional_id, self._on_completed)
+        except Exception:
+            if self._is_completing:
+                self._on_completed(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            raise
         if self._is_completing:
             self._await(DelayedMarkers(self, _NEVER_MS))
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import cast
 
+from odradek.background import do_each
 from odradek.clock import Clock
 from odradek.coordinator.records.record import CoordinatorRecord
 from odradek.coordinator.records.transaction_records import (
@@ -117,5 +118,4 @@ class TransactionShard(CoordinatorShard):
         return [each for each in self.ongoing if is_timed_out(self.transactions[each], now_ms)]
 
     def _send_all(self, transactional_ids: list[str]) -> None:
-        for transactional_id in transactional_ids:
-            self.send_markers(transactional_id)
+        do_each(transactional_ids, self.send_markers)

@@ -195,7 +195,7 @@ class TransactionVerification(BeforeAppend):
         def on_codes(codes: Codes) -> None:
             if self._is_patient(codes, client, until_ms):
                 backoff_ms = self._config["add.partitions.to.txn.retry.backoff.ms"]
-                self._timer.add(TimerTask(backoff_ms, ask))
+                self._timer.add(TimerTask(backoff_ms, append.request.guard(ask)))
             else:
                 on_done({each: _refusal(code, client) for each, code in codes.items()})
 

@@ -30,15 +30,19 @@ COMMIT, ABORT = TransactionResult.COMMIT, TransactionResult.ABORT
 
 class Leaders(MarkerWriter):
     """Keeps the markers that were written. While it `holds`, `release` answers them; `refusals`
-    are what partitions answer, once for each entry."""
+    are what partitions answer, once for each entry, or raise. One that `raises` is a fault of ours.
+    """
 
     def __init__(self):
         self.written = []
         self.holds = False
         self.held = []
         self.refusals = {}
+        self.raises = None
 
     def write(self, marker, partitions, on_done):
+        if self.raises is not None:
+            raise self.raises
         for each in partitions:
             if self.holds:
                 self.held.append((marker, each, on_done))
@@ -53,6 +57,8 @@ class Leaders(MarkerWriter):
     def _answer(self, marker, partition, on_done):
         refusals = self.refusals.get(partition)
         code = refusals.pop(0) if refusals else ErrorCode.NONE
+        if isinstance(code, Exception):
+            raise code
         if code is ErrorCode.NONE:
             self.written.append((partition, marker))
         on_done(partition, code)
