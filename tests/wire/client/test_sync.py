@@ -283,6 +283,36 @@ def test_who_closes_twice_does_not_end_the_loop_of_others(bootstrap: str) -> Non
         assert other.describe_cluster().nodes
 
 
+class ClosesAgain:
+    """Closes the consumer that is telling it of its end."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self.told = 0
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None: ...
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self.told += 1
+        self._consumer.close(timeout_ms=1_000)
+
+
+def test_who_closes_within_closing_does_not_end_the_loop_of_others(
+    bootstrap: str, topic: str
+) -> None:
+    """A listener, or a handler of a signal: it would wait for itself, and count as another client
+    that moves out."""
+    with Admin(bootstrap) as other:
+        consumer = Consumer(bootstrap, group_id="closes-again")
+        listener = ClosesAgain(consumer)
+        consumer.subscribe([topic], listener=listener)
+        while not consumer.assignment():
+            consumer.poll(timeout_ms=100)
+        consumer.close(timeout_ms=3_000)
+        assert listener.told == 1
+        assert other.describe_cluster().nodes
+
+
 def test_a_blocked_reader_is_woken_by_another_thread(bootstrap: str) -> None:
     with Consumer(bootstrap) as consumer:
         consumer.assign([TopicPartition("nowhere", 0)])
