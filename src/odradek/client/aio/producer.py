@@ -26,6 +26,7 @@ from odradek.client.aio.sender import Sender
 from odradek.client.aio.transacting import OPEN_STATES, Transacting
 from odradek.client.aio.transactions import TransactionManager
 from odradek.client.core.metadata import TopicMetadata
+from odradek.client.core.processes import tell_of_forks
 from odradek.client.core.producing.accumulator import Accumulator, ProducerBatch
 from odradek.client.core.producing.consistency import check_consistent
 from odradek.client.core.producing.deliveries import BulkDelivery
@@ -139,6 +140,11 @@ class Producer(Transacting):
         self._waiting_for_room = 0
         self._is_closed = False
         self._measure()
+        tell_of_forks(self, Producer._on_forked)
+
+    def _on_forked(self) -> None:
+        """Nothing is taken any more: nobody here would send it."""
+        self._is_closed = True
 
     async def close(self, timeout_ms: int | None = None) -> None:
         """Sends what waits, and aborts a transaction that is open, or commits one of which that was
@@ -316,6 +322,7 @@ class Producer(Transacting):
 
     async def flush(self) -> None:
         """Waits until every record sent so far is delivered or has failed; none lingers."""
+        self._cluster.check_process()
         await self._settled()
 
     async def partitions_for(self, topic: str) -> TopicMetadata:
@@ -332,6 +339,7 @@ class Producer(Transacting):
 
     def _check_sending(self, transaction: int, *, was_begun: bool = False) -> None:
         if self._is_closed:
+            self._cluster.check_process()
             raise ClientClosed("the producer was closed")
         if self._transactions.is_transactional:
             self._transactions.life.check_sending(transaction, was_begun=was_begun)

@@ -21,6 +21,7 @@ from odradek.client.aio.sharing.broker_shares import BrokerShares, Brought, Said
 from odradek.client.aio.sharing.membership import ShareMembership
 from odradek.client.aio.waking import Waking
 from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
+from odradek.client.core.processes import tell_of_forks
 from odradek.client.core.retries import ExponentialBackoff, Rng
 from odradek.client.core.sharing.acknowledgements import (
     GAP,
@@ -122,6 +123,7 @@ class ShareConsumer(AsyncClosing):
             self._cluster.rng,
         )
         self._is_closed = False
+        tell_of_forks(self, ShareConsumer._on_forked)
         self._error: KafkaError | None = None
         self._brokers: dict[int, BrokerShares] = {}
         # By broker what asks it now, and how often in a row that has failed.
@@ -140,6 +142,10 @@ class ShareConsumer(AsyncClosing):
         self._outcomes: deque[tuple[SharePartition, frozenset[int], KafkaError | None]] = deque()
         if topics:
             self.subscribe(topics)
+
+    def _on_forked(self) -> None:
+        """What is at hand is the parent's to give out."""
+        self._is_closed = True
 
     async def close(self, timeout_ms: int = 30_000) -> None:
         """Sends what was acknowledged, gives back the rest, leaves the group, disconnects.
@@ -378,6 +384,7 @@ class ShareConsumer(AsyncClosing):
 
     def _check_open(self) -> None:
         if self._is_closed:
+            self._cluster.check_process()
             raise ClientClosed("the consumer was closed")
 
     def _take(self) -> ConsumerRecord:

@@ -162,6 +162,7 @@ class Transacting(AsyncClosing):
             )
 
     def _check_transactional(self) -> None:
+        self._cluster.check_process()
         if not self._transactions.is_transactional:
             raise UsageError("transactions need a transactional.id", ErrorCode.INVALID_TXN_STATE)
 
