@@ -14,6 +14,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from odradek.client.aio.closing import ClosingTimeout
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.delivery_reports import (
     DeliveryReports,
@@ -153,11 +154,11 @@ class Producer(Transacting):
         That takes `timeout_ms` at most; what remains fails.
         """
         self._is_closed = True
-        await self._close_once(lambda: self._close(timeout_ms))
+        await self._close_once(self._close, timeout_ms)
 
-    async def _close(self, timeout_ms: int | None) -> None:
+    async def _close(self, timeout: ClosingTimeout) -> None:
         try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+            async with timeout.limit():
                 await self._settled()
                 if self._transactions.life.state in OPEN_STATES:
                     await self.abort_transaction()

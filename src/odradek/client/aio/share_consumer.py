@@ -14,13 +14,14 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
-from odradek.client.aio.closing import AsyncClosing
+from odradek.client.aio.closing import AsyncClosing, ClosingTimeout
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.handout import Records
 from odradek.client.aio.sharing.broker_shares import BrokerShares, Brought, Said
 from odradek.client.aio.sharing.membership import ShareMembership
 from odradek.client.aio.waking import Waking
-from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
+from odradek.client.core.consuming.consumer_record import ConsumerRecord
+from odradek.client.core.consuming.deserializers import Deserializer, deserializing
 from odradek.client.core.processes import tell_of_forks
 from odradek.client.core.retries import ExponentialBackoff, Rng
 from odradek.client.core.sharing.acknowledgements import (
@@ -109,7 +110,7 @@ class ShareConsumer(AsyncClosing):
             raise UsageError("a share consumer needs a group.id", ErrorCode.INVALID_GROUP_ID)
         kind = f"consumer-{group_id}"
         self._cluster = ClusterClient(self._settings, kind=kind, clock=clock, rng=rng)
-        self._deserializers = key_deserializer, value_deserializer
+        self._deserializers = deserializing(key_deserializer), deserializing(value_deserializer)
         mode = self._settings.text("share.acknowledgement.mode").lower()
         self._is_explicit = mode == "explicit"
         self._max_records = self._settings.number("max.poll.records")
@@ -156,16 +157,16 @@ class ShareConsumer(AsyncClosing):
         self._is_closed = True
         self._stop_lingering()
         self._news.set()
-        await self._close_once(lambda: self._close(timeout_ms))
+        await self._close_once(self._close, timeout_ms)
 
-    async def _close(self, timeout_ms: int) -> None:
+    async def _close(self, timeout: ClosingTimeout) -> None:
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with timeout.limit():
                 ending = [each.close(self._said_to(each)) for each in self._brokers.values()]
                 await asyncio.gather(*ending)
                 await self._membership.leave()
         except TimeoutError:
-            _LOGGER.warning("the share group could not be left within %d ms", timeout_ms)
+            _LOGGER.warning("the share group could not be left in time")
         finally:
             await self._membership.end()
             tasks = [*self._asking.values(), *([self._looking] if self._looking else [])]

@@ -15,7 +15,8 @@ from odradek.client.aio.commits import CommitCallback, Offsets
 from odradek.client.aio.group import RebalanceListener
 from odradek.client.aio.group.membership import Partitions
 from odradek.client.aio.handout import Columns, ConsumerInterceptor, Records
-from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
+from odradek.client.core.consuming.consumer_record import ConsumerRecord
+from odradek.client.core.consuming.deserializers import Deserializer
 from odradek.client.core.groups.assignors import Assignor
 from odradek.client.errors import ClientClosed
 from odradek.client.sync.callbacks import CallingBack

@@ -61,7 +61,7 @@ class AdminBase(AsyncClosing):
 
     async def close(self) -> None:
         """Closes every connection; calls under way get `ClientClosed`."""
-        await self._close_once(self._cluster.close)
+        await self._close_once(lambda _: self._cluster.close())
 
     async def _retrying(
         self,
