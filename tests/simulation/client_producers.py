@@ -17,12 +17,13 @@ from uuid import UUID
 
 from tests.simulation.virtual import Connection, LoopClock, Network, VirtualLoop
 
-from odradek.client import Producer
+from odradek.client import CommittedOffset, GroupMetadata, Producer
 from odradek.client.core.producing.transaction_state import TransactionState
 from odradek.client.errors import FencedError, KafkaError, TransactionAborted, UsageError
 from odradek.client.record_metadata import RecordMetadata
 from odradek.errors import ErrorCode
 from odradek.handlers.table import API_TABLE
+from odradek.model import TopicPartition
 from odradek.protocol import messages
 from odradek.protocol.header import (
     decode_request_header,
@@ -46,9 +47,10 @@ ALL_TOPICS = (*TOPICS, LOSING)
 PARTITIONS = 2
 BROKERS = (1, 2, 3)
 PRODUCE, METADATA, FIND_COORDINATOR, API_VERSIONS = 0, 3, 10, 18
-INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN = 22, 24, 26
+INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
 SERVED = {
-    PRODUCE, METADATA, FIND_COORDINATOR, API_VERSIONS, INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN
+    PRODUCE, METADATA, FIND_COORDINATOR, API_VERSIONS, INIT_PRODUCER_ID, ADD_PARTITIONS,
+    ADD_OFFSETS, END_TXN, TXN_OFFSET_COMMIT,
 }  # fmt: skip
 FLEXIBLE_FROM = {api.key: api.flexible_from for api in API_TABLE.values()}
 REMEMBERED = 5
@@ -61,6 +63,7 @@ BEFORE_APPEND = (
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.INVALID_RECORD,
 )
+NO_MEMBER = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
 AFTER_APPEND = (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT)
 SETTINGS: dict[str, object] = {
     "request.timeout.ms": 1_500,
@@ -170,12 +173,18 @@ class Transactions:
         self.number = 0
         self.is_open = False
         self.partitions: set[Where] = set()
+        self.groups: set[str] = set()
         self.outcomes: dict[int, bool] = {}
+
+    def open(self) -> None:
+        if not self.is_open:
+            self.number += 1
+            self.is_open = True
 
     def end(self, is_commit: bool) -> None:
         self.outcomes[self.number] = is_commit
         self.is_open = False
-        self.partitions = set()
+        self.partitions, self.groups = set(), set()
 
 
 class Brokers:
@@ -189,6 +198,7 @@ class Brokers:
         self.topic_ids = {topic: UUID(int=number) for number, topic in enumerate(ALL_TOPICS, 1)}
         self.coordinator = 1
         self.transactions: dict[str, Transactions] = {}
+        self.commits: list[tuple[int, tuple[str, int]]] = []  # offsets, of which transaction
         self.refusals = 0.0
         self.throttle_time_ms = 0
         self.newest = {PRODUCE: 11}  # topics by name are enough here
@@ -201,6 +211,8 @@ class Brokers:
         self._coordinated: dict[int, Callable[[Any], dict[str, object]]] = {
             INIT_PRODUCER_ID: self._init_producer_id,
             ADD_PARTITIONS: self._add_partitions,
+            ADD_OFFSETS: self._add_offsets,
+            TXN_OFFSET_COMMIT: self._txn_offset_commit,
             END_TXN: self._end_txn,
         }
 
@@ -352,12 +364,33 @@ class Brokers:
         )
         if isinstance(known, ErrorCode):
             return _refusal(ADD_PARTITIONS, body, known)
-        if not known.is_open:
-            known.number += 1
-            known.is_open = True
+        known.open()
         for topic in body.v3_and_below_topics:
             known.partitions |= {(topic.name, index) for index in topic.partitions}
         return _refusal(ADD_PARTITIONS, body, ErrorCode.NONE)
+
+    def _add_offsets(self, body: Any) -> dict[str, object]:
+        known = self._known(body.transactional_id, body.producer_id, body.producer_epoch)
+        if isinstance(known, ErrorCode):
+            return {"error_code": known}
+        known.open()
+        known.groups.add(body.group_id)
+        return {}
+
+    def _txn_offset_commit(self, body: Any) -> dict[str, object]:
+        """Offsets are in the log of their group; whose transaction is not open there is refused."""
+        known = self._known(body.transactional_id, body.producer_id, body.producer_epoch)
+        if isinstance(known, ErrorCode):
+            return _refusal(TXN_OFFSET_COMMIT, body, known)
+        if not known.is_open or body.group_id not in known.groups:
+            return _refusal(TXN_OFFSET_COMMIT, body, ErrorCode.INVALID_TXN_STATE)
+        if self.rng.random() < 2 * self.refusals:
+            return _refusal(TXN_OFFSET_COMMIT, body, self.rng.choice(NO_MEMBER))
+        for topic in body.topics:
+            for each in topic.partitions:
+                commit = body.transactional_id, known.number
+                self.commits.append((each.committed_offset, commit))
+        return _refusal(TXN_OFFSET_COMMIT, body, ErrorCode.NONE)
 
     def _end_txn(self, body: Any) -> dict[str, object]:
         known = self._known(body.transactional_id, body.producer_id, body.producer_epoch)
@@ -413,6 +446,8 @@ class Brokers:
 
 
 def _refusal(key: int, body: Any, code: ErrorCode) -> dict[str, object]:
+    if key == TXN_OFFSET_COMMIT:
+        return {"topics": [_refused_commits(topic, code) for topic in body.topics]}
     if key != ADD_PARTITIONS:
         return {"error_code": code}
     topics = [
@@ -426,6 +461,13 @@ def _refusal(key: int, body: Any, code: ErrorCode) -> dict[str, object]:
         for topic in body.v3_and_below_topics
     ]
     return {"results_by_topic_v3_and_below": topics}
+
+
+def _refused_commits(topic: Any, code: ErrorCode) -> dict[str, object]:
+    partitions = [
+        {"partition_index": each.partition_index, "error_code": code} for each in topic.partitions
+    ]
+    return {"name": topic.name, "partitions": partitions}
 
 
 class Sent(NamedTuple):
@@ -470,7 +512,9 @@ class Life:
         )
         self.sent: list[Sent] = []
         self.refused: set[bytes] = set()
-        self.incomplete: set[int] = set()  # transactions of which a record was refused
+        self.offsets: dict[int, set[int]] = {}  # that were taken, by transaction
+        self.incomplete: set[int] = set()  # transactions of which something was refused
+        self.meddled: set[int] = set()  # that a side task may have ended
         self.outcomes: dict[int, str] = {}
         self.numbers = 0
         self.is_ending = False
@@ -492,7 +536,11 @@ class Life:
 
     async def _send_some(self, task: str) -> None:
         chance = self.rng.random()
-        if chance < 0.1:
+        if self.transactional_id is not None and chance > 0.75:
+            await self._send_offsets()
+        elif self.transactional_id is not None and chance > 0.7 and task != "main":
+            await self._meddle()
+        elif chance < 0.1:
             await self.producer.flush()
         elif chance < 0.3:
             await self._send_many(task)
@@ -524,9 +572,33 @@ class Life:
     async def _send_many(self, task: str) -> None:
         values = [self._value(task) for _ in range(self.rng.randint(1, 6))]
         number = self.life.number
+        self.refused.update(values)  # who is cancelled has sent a part: that is not committed
         delivery = await self.producer.send_many(self.rng.choice(self.topics), values)
+        self.refused.difference_update(values)
         for index, value in enumerate(values):
             self._took(Sent(value, number, delivery, index), is_first=index == 0)
+
+    async def _send_offsets(self) -> None:
+        self.story.offsets += 1
+        offset, number = self.story.offsets, self.life.number
+        offsets = {TopicPartition("in", 0): CommittedOffset(offset)}
+        try:
+            await self.producer.send_offsets_to_transaction(offsets, GroupMetadata(self.name))
+        except (KafkaError, asyncio.CancelledError) as error:
+            if not isinstance(error, UsageError | TransactionAborted | FencedError):
+                self.incomplete.add(number)
+            raise
+        self.offsets.setdefault(number, set()).add(offset)
+
+    async def _meddle(self) -> None:
+        """Ends a transaction that another task has begun."""
+        number, is_commit = self.life.number, self.rng.random() < 0.7
+        self.meddled.add(number)
+        if is_commit:
+            await self.producer.commit_transaction()
+        else:
+            await self.producer.abort_transaction()
+        self.outcomes[number] = "committed" if is_commit else "aborted"
 
     def _took(self, sent: Sent, *, is_first: bool = True) -> None:
         self.sent.append(sent)
@@ -579,7 +651,7 @@ class Life:
     def _ended_badly(self, number: int) -> None:
         # Whoever is fenced may have committed before that.
         unknown = (TransactionState.COMMITTING, TransactionState.FATAL)
-        if number >= 0 and self.life.state not in unknown:
+        if number >= 0 and number not in self.meddled and self.life.state not in unknown:
             self.outcomes[number] = "aborted"
 
     async def end(self) -> None:
@@ -628,16 +700,24 @@ class Life:
                     if brokers.transactions[name].outcomes.get(number):
                         committed.add(entry.value)
         check(not committed & self.refused, f"{committed & self.refused} were refused")
-        for number in {sent.transaction for sent in self.sent}:
+        commits = {
+            offset
+            for offset, (name, number) in brokers.commits
+            if name == self.transactional_id and brokers.transactions[name].outcomes.get(number)
+        }
+        for number in {*self.offsets, *(sent.transaction for sent in self.sent)}:
             taken = {sent.value for sent in self.sent if sent.transaction == number}
-            seen = taken & committed
-            outcome = self.outcomes.get(number, "unknown")
-            text = f"{self.name}: of transaction {number}, {outcome}, {sorted(taken - seen)} are "
-            text += f"missing, {sorted(seen)} are there"
-            check(seen in (taken, set()), text)
-            check(outcome != "committed" or seen == taken, text)
-            check(outcome != "aborted" or not seen, text)
-            check(number not in self.incomplete or not seen, text)
+            offsets = self.offsets.get(number, set())
+            self._check_one(number, {*taken, *offsets}, {*taken & committed, *offsets & commits})
+
+    def _check_one(self, number: int, taken: set[Any], seen: set[Any]) -> None:
+        check, outcome = self.story.check, self.outcomes.get(number, "unknown")
+        text = f"{self.name}: of transaction {number}, {outcome}, "
+        text += f"{sorted(map(str, taken - seen))} are missing, {sorted(map(str, seen))} are there"
+        check(seen in (taken, set()), text)
+        check(outcome != "committed" or seen == taken, text)
+        check(outcome != "aborted" or not seen, text)
+        check(number not in self.incomplete or not seen, text)
 
 
 class Story:
@@ -649,6 +729,7 @@ class Story:
         self.network = Network(self.rng, self.brokers.serve)
         self.faults: list[str] = []
         self.lives: list[Life] = []
+        self.offsets = 0
 
     def check(self, holds: bool, text: str) -> None:
         if not holds:

@@ -301,6 +301,40 @@ def test_a_change_that_may_have_been_made_is_not_made_again(name: str, is_answer
     on_stage(scenario)
 
 
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_who_timed_out_is_not_asked_for_the_next_change(name: str, is_answered: bool) -> None:
+    """It may be cut off, and another be controller or coordinator: each change would time out."""
+    key, values, ask = CHANGES[name]
+    [(field, [item])] = values.items()  # type: ignore[misc]
+    timed_out = {field: [{**item, "error_code": ErrorCode.REQUEST_TIMED_OUT}]}
+
+    async def scenario(stage: Stage, admin: Admin) -> None:
+        def silent(connection: Connection, header: RequestHeader, *_: Any) -> bool:
+            return header.api_key == key and connection.port == 1
+
+        await admin.list_topics()
+        bends = at(1, key, timed_out) if is_answered else silent
+        with stage.bent(bends):
+            [error] = (await ask(admin)).values()
+            assert isinstance(error, KafkaError)
+            stage.brokers.controller = 2
+
+            def moved(connection: Connection, header: RequestHeader, *rest: Any) -> bool:
+                found = {"key": "g1", "node_id": 2, "host": connection.host, "port": 2}
+                bend = answering(FIND_COORDINATOR, {"coordinators": [found]})
+                return bend(connection, header, *rest)
+
+            stage.bends.insert(0, moved)
+            with stage.bent(at(2, key, values)):
+                [done] = (await ask(admin)).values()
+            stage.bends.remove(moved)
+        assert not isinstance(done, KafkaError), done
+        assert stage.count(key, 2) == 1
+
+    on_stage(scenario)
+
+
 @pytest.mark.parametrize("is_answered", [True, False])
 def test_an_election_that_may_have_been_held_is_not_held_again(is_answered: bool) -> None:
     """The second attempt would not say who has been elected."""

@@ -8,7 +8,7 @@ random.
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from tests.simulation.client_producers import SETTINGS, Brokers
@@ -20,6 +20,7 @@ from odradek.errors import ErrorCode
 from odradek.protocol.produce import ProducePartition, ProducePartitionResponse
 from odradek.records.reader import iter_records
 
+S = TypeVar("S", bound="Stage")
 LOST = -100
 """The batch is in the log, and nobody hears of it."""
 AFTER_APPEND = (
@@ -72,9 +73,12 @@ class Stage(Brokers):
         return Producer("client:1", config, clock=clock, rng=random.Random(7), **settings)
 
 
-def play(scenario: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
+def play(
+    scenario: Callable[[S], Coroutine[Any, Any, None]],
+    stage_of: Callable[[], S] = Stage,  # type: ignore[assignment]
+) -> None:
     async def on_stage() -> None:
-        stage = Stage()
+        stage = stage_of()
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         loop.network = Network(random.Random(7), stage.serve)

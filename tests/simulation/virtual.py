@@ -6,6 +6,7 @@ any more, as `Network` says. Everything follows from the seed.
 """
 
 import asyncio
+import math
 import random
 import selectors
 from collections import deque
@@ -184,7 +185,9 @@ class Connection(asyncio.Transport):
         rng = self.network.rng
         delay_ms = rng.randrange(LATE_MS) if is_late else rng.randrange(1, LATENCY_MS)
         loop = asyncio.get_running_loop()
-        self._at_s = max(self._at_s, loop.time() + delay_ms / 1000)
+        # A loop calls what is due at one moment in any order.
+        behind_s = math.nextafter(self._at_s, math.inf)
+        self._at_s = max(behind_s, loop.time() + delay_ms / 1000)
         loop.call_at(self._at_s, work)
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from odradek.client.aio.admin import Admin
     from odradek.client.aio.consumer import Consumer
+    from odradek.client.aio.delivery_reports import OnDelivery
     from odradek.client.aio.group import RebalanceListener
     from odradek.client.aio.handout import ConsumerInterceptor
     from odradek.client.aio.producer import Producer
@@ -40,10 +41,12 @@ if TYPE_CHECKING:
         FeatureDescription,
         GroupDescription,
         GroupListing,
+        LogDirDescription,
         NewPartitions,
         NewTopic,
         OffsetAndTimestamp,
         PartitionReassignment,
+        ProducerState,
         QuorumDescription,
         QuorumReplica,
         ScramPassword,
@@ -52,14 +55,23 @@ if TYPE_CHECKING:
         TransactionListing,
     )
     from odradek.client.core.consuming.consumer_record import ConsumerRecord
+    from odradek.client.core.consuming.deserializers import Deserializer, TopicDeserializer
     from odradek.client.core.consuming.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
     from odradek.client.core.groups.assignors import Assignor
     from odradek.client.core.groups.group_metadata import GroupMetadata
     from odradek.client.core.metadata import TopicMetadata
+    from odradek.client.core.producing.preparing import (
+        ProducerInterceptor,
+        ProducerRecord,
+        Serializer,
+        TopicSerializer,
+    )
     from odradek.client.core.sharing.acknowledgements import AcknowledgeType
     from odradek.client.errors import KafkaError
     from odradek.client.record_metadata import RecordMetadata
     from odradek.model import AclOperation, ConfigResourceType, TopicPartition
+    from odradek.protocol.consumer_protocol import Subscription
+    from odradek.records.columnar import ColumnBuffers
 
 __all__ = [
     "EARLIEST",
@@ -74,6 +86,7 @@ __all__ = [
     "Admin",
     "Assignor",
     "ClusterDescription",
+    "ColumnBuffers",
     "CommittedOffset",
     "ConfigChange",
     "ConfigEntry",
@@ -85,29 +98,39 @@ __all__ = [
     "ConsumerRecord",
     "CreatedTopic",
     "DelegationToken",
+    "Deserializer",
     "ElectionType",
     "FeatureDescription",
     "GroupDescription",
     "GroupListing",
     "GroupMetadata",
     "KafkaError",
+    "LogDirDescription",
     "NewPartitions",
     "NewTopic",
     "OffsetAndTimestamp",
+    "OnDelivery",
     "PartitionReassignment",
     "PatternType",
     "PermissionType",
     "Producer",
+    "ProducerInterceptor",
+    "ProducerRecord",
+    "ProducerState",
     "QuorumDescription",
     "QuorumReplica",
     "RebalanceListener",
     "RecordMetadata",
     "ResourcePattern",
     "ScramPassword",
+    "Serializer",
     "ShareConsumer",
     "ShareGroupOffset",
+    "Subscription",
+    "TopicDeserializer",
     "TopicMetadata",
     "TopicPartition",
+    "TopicSerializer",
     "TransactionDescription",
     "TransactionListing",
 ]
@@ -163,5 +186,16 @@ __getattr__ = exports(
         "TopicPartition": "odradek.model",
         "TransactionDescription": "odradek.client.core.admin_types",
         "TransactionListing": "odradek.client.core.admin_types",
+        "ColumnBuffers": "odradek.records.columnar",
+        "Deserializer": "odradek.client.core.consuming.deserializers",
+        "LogDirDescription": "odradek.client.core.admin_types",
+        "ProducerState": "odradek.client.core.admin_types",
+        "Subscription": "odradek.protocol.consumer_protocol",
+        "OnDelivery": "odradek.client.aio.delivery_reports",
+        "ProducerInterceptor": "odradek.client.core.producing.preparing",
+        "ProducerRecord": "odradek.client.core.producing.preparing",
+        "Serializer": "odradek.client.core.producing.preparing",
+        "TopicDeserializer": "odradek.client.core.consuming.deserializers",
+        "TopicSerializer": "odradek.client.core.producing.preparing",
     },
 )

@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+from odradek.client.core.consuming.deserializers import deserializing
 from odradek.client.core.sharing.acknowledgements import (
     GAP,
     AcknowledgeType,
@@ -108,6 +109,18 @@ def test_records_of_a_damaged_batch_are_rejected_and_those_behind_it_released() 
 def test_what_is_no_batch_at_all_is_answered() -> None:
     found = read(b"\0" * 80, (3, 4, 1))
     assert (found.records, found.answers) == ([], {3: REJECT, 4: RELEASE})
+
+
+class Knowing:
+    """A deserializer that says what it was given."""
+
+    def deserialize(self, topic: str, headers: object, data: bytes, /) -> object:
+        return topic, headers, data
+
+
+def test_a_deserializer_may_know_the_topic() -> None:
+    found = read(batch(0, b"a"), (0, 0, 1), value=deserializing(Knowing()))
+    assert [each.value for each in found.records] == [("t", [], b"a")]
 
 
 def test_a_record_that_cannot_be_deserialized_is_released() -> None:

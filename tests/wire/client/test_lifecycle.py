@@ -3,15 +3,26 @@ be used as its users are used to."""
 
 import asyncio
 import gc
+import inspect
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from tools.free_port import free_port
 
 import odradek
-from odradek.client import Admin, Consumer, Producer, sync
+from odradek.client import (
+    Admin,
+    Assignor,
+    Consumer,
+    ConsumerInterceptor,
+    Producer,
+    ProducerInterceptor,
+    RebalanceListener,
+    ShareConsumer,
+    sync,
+)
 from odradek.client.errors import NetworkError
 
 Run = Callable[[Any], Any]
@@ -95,3 +106,31 @@ def test_blocking_clients_have_the_same() -> None:
 def test_every_public_name_is_there() -> None:
     for name in odradek.client.__all__:
         assert getattr(odradek.client, name) is not None
+
+
+CALLED_BY_USERS = (Admin, Consumer, Producer, ShareConsumer)
+WRITTEN_BY_USERS = (Assignor, ConsumerInterceptor, ProducerInterceptor, RebalanceListener)
+OF_TESTS = {"Clock", "Rng"}
+
+
+def classes_in(hint: Any) -> Iterator[type]:
+    """Ours of a type, its arguments among them."""
+    arguments = get_args(hint)
+    if isinstance(hint, type) and not arguments and hint.__module__.startswith("odradek."):
+        yield hint
+    for each in arguments:
+        for one in each if isinstance(each, list) else [each]:
+            yield from classes_in(one)
+
+
+@pytest.mark.parametrize("kind", [*CALLED_BY_USERS, *WRITTEN_BY_USERS])
+def test_every_class_that_users_meet_is_a_public_name(kind: type) -> None:
+    """Who writes an interceptor, or annotates an answer, would import it from inside."""
+    functions = [
+        function
+        for name, function in inspect.getmembers(kind, inspect.isfunction)
+        if name == "__init__" or not name.startswith("_")
+    ]
+    hints = [hint for each in functions for hint in get_type_hints(each).values()]
+    met = {each.__name__ for hint in hints for each in classes_in(hint)}
+    assert met <= {*odradek.client.__all__, *OF_TESTS}

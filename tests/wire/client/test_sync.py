@@ -320,6 +320,36 @@ def test_who_closes_twice_does_not_end_the_loop_of_others(bootstrap: str) -> Non
         assert other.describe_cluster().nodes
 
 
+class ClosesAgain:
+    """Closes the consumer that is telling it of its end."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self.told = 0
+
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None: ...
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self.told += 1
+        self._consumer.close(timeout_ms=1_000)
+
+
+def test_who_closes_within_closing_does_not_end_the_loop_of_others(
+    bootstrap: str, topic: str
+) -> None:
+    """A listener, or a handler of a signal: it would wait for itself, and count as another client
+    that moves out."""
+    with Admin(bootstrap) as other:
+        consumer = Consumer(bootstrap, group_id="closes-again")
+        listener = ClosesAgain(consumer)
+        consumer.subscribe([topic], listener=listener)
+        while not consumer.assignment():
+            consumer.poll(timeout_ms=100)
+        consumer.close(timeout_ms=3_000)
+        assert listener.told == 1
+        assert other.describe_cluster().nodes
+
+
 def test_a_blocked_reader_is_woken_by_another_thread(bootstrap: str) -> None:
     with Consumer(bootstrap) as consumer:
         consumer.assign([TopicPartition("nowhere", 0)])
@@ -354,6 +384,83 @@ is_told = refused(blocking.describe_cluster)
 is_told = is_told and refused(lambda: asyncio.run(awaited.describe_cluster()))
 os._exit(0 if is_told else 1)
 """
+
+
+FORKED_IN_USE = """
+import asyncio, os, sys, warnings
+from odradek.client import Consumer, Producer, ShareConsumer
+from odradek.client.errors import UsageError
+
+warnings.simplefilter("ignore")
+servers, topic = sys.argv[1:]
+run = asyncio.new_event_loop().run_until_complete
+
+async def begun():
+    plain = Producer(servers)
+    for _ in range(3):
+        await plain.send_and_wait(topic, b"parent", partition=0)
+    safe = Producer(servers, transactional_id="forked")
+    await safe.init_transactions()
+    safe.begin_transaction()
+    await safe.send_and_wait(topic, b"parent", partition=0)
+    reader = Consumer(servers, topics=[topic], group_id="forked", auto_offset_reset="earliest")
+    while not await reader.getmany(timeout_ms=1000, max_records=1):
+        pass
+    sharing = ShareConsumer(servers, topics=[topic], group_id="forked-share")
+    await sharing.getmany(timeout_ms=10)
+    return plain, safe, reader, sharing
+
+plain, safe, reader, sharing = run(begun())
+
+async def sent(producer):
+    await producer.send(topic, b"child")
+
+async def begin():
+    safe.begin_transaction()
+
+async def many(producer):
+    await producer.send_many(topic, [b"child"])
+
+if os.fork():
+    _, status = os.wait()
+    run(safe.commit_transaction())
+    run(reader.getone())
+    for client in (plain, safe, reader, sharing):
+        run(client.close())
+    sys.exit(os.waitstatus_to_exitcode(status))
+
+untold = []
+for work in (
+    lambda: sent(plain), lambda: sent(safe), lambda: many(plain), lambda: plain.flush(),
+    lambda: safe.commit_transaction(), lambda: safe.abort_transaction(), lambda: begin(),
+    lambda: reader.getmany(), lambda: reader.getmany(columns=True), lambda: reader.getone(),
+    lambda: anext(reader), lambda: sharing.getmany(), lambda: sharing.getone(),
+    lambda: plain.close(), lambda: reader.close(), lambda: sharing.close(),
+):
+    async def limited():
+        async with asyncio.timeout(5):
+            await work()
+    try:
+        asyncio.run(limited())
+        untold.append("nothing raised")
+    except UsageError as error:
+        if "forked" not in str(error):
+            untold.append(repr(error))
+    except BaseException as error:
+        untold.append(repr(error))
+if untold:
+    print(untold, file=sys.stderr, flush=True)
+os._exit(1 if untold else 0)
+"""
+
+
+def test_what_a_client_has_in_hand_is_not_given_out_after_a_fork(
+    bootstrap: str, topic: str
+) -> None:
+    """Records would be read by child and parent, and those that the child sends wait for ever in
+    batches that nobody takes."""
+    program = [sys.executable, "-c", FORKED_IN_USE, bootstrap, topic]
+    assert subprocess.run(program, timeout=deadline_s(100), check=False).returncode == 0
 
 
 def test_a_client_that_is_used_after_a_fork_says_so(bootstrap: str) -> None:

@@ -3,11 +3,39 @@ interrupts; a warning for a client that is never closed; metrics."""
 
 import asyncio
 import warnings
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
 from odradek.client.aio.cluster import ClusterClient
+
+
+class ClosingTimeout:
+    """How long closing may take: the shortest time of all who have asked for it."""
+
+    def __init__(self) -> None:
+        self._until_s: float | None = None
+        self._scope: asyncio.Timeout | None = None
+
+    def shorten(self, timeout_ms: int | None) -> None:
+        """Somebody waits so long at most; with None without end."""
+        if timeout_ms is None:
+            return
+        until_s = asyncio.get_running_loop().time() + timeout_ms / 1000
+        if self._until_s is None or until_s < self._until_s:
+            self._until_s = until_s
+            if self._scope is not None:
+                self._scope.reschedule(until_s)
+
+    @asynccontextmanager
+    async def limit(self) -> AsyncIterator[None]:
+        """Raises TimeoutError when the time is over."""
+        async with asyncio.timeout_at(self._until_s) as self._scope:
+            try:
+                yield
+            finally:
+                self._scope = None
 
 
 class AsyncClosing:
@@ -15,6 +43,7 @@ class AsyncClosing:
 
     _cluster: ClusterClient
     _closing: asyncio.Task[None] | None = None
+    _closing_timeout: ClosingTimeout
 
     async def __aenter__(self) -> Self:
         return self
@@ -54,11 +83,18 @@ class AsyncClosing:
         """The metrics of the client, by the groups and names of Kafka's own clients."""
         return self._cluster.metrics.snapshot()
 
-    async def _close_once(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Does the work of `close`: once, and to its end, whoever waits for it or waits no more."""
+    async def _close_once(
+        self,
+        work: Callable[[ClosingTimeout], Coroutine[Any, Any, None]],
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Does the work of `close`: once, and to its end, whoever waits for it or waits no more.
+        Who comes with less time than those before shortens it for all."""
         self._cluster.check_process()
         if self._closing is None:
-            self._closing = asyncio.create_task(work())
+            self._closing_timeout = ClosingTimeout()
+            self._closing = asyncio.create_task(work(self._closing_timeout))
+        self._closing_timeout.shorten(timeout_ms)
         await asyncio.shield(self._closing)
 
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Final, Literal, overload
 
-from odradek.client.aio.closing import AsyncClosing
+from odradek.client.aio.closing import AsyncClosing, ClosingTimeout
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.commits import CommitCallback, Commits, Offsets, with_metadata
 from odradek.client.aio.fetching.fetcher import Fetcher
@@ -29,7 +29,8 @@ from odradek.client.aio.reading import Reading
 from odradek.client.aio.subscription import Subscription
 from odradek.client.aio.waking import Waking
 from odradek.client.core.admin_types import CommittedOffset, OffsetAndTimestamp
-from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
+from odradek.client.core.consuming.consumer_record import ConsumerRecord
+from odradek.client.core.consuming.deserializers import Deserializer
 from odradek.client.core.consuming.list_offsets import (
     EARLIEST,
     LATEST,
@@ -136,18 +137,18 @@ class Consumer(AsyncClosing):
         `ClientClosed`.
         """
         self._reading.end()
-        await self._close_once(lambda: self._close(timeout_ms))
+        await self._close_once(self._close, timeout_ms)
 
-    async def _close(self, timeout_ms: int) -> None:
+    async def _close(self, timeout: ClosingTimeout) -> None:
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with timeout.limit():
                 await self._commits.await_pending()
                 await self._commit_before_dropping()
                 await self._subscription.unsubscribe()
         except KafkaError as error:
             _LOGGER.warning("on leaving the group: %s", error)
         except TimeoutError:
-            _LOGGER.warning("the group could not be left within %d ms", timeout_ms)
+            _LOGGER.warning("the group could not be left in time")
         finally:
             await self._subscription.abandon()
             await self._commits.give_up()

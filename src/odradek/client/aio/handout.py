@@ -12,7 +12,8 @@ from typing import Final, Protocol, TypeVar
 from odradek.client.aio.fetching.fetcher import Fetcher
 from odradek.client.aio.fetching.requests import FETCH_METRICS
 from odradek.client.core.admin_types import CommittedOffset
-from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
+from odradek.client.core.consuming.consumer_record import ConsumerRecord
+from odradek.client.core.consuming.deserializers import Deserializer, deserializing
 from odradek.client.core.consuming.positions import PartitionPosition, Positions
 from odradek.client.errors import BadRecord
 from odradek.model import TopicPartition
@@ -50,8 +51,8 @@ class Handout:
     ) -> None:
         self._positions = positions
         self._fetcher = fetcher
-        self._key = key
-        self._value = value
+        self._key = deserializing(key)
+        self._value = deserializing(value)
         self._interceptors = interceptors
         # Whose held records `take_one` takes, one after the other.
         self._in_line: deque[PartitionPosition] = deque()

@@ -10,12 +10,11 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from odradek.client.aio.closing import AsyncClosing
+from odradek.client.aio.closing import ClosingTimeout
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.delivery_reports import (
     DeliveryReports,
@@ -25,10 +24,10 @@ from odradek.client.aio.delivery_reports import (
     tell_together,
 )
 from odradek.client.aio.sender import Sender
+from odradek.client.aio.transacting import OPEN_STATES, Transacting
 from odradek.client.aio.transactions import TransactionManager
-from odradek.client.core.admin_types import CommittedOffset
-from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.client.core.metadata import TopicMetadata
+from odradek.client.core.processes import tell_of_forks
 from odradek.client.core.producing.accumulator import Accumulator, ProducerBatch
 from odradek.client.core.producing.consistency import check_consistent
 from odradek.client.core.producing.deliveries import BulkDelivery
@@ -64,17 +63,14 @@ from odradek.client.record_metadata import RecordMetadata
 from odradek.client.settings import PRODUCER_SETTINGS, ClientSettings
 from odradek.clock import Clock
 from odradek.errors import ErrorCode
-from odradek.model import TopicPartition
 from odradek.protocol.produce import ProducePartitionResponse
 from odradek.records.compression import Compression
 
 T = TypeVar("T")
 _LOGGER: Final = logging.getLogger(__name__)
-_STATES: Final = TransactionState
-_ABORTABLE: Final = (_STATES.IN_TRANSACTION, _STATES.SETTLING, _STATES.ABORTABLE, _STATES.ABORTING)
 
 
-class Producer(AsyncClosing):
+class Producer(Transacting):
     """Sends records.
 
         async with Producer("localhost:9092") as producer:
@@ -142,10 +138,14 @@ class Producer(AsyncClosing):
         self._idle: asyncio.Event = asyncio.Event()
         self._hurried = 0
         self._turns_given = 0
-        self._entering = 0
         self._waiting_for_room = 0
         self._is_closed = False
         self._measure()
+        tell_of_forks(self, Producer._on_forked)
+
+    def _on_forked(self) -> None:
+        """Nothing is taken any more: nobody here would send it."""
+        self._is_closed = True
 
     async def close(self, timeout_ms: int | None = None) -> None:
         """Sends what waits, and aborts a transaction that is open, or commits one of which that was
@@ -154,13 +154,13 @@ class Producer(AsyncClosing):
         That takes `timeout_ms` at most; what remains fails.
         """
         self._is_closed = True
-        await self._close_once(lambda: self._close(timeout_ms))
+        await self._close_once(self._close, timeout_ms)
 
-    async def _close(self, timeout_ms: int | None) -> None:
+    async def _close(self, timeout: ClosingTimeout) -> None:
         try:
-            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+            async with timeout.limit():
                 await self._settled()
-                if self._transactions.life.state in _ABORTABLE:
+                if self._transactions.life.state in OPEN_STATES:
                     await self.abort_transaction()
                 elif self._transactions.life.state is TransactionState.COMMITTING:
                     await self.commit_transaction()
@@ -279,7 +279,8 @@ class Producer(AsyncClosing):
         error `NotDelivered`, which says of each what became of it. A record that is too large fails
         alone. When the rest cannot be put into batches any more (no room for `max.block.ms`, the
         producer closed, the transaction lost) that is their error. A transaction of which a record
-        was not taken can only be aborted. Who is cancelled here has sent a part of them.
+        was not taken can only be aborted. Who is cancelled here has sent a part of them, or none; a
+        transaction with a part can only be aborted.
 
         Raises:
             KafkaError: nothing was sent: no such partition, no metadata for `max.block.ms`, not in
@@ -301,6 +302,10 @@ class Producer(AsyncClosing):
             while unsent:
                 await self._put_many(unsent[0], bulk, transaction)
                 unsent.popleft()
+        except asyncio.CancelledError:
+            if unsent[0].first_index + unsent[0].next:
+                self._transactions.was_cancelled("sending many records", transaction)
+            raise
         except Exception as failure:
             error = failure
             if not isinstance(error, KafkaError):  # a partitioner's
@@ -318,6 +323,7 @@ class Producer(AsyncClosing):
 
     async def flush(self) -> None:
         """Waits until every record sent so far is delivered or has failed; none lingers."""
+        self._cluster.check_process()
         await self._settled()
 
     async def partitions_for(self, topic: str) -> TopicMetadata:
@@ -330,128 +336,19 @@ class Producer(AsyncClosing):
             return self._cluster.metadata.topics[topic]
         return await self._wait_for_metadata(topic)
 
-    # --- transactions -----------------------------------------------------------------------
-
-    async def init_transactions(self) -> None:
-        """Makes this producer the one of its transactional id; needed once, before the first.
-
-        Raises:
-            KafkaError: it cannot.
-        """
-        self._check_transactional()
-        await self._transactions.init_transactions()
-
-    def begin_transaction(self) -> None:
-        """Begins a transaction.
-
-        Raises:
-            KafkaError: there is one already, or there can be none.
-        """
-        self._check_transactional()
-        self._transactions.begin()
-
-    async def send_offsets_to_transaction(
-        self, offsets: Mapping[TopicPartition, CommittedOffset], group: GroupMetadata
-    ) -> None:
-        """Commits a group's offsets together with the records of the transaction.
-
-        Raises:
-            KafkaError: the transaction can only be aborted then.
-        """
-        self._check_transactional()
-        if offsets:
-            await self._transactions.send_offsets(offsets, group)
-
-    async def commit_transaction(self) -> None:
-        """Delivers what was sent, and commits it.
-
-        Who is cancelled here, or gets a retriable error, calls it again: whether the transaction is
-        committed is not known then.
-
-        Raises:
-            KafkaError: the transaction is to be aborted, or the producer has been replaced.
-        """
-        self._check_transactional()
-        life = self._transactions.life
-        number = life.number
-        if life.state is not TransactionState.COMMITTING:
-            life.move(TransactionState.SETTLING)
-            await self._settled(awaits_entering=True)
-            if life.number != number:
-                raise UsageError(
-                    "somebody else has ended the transaction", ErrorCode.INVALID_TXN_STATE
-                )
-            life.move(TransactionState.COMMITTING)
-        await self._transactions.end(commit=True, number=number)
-
-    async def abort_transaction(self) -> None:
-        """Takes everything back; what was not sent yet fails with `TransactionAborted`.
-
-        Who is cancelled here, or gets a retriable error, calls it again.
-
-        Raises:
-            KafkaError: the producer has been replaced.
-        """
-        self._check_transactional()
-        number = self._transactions.life.number
-        self._transactions.life.move(TransactionState.ABORTING)
-        # Even of what was given up: it is not to arrive behind the end of its transaction.
-        await self._settled(awaits_answers=True)
-        await self._transactions.end(commit=False, number=number)
-
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[None]:
-        """A transaction for the length of an `async with` block: aborted if the block raises, or if
-        it cannot be committed.
-
-        When it is not known how an earlier one has ended, that is seen to first.
-
-        Raises:
-            KafkaError: it was not committed; retriable, if it is not known whether it was.
-        """
-        self._check_transactional()
-        state = self._transactions.life.state
-        if state is TransactionState.COMMITTING:
-            await self.commit_transaction()
-        elif state in _ABORTABLE and state is not TransactionState.IN_TRANSACTION:
-            await self.abort_transaction()
-        self.begin_transaction()
-        try:
-            yield
-            await self.commit_transaction()
-        except BaseException:
-            is_ours = not self._cluster.is_forked
-            if is_ours and self._transactions.life.state in _ABORTABLE:
-                await self._abort_for_another_error()
-            raise
-
-    async def _abort_for_another_error(self) -> None:
-        try:
-            await self.abort_transaction()
-        except KafkaError as error:
-            # The next one sees to it, or the coordinator does.
-            _LOGGER.warning("a transaction could not be aborted: %s", error)
-
-    def _check_transactional(self) -> None:
-        if not self._transactions.is_transactional:
-            raise UsageError("transactions need a transactional.id", ErrorCode.INVALID_TXN_STATE)
-
     # --- inside -----------------------------------------------------------------------------
 
     def _check_sending(self, transaction: int, *, was_begun: bool = False) -> None:
         if self._is_closed:
+            self._cluster.check_process()
             raise ClientClosed("the producer was closed")
         if self._transactions.is_transactional:
             self._transactions.life.check_sending(transaction, was_begun=was_begun)
 
     async def _enter(self, wait: Coroutine[Any, Any, T], transaction: int) -> T:
         """Waits for what stands between a record and its batch; a commit waits for both."""
-        self._entering += 1
-        try:
+        with self._about_to_enter():
             found = await wait
-        finally:
-            self._entering -= 1
-            self._idle.set()
         self._check_sending(transaction, was_begun=True)
         return found
 

@@ -15,6 +15,7 @@ from odradek.client.aio.fetching.fetcher import Fetcher
 from odradek.client.aio.subscription import Subscription
 from odradek.client.aio.waking import Waking
 from odradek.client.core.consuming.positions import Positions
+from odradek.client.core.processes import OfOneProcess, tell_of_forks
 from odradek.client.errors import ClientClosed
 from odradek.clock import Clock
 from odradek.log_limit import LimitedLog
@@ -24,7 +25,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 _IDLE_INTERVAL_MS: Final = 30_000
 
 
-class Reading:
+class Reading(OfOneProcess):
     """The reads of one consumer, one at a time."""
 
     def __init__(
@@ -36,6 +37,7 @@ class Reading:
         commits: Commits,
         waking: Waking,
     ) -> None:
+        super().__init__()
         self._positions = positions
         self._subscription = subscription
         self._fetcher = fetcher
@@ -44,11 +46,16 @@ class Reading:
         self._idle = LimitedLog(_LOGGER, clock, _IDLE_INTERVAL_MS)
         self._is_closed = False
         self.is_going_on = False
+        tell_of_forks(self, Reading._on_forked)
 
     def end(self) -> None:
         """The consumer is closed: who reads, or reads later, is told."""
         self._is_closed = True
         self._fetcher.news.set()
+
+    def _on_forked(self) -> None:
+        """What is at hand is the parent's to give out."""
+        self._is_closed = True
 
     @property
     def must_look(self) -> bool:
@@ -122,6 +129,8 @@ class Reading:
 
         Raises:
             ClientClosed: it was.
+            UsageError: it is that of another process.
         """
         if self._is_closed:
+            self.check_process()
             raise ClientClosed("the consumer was closed")

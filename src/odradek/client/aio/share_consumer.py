@@ -14,14 +14,16 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
-from odradek.client.aio.closing import AsyncClosing
+from odradek.client.aio.closing import AsyncClosing, ClosingTimeout
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.handout import Records
 from odradek.client.aio.sharing.broker_shares import BrokerShares, Brought, Said
 from odradek.client.aio.sharing.membership import ShareMembership
 from odradek.client.aio.waking import Waking
-from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
+from odradek.client.core.consuming.consumer_record import ConsumerRecord
+from odradek.client.core.consuming.deserializers import Deserializer, deserializing
 from odradek.client.core.listed import each_once
+from odradek.client.core.processes import tell_of_forks
 from odradek.client.core.retries import ExponentialBackoff, Rng
 from odradek.client.core.sharing.acknowledgements import (
     GAP,
@@ -109,7 +111,7 @@ class ShareConsumer(AsyncClosing):
             raise UsageError("a share consumer needs a group.id", ErrorCode.INVALID_GROUP_ID)
         kind = f"consumer-{group_id}"
         self._cluster = ClusterClient(self._settings, kind=kind, clock=clock, rng=rng)
-        self._deserializers = key_deserializer, value_deserializer
+        self._deserializers = deserializing(key_deserializer), deserializing(value_deserializer)
         mode = self._settings.text("share.acknowledgement.mode").lower()
         self._is_explicit = mode == "explicit"
         self._max_records = self._settings.number("max.poll.records")
@@ -123,6 +125,7 @@ class ShareConsumer(AsyncClosing):
             self._cluster.rng,
         )
         self._is_closed = False
+        tell_of_forks(self, ShareConsumer._on_forked)
         self._error: KafkaError | None = None
         self._brokers: dict[int, BrokerShares] = {}
         # By broker what asks it now, and how often in a row that has failed.
@@ -142,6 +145,10 @@ class ShareConsumer(AsyncClosing):
         if topics:
             self.subscribe(topics)
 
+    def _on_forked(self) -> None:
+        """What is at hand is the parent's to give out."""
+        self._is_closed = True
+
     async def close(self, timeout_ms: int = 30_000) -> None:
         """Sends what was acknowledged, gives back the rest, leaves the group, disconnects.
 
@@ -151,16 +158,16 @@ class ShareConsumer(AsyncClosing):
         self._is_closed = True
         self._stop_lingering()
         self._news.set()
-        await self._close_once(lambda: self._close(timeout_ms))
+        await self._close_once(self._close, timeout_ms)
 
-    async def _close(self, timeout_ms: int) -> None:
+    async def _close(self, timeout: ClosingTimeout) -> None:
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with timeout.limit():
                 ending = [each.close(self._said_to(each)) for each in self._brokers.values()]
                 await asyncio.gather(*ending)
                 await self._membership.leave()
         except TimeoutError:
-            _LOGGER.warning("the share group could not be left within %d ms", timeout_ms)
+            _LOGGER.warning("the share group could not be left in time")
         finally:
             await self._membership.end()
             tasks = [*self._asking.values(), *([self._looking] if self._looking else [])]
@@ -380,6 +387,7 @@ class ShareConsumer(AsyncClosing):
 
     def _check_open(self) -> None:
         if self._is_closed:
+            self._cluster.check_process()
             raise ClientClosed("the consumer was closed")
 
     def _take(self) -> ConsumerRecord:

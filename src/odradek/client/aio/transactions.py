@@ -67,6 +67,8 @@ class TransactionManager:
         self._needs_new_epoch = False
         # Offsets on their way are in the transaction before it can end.
         self._offsets_or_end = asyncio.Lock()
+        # Who asks for an epoch with one that was replaced meanwhile fences this very producer.
+        self._identifying = asyncio.Lock()
         # What the coordinator has taken into the transaction, and whether it was asked to at all:
         # an answer may be lost, or nobody wait for it any more.
         self._partitions: set[TopicPartition] = set()
@@ -94,12 +96,22 @@ class TransactionManager:
         if self.life.state is not TransactionState.ABORTING:
             self.life.fail(error)
 
+    def was_cancelled(self, what: str, number: int) -> None:
+        """A call of the transaction of that number was given up, and may be in it in part."""
+        if self.is_transactional and number == self.life.number:
+            text = f"{what} was cancelled: the transaction can only be aborted"
+            self.failed(TransactionError(text, ErrorCode.TRANSACTION_ABORTABLE))
+
     async def obtain_id(self) -> None:
         """Gets an id, or for the one that there is a new epoch.
 
         Raises:
             KafkaError: it cannot be had.
         """
+        async with self._identifying:
+            await self._obtain_id()
+
+    async def _obtain_id(self) -> None:
         values = {
             "transactional_id": self.transactional_id,
             "transaction_timeout_ms": self._timeout_ms,
@@ -124,15 +136,16 @@ class TransactionManager:
         Raises:
             KafkaError: it cannot.
         """
-        self.life.move(TransactionState.INITIALIZING)
-        try:
-            await self.obtain_id()
-        except KafkaError as error:
-            self.life.fail(error)
-            if self.life.state is TransactionState.INITIALIZING:
-                self.life.move(TransactionState.UNINITIALIZED)
-            raise
-        self.life.move(TransactionState.READY)
+        async with self._identifying:
+            self.life.move(TransactionState.INITIALIZING)
+            try:
+                await self._obtain_id()
+            except KafkaError as error:
+                self.life.fail(error)
+                if self.life.state is TransactionState.INITIALIZING:
+                    self.life.move(TransactionState.UNINITIALIZED)
+                raise
+            self.life.move(TransactionState.READY)
 
     def begin(self) -> None:
         """Begins a transaction.
@@ -195,15 +208,15 @@ class TransactionManager:
             KafkaError: the transaction can only be aborted then.
         """
         number = self.life.number
-        async with self._offsets_or_end:
-            self.life.check_sending(number)
-            try:
+        self.life.check_sending(number)
+        try:
+            async with self._offsets_or_end:
+                self.life.check_sending(number, was_begun=True)
                 await self._send_offsets(offsets, group)
-            except asyncio.CancelledError:
-                # Without them its records must not be committed, and nobody knows of them.
-                text = "sending offsets to the transaction was cancelled: it can only be aborted"
-                self.failed(TransactionError(text, ErrorCode.TRANSACTION_ABORTABLE))
-                raise
+        except asyncio.CancelledError:
+            # Without them its records must not be committed, and nobody knows of them.
+            self.was_cancelled("sending offsets to the transaction", number)
+            raise
 
     async def _send_offsets(
         self, offsets: Mapping[TopicPartition, CommittedOffset], group: GroupMetadata
@@ -236,25 +249,30 @@ class TransactionManager:
 
     async def _open(self) -> None:
         """Comes before whatever opens the transaction at its coordinator."""
-        if self._needs_new_epoch:
-            assert not self._may_be_open, "who lost a batch has aborted its transaction"
-            try:
-                await self.obtain_id()
-            except KafkaError as error:
-                raise self._failure(error) from error
-        self._may_be_open = True
+        async with self._identifying:
+            if self.life.error is not None:
+                raise self.life.error
+            if self._needs_new_epoch:
+                assert not self._may_be_open, "who lost a batch has aborted its transaction"
+                try:
+                    await self._obtain_id()
+                except KafkaError as error:
+                    raise self._failure(error) from error
+            self._may_be_open = True
 
     async def end(self, *, commit: bool, number: int | None = None) -> None:
         """Ends the transaction, or the one of that number unless it has ended; nothing is asked
         when nothing was written.
 
         Raises:
-            KafkaError: it could not be ended.
+            KafkaError: it could not be ended, or can not be committed any more.
         """
         number = self.life.number if number is None else number
         async with self._offsets_or_end:
             if self.life.number != number or self.life.state is TransactionState.READY:
                 return  # somebody else was faster
+            # Who was waited for may have failed it.
+            self.life.move(TransactionState.COMMITTING if commit else TransactionState.ABORTING)
             try:
                 if self._may_be_open:
                     await self._end_open(commit=commit)

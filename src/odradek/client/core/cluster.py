@@ -6,6 +6,7 @@ for the call is over; only then its error is raised.
 """
 
 import itertools
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -29,12 +30,14 @@ from odradek.client.errors import (
     CoordinatorError,
     NetworkError,
     RequestTimedOut,
+    error_for,
     raise_for,
     unanswered,
 )
 from odradek.client.settings import ClientSettings
 from odradek.clock import Clock
 from odradek.errors import BrokerError, ErrorCode
+from odradek.log_limit import LimitedLog, printable
 from odradek.protocol.primitives import Buffer, ProtocolError
 
 T = TypeVar("T")
@@ -43,6 +46,9 @@ Message = Any
 Encode = Callable[[int], Sequence[Buffer]]
 Decode = Callable[[memoryview, int, int], T]
 
+_LOGGER: Final = logging.getLogger(__name__)
+# As often as of brokers that cannot be reached.
+_TROUBLE_INTERVAL_MS: Final = 30_000
 _NUMBERS: Final = itertools.count(1)
 GROUP: Final = 0
 TRANSACTION: Final = 1
@@ -84,6 +90,7 @@ class ClusterCore(OfOneProcess, Generic[C]):
         )
         self._freshness = Freshness(settings.number("metadata.max.age.ms"), self._backoff)
         self._coordinators: dict[tuple[int, str], int] = {}
+        self._trouble = LimitedLog(_LOGGER, clock, _TROUBLE_INTERVAL_MS)
         self._is_closed = False
         kind_name = "admin-client" if kind == "adminclient" else kind.split("-")[0]
         self.metrics = ClientMetrics(clock, f"{kind_name}-metrics")
@@ -165,7 +172,20 @@ class ClusterCore(OfOneProcess, Generic[C]):
             raise
         now_ms = self.clock.monotonic_ms()
         self._freshness.answered(subjects, before, self.metadata, answer, now_ms)
+        if not allow_auto_topic_creation:  # who may create a topic is told when none came of it
+            self._warn_of_refused(answer, names or ())
         return answer
+
+    def _warn_of_refused(self, answer: ClusterMetadata, names: Iterable[str]) -> None:
+        for name in names:
+            topic = answer.topics.get(name)
+            if topic is not None and topic.error_code:
+                error = error_for(topic.error_code, printable(name))
+                self.warn(f"a topic cannot be used now: {error}")
+
+    def warn(self, message: str) -> None:
+        """Says what keeps the client from its work though nobody is told by an error."""
+        self._trouble.warning(f"{self._client_id}: {message}")
 
     def outdated(self, names: Iterable[str]) -> set[str]:
         """Picks the topics that are not known, are doubted, or were last asked for

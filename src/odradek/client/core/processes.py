@@ -1,7 +1,13 @@
-"""`OfOneProcess`: what a process that is forked from its own can only leave alone."""
+"""`OfOneProcess`: what a process that is forked from its own can only leave alone.
+
+Calls that need a connection look at the process. Those that do not, a record put into a batch or
+taken from what was read ahead, are too many for that: their clients are told of the fork.
+"""
 
 import os
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from odradek.client.errors import UsageError
 from odradek.errors import ErrorCode
@@ -26,3 +32,21 @@ class OfOneProcess:
         """Raises UsageError in a process that was forked from its own."""
         if self.is_forked:
             raise UsageError(_FORKED, ErrorCode.INVALID_REQUEST)
+
+
+C = TypeVar("C")
+_ON_FORKED: Final[WeakKeyDictionary[Any, Callable[[Any], None]]] = WeakKeyDictionary()
+
+
+def tell_of_forks(client: C, on_forked: Callable[[C], None]) -> None:
+    """Has a function called with a client that finds itself in a child."""
+    _ON_FORKED[client] = on_forked
+
+
+def _tell_all() -> None:
+    for client, on_forked in list(_ON_FORKED.items()):
+        on_forked(client)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_tell_all)

@@ -10,7 +10,7 @@ from odradek.client.aio.commits import CommitCallback, Offsets
 from odradek.client.aio.group import RebalanceListener
 from odradek.client.aio.group.membership import Partitions
 from odradek.client.aio.handout import Columns, ConsumerInterceptor, Records
-from odradek.client.core.consuming.consumer_record import Deserializer
+from odradek.client.core.consuming.deserializers import Deserializer
 from odradek.client.core.groups.assignors import Assignor
 from odradek.client.sync.callbacks import CallingBack, Todo
 from odradek.client.sync.shell import asks

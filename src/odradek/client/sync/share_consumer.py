@@ -8,7 +8,8 @@ from typing import Any
 from odradek.client.aio import share_consumer as aio
 from odradek.client.aio.handout import Records
 from odradek.client.aio.share_consumer import AcknowledgementCallback
-from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
+from odradek.client.core.consuming.consumer_record import ConsumerRecord
+from odradek.client.core.consuming.deserializers import Deserializer
 from odradek.client.sync.callbacks import CallingBack
 from odradek.client.sync.shell import asks
 from odradek.event_loop import waits_for

@@ -49,7 +49,7 @@ class Shell(Generic[C]):
         async def made() -> C:
             return make()
 
-        self._is_closed = False
+        self._is_closed = self._is_closing = False
         self._ending = threading.RLock()
         self._thread = SharedThread.move_in()
         try:
@@ -103,10 +103,12 @@ class Shell(Generic[C]):
     def _close(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if not self._is_closed:
             self._thread.check_process()
-        # Who comes while another thread does it waits for the same end.
+        # Who comes while another thread does it waits for the same end. Who comes from within, a
+        # listener or a handler of a signal, would wait for itself.
         with self._ending:
-            if self._is_closed:
+            if self._is_closed or self._is_closing:
                 return
+            self._is_closing = True
             try:
                 self._wait(work())
             finally:

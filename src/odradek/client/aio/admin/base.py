@@ -62,7 +62,7 @@ class AdminBase(AsyncClosing):
 
     async def close(self) -> None:
         """Closes every connection; calls under way get `ClientClosed`."""
-        await self._close_once(self._cluster.close)
+        await self._close_once(lambda _: self._cluster.close())
 
     async def _retrying(
         self,
@@ -102,9 +102,11 @@ class AdminBase(AsyncClosing):
                 and error.code not in final
                 and passed_ms < patience_of(error)
             }
+            # Who timed out, though it is not asked again, may be cut off from all others.
+            for item in pending:
+                if isinstance(error := answered[item], KafkaError):
+                    self._cluster.forget_whom_to_ask(error)
             pending = list(refused)
-            for error in refused.values():
-                self._cluster.forget_whom_to_ask(error)
             if refused:
                 raise max(refused.values(), key=patience_of)
 

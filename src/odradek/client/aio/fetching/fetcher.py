@@ -48,6 +48,16 @@ from odradek.protocol.fetch import (
 )
 
 _LOGGER: Final = logging.getLogger(__name__)
+# What may pass, and does not belong to a leader that moves.
+_WARNED_OF: Final = frozenset(
+    {
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
 # Between looks at the other partitions of a broker while one has all that it may have.
 LOOK_AGAIN_MS: Final = 100
 # Until when to leave a broker alone that has not failed, and how often it has.
@@ -189,6 +199,7 @@ class Fetcher:
             self.pump()
         elif isinstance(fault, KafkaError) and fault.retriable:
             _LOGGER.debug("fetching is retried: %s", fault)
+            self._warn_of(fault)
             self._pump_later()
         else:
             if not isinstance(fault, KafkaError):
@@ -399,11 +410,16 @@ class Fetcher:
         if isinstance(error, OffsetOutOfRange) and not state.has_records:
             self._on_out_of_range(partition, state)
         elif self._may_pass(error):
+            self._warn_of(error)
             state.preferred_replica = None
             self._cluster.doubt([partition.topic])
             self._wait_a_moment(state)
         else:
             self._on_fault(state, error)
+
+    def _warn_of(self, error: KafkaError) -> None:
+        if error.code in _WARNED_OF:
+            self._cluster.warn(f"a partition cannot be read now: {error}")
 
     def _may_pass(self, error: KafkaError) -> bool:
         """Whether asking again may help, as Kafka's consumer does without telling anybody."""

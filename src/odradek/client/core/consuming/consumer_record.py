@@ -6,9 +6,18 @@ from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
 
-Deserializer = Callable[[bytes], Any]
 _SHOWN: Final = 100  # of a value, in an error
 RecordHeaders = list[tuple[str, bytes | None]]
+
+
+class DeserializeByTopic:
+    """A function that makes a key or a value, and is given the topic and the headers as well."""
+
+    def __init__(self, make: Callable[[str, RecordHeaders, bytes], Any]) -> None:
+        self.make = make
+
+
+Deserializing = Callable[[bytes], Any] | DeserializeByTopic
 
 
 # Out of the garbage collector's sight: it would look at each record again and again, and none is in

@@ -8,7 +8,11 @@ a producer that the answer lists as aborted, everything from the first offset na
 from collections import deque
 from typing import Any, Final
 
-from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
+from odradek.client.core.consuming.consumer_record import (
+    ConsumerRecord,
+    DeserializeByTopic,
+    Deserializing,
+)
 from odradek.client.core.consuming.record_reading import read_consumer_records
 from odradek.client.errors import BadRecord
 from odradek.errors import BrokerError, ErrorCode
@@ -62,7 +66,7 @@ class FetchedChunk:
             self.end_leader_epoch = self._batches[-1].partition_leader_epoch
 
     def take(
-        self, max_records: int, key: Deserializer | None, value: Deserializer | None
+        self, max_records: int, key: Deserializing | None, value: Deserializing | None
     ) -> list[ConsumerRecord]:
         """Up to that many records; none when the chunk is used up.
 
@@ -91,8 +95,8 @@ class FetchedChunk:
         self,
         taken: list[ConsumerRecord],
         max_records: int,
-        key: Deserializer | None,
-        value: Deserializer | None,
+        key: Deserializing | None,
+        value: Deserializing | None,
     ) -> BadRecord | None:
         """Takes of the open batch as much as is wanted; the error that came before that."""
         some = self._records[self._index : self._index + max_records - len(taken)]
@@ -110,7 +114,7 @@ class FetchedChunk:
         return error
 
     def _deserialize(
-        self, records: list[ConsumerRecord], key: Deserializer | None, value: Deserializer | None
+        self, records: list[ConsumerRecord], key: Deserializing | None, value: Deserializing | None
     ) -> tuple[int, BadRecord | None]:
         """How many of the records have what the deserializers made of them, and what is wrong with
         the next."""
@@ -226,8 +230,8 @@ class FetchedChunk:
 def deserialize(
     partition: TopicPartition,
     record: ConsumerRecord,
-    key: Deserializer | None,
-    value: Deserializer | None,
+    key: Deserializing | None,
+    value: Deserializing | None,
 ) -> BadRecord | None:
     """Gives a record what the deserializers make of it; what is wrong with it, if anything is."""
     # Any: compiled code would hold what a deserializer gives to be bytes.
@@ -235,9 +239,9 @@ def deserialize(
     shown_value: Any = record.value
     try:
         if key is not None and shown_key is not None:
-            shown_key = key(shown_key)
+            shown_key = _made(key, record, shown_key)
         if value is not None and shown_value is not None:
-            shown_value = value(shown_value)
+            shown_value = _made(value, record, shown_value)
     except Exception as error:  # noqa: BLE001 - whatever a user's code raises
         reason = f"cannot be deserialized: {error}"
         bad = BadRecord(partition, record.offset, reason, ErrorCode.INVALID_RECORD)
@@ -245,6 +249,12 @@ def deserialize(
         return bad
     record.key, record.value = shown_key, shown_value
     return None
+
+
+def _made(deserializing: Deserializing, record: ConsumerRecord, data: Any) -> Any:
+    if isinstance(deserializing, DeserializeByTopic):
+        return deserializing.make(record.topic, record.headers, data)
+    return deserializing(data)
 
 
 def _first_offset(aborted: tuple[int, int]) -> int:

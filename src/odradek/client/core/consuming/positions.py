@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from odradek.client.core.admin_types import CommittedOffset
-from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
+from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializing
 from odradek.client.core.consuming.fetched import FetchedChunk
 from odradek.client.errors import BadRecord
 from odradek.clock import LONG_AGO_MS
@@ -117,7 +117,7 @@ class PartitionPosition:
             self.following = chunk
 
     def take(
-        self, limit: int, key: Deserializer | None, value: Deserializer | None
+        self, limit: int, key: Deserializing | None, value: Deserializing | None
     ) -> list[ConsumerRecord]:
         """Reads up to so many records of the chunk.
 

@@ -9,7 +9,7 @@ be deserialized are released, so that another consumer may do better.
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializer
+from odradek.client.core.consuming.consumer_record import ConsumerRecord, Deserializing
 from odradek.client.core.consuming.fetched import FetchedChunk, deserialize
 from odradek.client.core.sharing.acknowledgements import GAP, Acknowledgements, AcknowledgeType
 from odradek.client.errors import BadRecord
@@ -45,8 +45,8 @@ def read_acquired(
     partition: TopicPartition,
     data: memoryview,
     ranges: Iterable[AcquiredRange],
-    key: Deserializer | None,
-    value: Deserializer | None,
+    key: Deserializing | None,
+    value: Deserializing | None,
     *,
     check_crcs: bool,
 ) -> Acquired:
