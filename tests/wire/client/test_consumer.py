@@ -126,323 +126,6 @@ def test_a_record_that_cannot_be_read_is_told_and_can_be_passed(
     run(scenario())
 
 
-<<<<<<< HEAD
-=======
-class Schemas:
-    """Finds what it needs by topic and headers, as a registry's client does."""
-
-    def deserialize(
-        self, topic: str, headers: list[tuple[str, bytes | None]], data: bytes, /
-    ) -> tuple[object, ...]:
-        if dict(headers).get("schema") is None:
-            raise ValueError("no schema")
-        return topic, dict(headers)["schema"], data
-
-
-def test_a_deserializer_may_know_topic_and_headers(bootstrap: str, topic: str, run: Run) -> None:
-    """As Kafka's own does; a registry's would have nothing to find a schema by. Nothing is made of
-    a value that is none."""
-
-    async def scenario() -> None:
-        async with Producer(bootstrap) as producer:
-            for value in (b"v", None):
-                await producer.send(topic, value, key=b"k", headers={"schema": b"7"})
-            await producer.send(topic, b"w")
-        settings = {"auto_offset_reset": "earliest"}
-        both = {"key_deserializer": Schemas(), "value_deserializer": Schemas()}
-        async with Consumer(bootstrap, **both, **settings) as consumer:
-            consumer.assign([TopicPartition(topic, 0)])
-            found = [(each.key, each.value) for each in await read(consumer, 2)]
-            key, value = (topic, b"7", b"k"), (topic, b"7", b"v")
-            assert found == [(key, value), (key, None)]
-            with pytest.raises(BadRecord, match="no schema"):
-                await consumer.getone()
-
-    run(scenario())
-
-
-@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=SLOW)])
-def test_a_group_goes_on_where_it_was(
-    modern_servers: str, topic: str, names: Callable[[str], str], run: Run, protocol: str
-) -> None:
-    group = names("group")
-    settings = {
-        "group_id": group,
-        "group_protocol": protocol,
-        "auto_offset_reset": "earliest",
-        "client_id": "reader",
-    }
-
-    async def scenario() -> None:
-        await fill(modern_servers, topic, [10, 10])
-        async with Consumer(modern_servers, **settings) as consumer:
-            consumer.subscribe([topic])
-            first = [await consumer.getone() for _ in range(7)]
-            await consumer.commit()
-            committed = await consumer.committed(
-                [TopicPartition(topic, 0), TopicPartition(topic, 1)]
-            )
-            total = sum(each.offset for each in committed.values() if each is not None)
-            assert total == 7
-            assert consumer.group_metadata().generation_id > 0
-            async with Admin(modern_servers) as admin:
-                found = (await admin.describe_groups([group]))[group]
-                assert (found.state, found.type.lower()) == ("Stable", protocol)
-                [member] = found.members
-                assert member.client_id == "reader"
-                assert set(member.partitions) == consumer.assignment()
-        async with Consumer(modern_servers, **settings) as consumer:
-            consumer.subscribe(pattern=f"{topic}.*")
-            rest = await read(consumer, 13)
-            seen: list[object] = []
-            consumer.commit_async(callback=lambda offsets, error: seen.append((offsets, error)))
-            while not seen:
-                await consumer.getmany(timeout_ms=50)
-            # With the epoch of the leader that wrote the record before (KIP-320).
-            expected = {TopicPartition(topic, each): CommittedOffset(10, "", 0) for each in (0, 1)}
-            assert seen == [(expected, None)]
-        places = [(each.partition, each.offset) for each in (*first, *rest)]
-        assert sorted(places) == [(p, o) for p in (0, 1) for o in range(10)]
-        async with Admin(modern_servers) as admin:
-            assert (await admin.describe_groups([group]))[group].members == ()
-
-    run(scenario())
-
-
-class Listener:
-    """Writes down what it is told."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, int]] = []
-
-    def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
-        self.told.append(("assigned", len(partitions)))
-
-    async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
-        await asyncio.sleep(0)
-        self.told.append(("revoked", len(partitions)))
-
-
-async def keep_reading(consumer: Consumer, into: list[ConsumerRecord]) -> None:
-    while True:
-        for records in (await consumer.getmany(timeout_ms=100)).values():
-            into += records
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.02)
-
-
-@pytest.mark.parametrize("assignor", [*ASSIGNORS, pytest.param("consumer", marks=SLOW)])
-def test_members_share_and_hand_over(
-    modern_servers: str, topic: str, names: Callable[[str], str], run: Run, assignor: str
-) -> None:
-    """Nothing is owned twice, nothing is lost, and each record is read once when all commit."""
-    settings: dict[str, object] = {
-        "group_id": names("group"),
-        "auto_offset_reset": "earliest",
-        "heartbeat_interval_ms": 100,
-        "auto_commit_interval_ms": 100,
-    }
-    if assignor == "consumer":
-        settings["group_protocol"] = "consumer"
-    else:
-        settings["partition_assignment_strategy"] = assignor
-    listener = Listener()
-
-    async def scenario() -> None:
-        await fill(modern_servers, topic, [20] * 4)
-        everything: list[ConsumerRecord] = []
-        one, two = Consumer(modern_servers, **settings), Consumer(modern_servers, **settings)
-        one.subscribe([topic], listener=listener)
-        two.subscribe([topic])
-        first = asyncio.create_task(keep_reading(one, everything))
-        await until(lambda: len(one.assignment()) == 4)
-        await until(lambda: len(everything) == 80)
-        second = asyncio.create_task(keep_reading(two, everything))
-        await until(lambda: len(one.assignment()) == 2 and len(two.assignment()) == 2)
-        assert not one.assignment() & two.assignment()
-        async with Producer(modern_servers) as producer:
-            for partition in range(4):
-                await producer.send(topic, b"20", partition=partition)
-        await until(lambda: len(everything) >= 84)
-        first.cancel()
-        await asyncio.gather(first, return_exceptions=True)
-        await one.close()
-        await until(lambda: len(two.assignment()) == 4)
-        second.cancel()
-        await asyncio.gather(second, return_exceptions=True)
-        await two.close()
-        places = sorted((each.partition, each.offset) for each in everything)
-        assert places == [(p, o) for p in range(4) for o in range(21)]
-
-    run(scenario())
-    eager = assignor in ("range", "roundrobin", "sticky")
-    begin = [("assigned", 4), ("revoked", 4), ("assigned", 2)] if eager else [("assigned", 4)]
-    assert listener.told[: len(begin)] == begin
-    assert listener.told[-1] == ("revoked", 2)
-
-
-def test_a_group_of_the_newer_protocol_hands_over(topic: str, run: Run) -> None:
-    """As above, on a broker whose members need not wait for their heartbeats."""
-
-    async def scenario() -> None:
-        async with odradek.Broker() as broker:
-            servers = broker.bootstrap_servers
-            await fill(servers, topic, [3] * 4)
-            settings = {
-                "group_id": "g",
-                "group_protocol": "consumer",
-                "auto_offset_reset": "earliest",
-            }
-            found: list[ConsumerRecord] = []
-            async with Consumer(servers, **settings) as one:
-                one.subscribe([topic])
-                first = asyncio.create_task(keep_reading(one, found))
-                await until(lambda: len(found) == 12)
-                async with Consumer(servers, **settings) as two:
-                    two.subscribe([topic])
-                    second = asyncio.create_task(keep_reading(two, found))
-                    await until(lambda: len(one.assignment()) == len(two.assignment()) == 2)
-                    assert not one.assignment() & two.assignment()
-                    second.cancel()
-                    await asyncio.gather(second, return_exceptions=True)
-                await until(lambda: len(one.assignment()) == 4)
-                first.cancel()
-                await asyncio.gather(first, return_exceptions=True)
-            assert len(found) == 12, "what the one had read, it had committed"
-
-    run(scenario())
-
-
-def test_members_of_other_clients_are_in_the_same_group(
-    bootstrap: str, topic: str, names: Callable[[str], str], run: Run
-) -> None:
-    """librdkafka and we share out to each other, whoever leads."""
-    from confluent_kafka import Consumer as Theirs
-
-    group = names("group")
-
-    async def scenario() -> None:
-        await fill(bootstrap, topic, [0] * 4)
-        for assignor in ("range", "roundrobin", "cooperative-sticky"):
-            settings = {
-                "group_id": f"{group}-{assignor}",
-                "partition_assignment_strategy": assignor,
-                "heartbeat_interval_ms": 100,
-            }
-            theirs = Theirs(
-                {
-                    "bootstrap.servers": bootstrap,
-                    "group.id": f"{group}-{assignor}",
-                    "partition.assignment.strategy": assignor,
-                    "heartbeat.interval.ms": 100,
-                }
-            )
-            async with Consumer(bootstrap, **settings) as ours:
-                ours.subscribe([topic])
-                await asyncio.to_thread(theirs.subscribe, [topic])
-                while not len(ours.assignment()) == len(theirs.assignment()) == 2:
-                    await ours.getmany(timeout_ms=20)
-                    await asyncio.to_thread(theirs.poll, 0.02)
-                their_partitions = {each.partition for each in theirs.assignment()}
-                assert {0, 1, 2, 3} == their_partitions | {
-                    each.partition for each in ours.assignment()
-                }
-                await asyncio.to_thread(theirs.close)
-                while len(ours.assignment()) < 4:
-                    await ours.getmany(timeout_ms=20)
-
-    run(scenario())
-
-
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_listener_may_ask_where_it_stands_and_go_elsewhere(
-    modern_servers: str, topic: str, names: Callable[[str], str], run: Run, protocol: str
-) -> None:
-    """Records are given out before it is known where to begin, or the two wait for each other."""
-    one = TopicPartition(topic, 0)
-    settings = {"group_protocol": protocol, "auto_offset_reset": "earliest"}
-
-    async def scenario() -> None:
-        await fill(modern_servers, topic, [4])
-        may_go = asyncio.Event()
-        positions: list[int] = []
-
-        class Choosing:
-            async def on_partitions_assigned(self, _: list[TopicPartition]) -> None:
-                positions.append(await consumer.position(one))
-                await may_go.wait()
-                consumer.seek(one, 2)
-
-            async def on_partitions_revoked(self, _: list[TopicPartition]) -> None:
-                positions.append(await consumer.position(one))
-
-        async with Consumer(modern_servers, group_id=names("group"), **settings) as consumer:
-            consumer.subscribe([topic], listener=Choosing())
-            while not positions:
-                await consumer.getmany(timeout_ms=50)
-            for columns in (False, True):
-                for _ in range(5):
-                    assert not await consumer.getmany(timeout_ms=50, columns=columns)
-            may_go.set()
-            assert [each.offset for each in await read(consumer, 2)] == [2, 3]
-        assert positions == [0, 4]
-
-    run(scenario())
-
-
-@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky", "consumer"])
-def test_a_listener_that_raises_is_told_of_and_stops_nothing(
-    bootstrap: str, topic: str, names: Callable[[str], str], run: Run, assignor: str
-) -> None:
-    """Partitions would stay with somebody who has lost them, or go to nobody."""
-
-    class Failing:
-        def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
-            raise RuntimeError("assigned")
-
-        async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
-            raise RuntimeError("revoked")
-
-    settings: dict[str, object] = {"group_id": names("group"), "heartbeat_interval_ms": 100}
-    if assignor == "consumer":
-        settings["group_protocol"] = "consumer"
-    else:
-        settings["partition_assignment_strategy"] = assignor
-    told: list[str] = []
-
-    async def read(consumer: Consumer) -> None:
-        while True:
-            try:
-                await consumer.getmany(timeout_ms=50)
-            except KafkaError as error:
-                told.append(str(error.__cause__))
-
-    async def scenario() -> None:
-        await fill(bootstrap, topic, [0] * 4)
-        async with Consumer(bootstrap, **settings) as one:
-            one.subscribe([topic], listener=Failing())
-            first = asyncio.create_task(read(one))
-            await until(lambda: len(one.assignment()) == 4)
-            async with Consumer(bootstrap, **settings) as two:
-                two.subscribe([topic])
-                second = asyncio.create_task(read(two))
-                await until(lambda: len(one.assignment()) == len(two.assignment()) == 2)
-                assert not one.assignment() & two.assignment()
-                second.cancel()
-                await asyncio.gather(second, return_exceptions=True)
-            await until(lambda: len(one.assignment()) == 4)
-            first.cancel()
-            await asyncio.gather(first, return_exceptions=True)
-
-    run(scenario())
-    assert told[0] == "assigned"
-    assert "revoked" in told
-
-
->>>>>>> client23
 def test_aborted_records_are_not_read_by_readers_of_committed_ones(
     transactional_servers: str, topic: str, names: Callable[[str], str], run: Run
 ) -> None:
@@ -481,6 +164,39 @@ def test_a_topic_made_anew_is_read_from_its_beginning(bootstrap: str, topic: str
         await fill(bootstrap, topic, [5])
         settings = {
             "auto_offset_reset": "earliest",
+class Schemas:
+    """Finds what it needs by topic and headers, as a registry's client does."""
+
+    def deserialize(
+        self, topic: str, headers: list[tuple[str, bytes | None]], data: bytes, /
+    ) -> tuple[object, ...]:
+        if dict(headers).get("schema") is None:
+            raise ValueError("no schema")
+        return topic, dict(headers)["schema"], data
+
+
+def test_a_deserializer_may_know_topic_and_headers(bootstrap: str, topic: str, run: Run) -> None:
+    """As Kafka's own does; a registry's would have nothing to find a schema by. Nothing is made of
+    a value that is none."""
+
+    async def scenario() -> None:
+        async with Producer(bootstrap) as producer:
+            for value in (b"v", None):
+                await producer.send(topic, value, key=b"k", headers={"schema": b"7"})
+            await producer.send(topic, b"w")
+        settings = {"auto_offset_reset": "earliest"}
+        both = {"key_deserializer": Schemas(), "value_deserializer": Schemas()}
+        async with Consumer(bootstrap, **both, **settings) as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            found = [(each.key, each.value) for each in await read(consumer, 2)]
+            key, value = (topic, b"7", b"k"), (topic, b"7", b"v")
+            assert found == [(key, value), (key, None)]
+            with pytest.raises(BadRecord, match="no schema"):
+                await consumer.getone()
+
+    run(scenario())
+
+
             "metadata_max_age_ms": 100,
             # Else it makes the topic itself, when it asks for it.
             "allow_auto_create_topics": False,
