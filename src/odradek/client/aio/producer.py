@@ -144,7 +144,7 @@ class Producer(Transacting):
         tell_of_forks(self, Producer._on_forked)
 
     def _on_forked(self) -> None:
-        """Nothing is taken any more: nobody here would send it."""
+        """Takes nothing any more: nobody here would send it."""
         self._is_closed = True
 
     async def close(self, timeout_ms: int | None = None) -> None:

@@ -54,7 +54,7 @@ class Reading(OfOneProcess):
         self._fetcher.news.set()
 
     def _on_forked(self) -> None:
-        """What is at hand is the parent's to give out."""
+        """Gives out nothing any more: what is at hand is the parent's."""
         self._is_closed = True
 
     @property

@@ -146,7 +146,7 @@ class ShareConsumer(AsyncClosing):
             self.subscribe(topics)
 
     def _on_forked(self) -> None:
-        """What is at hand is the parent's to give out."""
+        """Gives out nothing any more: what is at hand is the parent's."""
         self._is_closed = True
 
     async def close(self, timeout_ms: int = 30_000) -> None:

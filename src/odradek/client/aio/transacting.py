@@ -1,4 +1,4 @@
-"""What a producer's user does with transactions: begin, commit, abort, or a block of each.
+"""The calls of a producer's user about transactions: begin, commit, abort, or a block of them.
 
 What was begun before a commit comes into it, records and offsets alike, or fails it. Who comes
 meanwhile with a block of his own is refused: a producer has one transaction at a time.

@@ -39,7 +39,7 @@ _ON_FORKED: Final[WeakKeyDictionary[Any, Callable[[Any], None]]] = WeakKeyDictio
 
 
 def tell_of_forks(client: C, on_forked: Callable[[C], None]) -> None:
-    """Has a function called with a client that finds itself in a child."""
+    """Calls a function with a client that finds itself in a child."""
     _ON_FORKED[client] = on_forked
 
 
