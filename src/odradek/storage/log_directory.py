@@ -85,7 +85,15 @@ class LogDirectory:
             self._lock = None
 
     def identify(self, cluster_id: str, node_id: int, new_id: UUID) -> None:
-        """Checks `meta.properties` against the broker, or writes it into a new directory.
+        """Writes `meta.properties` into a new directory; one that has it was checked."""
+        path = self.file_path(names.META_PROPERTIES)
+        if self.file_system.size(path) < 0:
+            self.directory_id = new_id
+            data = checkpoints.encode_meta_properties(cluster_id, node_id, new_id)
+            self.file_system.replace(path, data, sync=True)
+
+    def check_identity(self, cluster_id: str, node_id: int) -> None:
+        """Checks `meta.properties` against the broker; a new directory has none.
 
         Raises:
             ValueError: the directory belongs to another cluster or broker, or the file, which
@@ -93,9 +101,6 @@ class LogDirectory:
         """
         path = self.file_path(names.META_PROPERTIES)
         if self.file_system.size(path) < 0:
-            self.directory_id = new_id
-            data = checkpoints.encode_meta_properties(cluster_id, node_id, new_id)
-            self.file_system.replace(path, data, sync=True)
             return
         try:
             found = checkpoints.parse_meta_properties(self.file_system.read_bytes(path))

@@ -88,6 +88,41 @@ def test_a_directory_of_another_broker_is_refused(world):
     world.crash(stranger)
 
 
+@pytest.mark.parametrize("is_new_first", [True, False])
+def test_a_broker_of_another_number_leaves_nothing_behind(world, batches, tmp_path, is_new_first):
+    """A wrong broker.id would be written into a directory that is new, and the broker be refused
+    again when its number is put right."""
+    manager = world.start()
+    fill(world.log(manager), batches, 3)
+    manager.shutdown()
+    (old,) = world.directories
+    # The marker of an orderly end goes with any start: the next one looks at the logs again.
+    before = set(os.listdir(old)) - {names.CLEAN_SHUTDOWN_FILE}
+    new = str(tmp_path / "added")
+    os.makedirs(new)
+    world.directories[:] = [new, old] if is_new_first else [old, new]
+    for node_id in (2, 1):
+        manager = LogManager(
+            world.directories,
+            manager._config,
+            world.clock,
+            world.timer,
+            InlineBackground(),
+            new_uuid=uuid4,
+            on_log_dir_failure=world.failed.append,
+        )
+        if node_id == 2:
+            with pytest.raises(ValueError, match="belongs to broker 1"):
+                manager.start(cluster_id="cluster", node_id=2)
+            world.crash(manager)
+            assert set(os.listdir(old)) == before
+            assert names.META_PROPERTIES not in os.listdir(new)
+    manager.start(cluster_id="cluster", node_id=1)
+    assert world.log(manager).log_end_offset == 3
+    assert names.META_PROPERTIES in os.listdir(new)
+    manager.shutdown()
+
+
 @pytest.mark.leaves_damage
 def test_an_older_topic_of_the_name_goes(world, batches, values):
     """A topic made anew would show the records of the one before."""

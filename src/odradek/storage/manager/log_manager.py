@@ -12,6 +12,7 @@ alone: its logs answer KAFKA_STORAGE_ERROR, the others live on.
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -117,7 +118,9 @@ class LogManager:
             LogDirFailure: no directory can be used.
         """
         for directory in self.directories:
-            self._open_directory(directory, cluster_id, node_id)
+            self._open_directory(directory)
+        if cluster_id is not None:
+            self._identify(cluster_id, self._config.broker_id if node_id is None else node_id)
         self._check_any_online()
         if not self.offline_dirs:
             self.futures.finish_swaps(self.directories)
@@ -130,14 +133,17 @@ class LogManager:
             self._deletion.finish(each.directory, each.deleted)
         self.housekeeping.start(self.cleaner)
 
-    def _open_directory(
-        self, directory: LogDirectory, cluster_id: str | None, node_id: int | None
-    ) -> None:
+    def _identify(self, cluster_id: str, node_id: int) -> None:
+        """Checks all directories before the first is written to: a broker that is refused leaves
+        its name in none of them."""
+        for directory in self._online():
+            _use(directory, partial(directory.check_identity, cluster_id, node_id))
+        for directory in self._online():
+            _use(directory, partial(directory.identify, cluster_id, node_id, self._new_uuid()))
+
+    def _open_directory(self, directory: LogDirectory) -> None:
         try:
             directory.open()
-            if cluster_id is not None:
-                broker_id = self._config.broker_id if node_id is None else node_id
-                directory.identify(cluster_id, broker_id, self._new_uuid())
         except BlockingIOError as error:
             raise BlockingIOError(
                 error.errno, f"{directory.path} is in use by another broker"
@@ -381,6 +387,13 @@ class LogManager:
             failure = self.directories[0].failure
             assert failure is not None, "no directory is online and the first has not failed"
             raise failure
+
+
+def _use(directory: LogDirectory, action: Callable[[], None]) -> None:
+    try:
+        action()
+    except OSError as error:
+        directory.fail(error)
 
 
 def _is_same_topic(found: UUID, topic_id: UUID) -> bool:
