@@ -357,6 +357,33 @@ def test_each_question_about_an_id_has_its_own_answer():
     assert successor == [[E.NONE]]
 
 
+@pytest.mark.parametrize("is_answer", [True, False], ids=["an asker", "an answer"])
+def test_what_raises_about_one_question_keeps_no_other_without_its_answer(is_answer):
+    """Fails when a write hangs for ever, and its connection with it, by the mistake of another."""
+    world = World({"t": 2})
+    writes, codes = world.writes(), []
+
+    def ask(name, on_codes):
+        writes.add_or_verify(REQUEST._replace(transactional_id=name), False, on_codes)
+
+    def fail(_):
+        raise KeyError("ours")
+
+    for number in range(UNDER_WAY):
+        ask(f"busy{number}", lambda _: None)
+    channel = world.channels[-1]
+    ask("a", fail if is_answer else codes.append)
+    ask("b", codes.append)
+    channel.asked.pop()[2](BrokerError(E.NETWORK_EXCEPTION))
+    ask("c", codes.append)
+    _, _, on_done = channel.asked.pop()
+    with pytest.raises(KeyError if is_answer else AttributeError):
+        on_done(BrokerError(E.NETWORK_EXCEPTION) if is_answer else "no response")
+    assert codes == [[E.NETWORK_EXCEPTION]] * (1 if is_answer else 2)
+    channel.answer(write_codes("c", 0, ORDERS))
+    assert codes[-1] == [E.NONE]
+
+
 def test_markers_of_many_producers_in_a_partition_go_together():
     """A partition that many transactions write to would have one marker a round trip."""
     world = World({ORDERS: 2})

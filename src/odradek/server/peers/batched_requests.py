@@ -8,8 +8,10 @@ them apart: a producer that was fenced would take the answer of the one that too
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
+from odradek.background import do_each
 from odradek.client.apis import ClientApi
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
@@ -60,7 +62,8 @@ class _Broker(Generic[K, Q]):
 
 
 class BatchedRequests(Generic[K, Q]):
-    """Asks other brokers; everything that is asked is answered once.
+    """Asks other brokers; everything that is asked is answered once, whatever another asker, or
+    `decode`, raises.
 
     `encode` puts questions into a request, `decode` takes the codes from its answer, in which those
     about one key are told apart by the `asker`.
@@ -110,11 +113,15 @@ class BatchedRequests(Generic[K, Q]):
         def on_answered(outcome: Any) -> None:
             broker.idle.append(number)
             broker.under_way.difference_update(taken)
-            codes = {} if isinstance(outcome, BrokerError) else self._decode(outcome)
-            for key, asked in taken.items():
-                for _, on_codes in asked:
-                    on_codes(key, codes)
-            self._send(broker_id, broker)
+            codes: Codes = {}
+            try:
+                if not isinstance(outcome, BrokerError):
+                    codes = self._decode(outcome)
+            finally:
+                tell = [
+                    partial(told, key, codes) for key, each in taken.items() for _, told in each
+                ]
+                do_each([*tell, partial(self._send, broker_id, broker)], lambda step: step())
 
         values = self._encode([question for asked in taken.values() for question, _ in asked])
         self._channels[number].ask(broker_id, self._api, values, on_answered)
