@@ -126,6 +126,39 @@ def test_a_record_that_cannot_be_read_is_told_and_can_be_passed(
     run(scenario())
 
 
+class Schemas:
+    """Finds what it needs by topic and headers, as a registry's client does."""
+
+    def deserialize(
+        self, topic: str, headers: list[tuple[str, bytes | None]], data: bytes, /
+    ) -> tuple[object, ...]:
+        if dict(headers).get("schema") is None:
+            raise ValueError("no schema")
+        return topic, dict(headers)["schema"], data
+
+
+def test_a_deserializer_may_know_topic_and_headers(bootstrap: str, topic: str, run: Run) -> None:
+    """As Kafka's own does; a registry's would have nothing to find a schema by. Nothing is made of
+    a value that is none."""
+
+    async def scenario() -> None:
+        async with Producer(bootstrap) as producer:
+            for value in (b"v", None):
+                await producer.send(topic, value, key=b"k", headers={"schema": b"7"})
+            await producer.send(topic, b"w")
+        settings = {"auto_offset_reset": "earliest"}
+        both = {"key_deserializer": Schemas(), "value_deserializer": Schemas()}
+        async with Consumer(bootstrap, **both, **settings) as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            found = [(each.key, each.value) for each in await read(consumer, 2)]
+            key, value = (topic, b"7", b"k"), (topic, b"7", b"v")
+            assert found == [(key, value), (key, None)]
+            with pytest.raises(BadRecord, match="no schema"):
+                await consumer.getone()
+
+    run(scenario())
+
+
 def test_aborted_records_are_not_read_by_readers_of_committed_ones(
     transactional_servers: str, topic: str, names: Callable[[str], str], run: Run
 ) -> None:
@@ -164,39 +197,6 @@ def test_a_topic_made_anew_is_read_from_its_beginning(bootstrap: str, topic: str
         await fill(bootstrap, topic, [5])
         settings = {
             "auto_offset_reset": "earliest",
-class Schemas:
-    """Finds what it needs by topic and headers, as a registry's client does."""
-
-    def deserialize(
-        self, topic: str, headers: list[tuple[str, bytes | None]], data: bytes, /
-    ) -> tuple[object, ...]:
-        if dict(headers).get("schema") is None:
-            raise ValueError("no schema")
-        return topic, dict(headers)["schema"], data
-
-
-def test_a_deserializer_may_know_topic_and_headers(bootstrap: str, topic: str, run: Run) -> None:
-    """As Kafka's own does; a registry's would have nothing to find a schema by. Nothing is made of
-    a value that is none."""
-
-    async def scenario() -> None:
-        async with Producer(bootstrap) as producer:
-            for value in (b"v", None):
-                await producer.send(topic, value, key=b"k", headers={"schema": b"7"})
-            await producer.send(topic, b"w")
-        settings = {"auto_offset_reset": "earliest"}
-        both = {"key_deserializer": Schemas(), "value_deserializer": Schemas()}
-        async with Consumer(bootstrap, **both, **settings) as consumer:
-            consumer.assign([TopicPartition(topic, 0)])
-            found = [(each.key, each.value) for each in await read(consumer, 2)]
-            key, value = (topic, b"7", b"k"), (topic, b"7", b"v")
-            assert found == [(key, value), (key, None)]
-            with pytest.raises(BadRecord, match="no schema"):
-                await consumer.getone()
-
-    run(scenario())
-
-
             "metadata_max_age_ms": 100,
             # Else it makes the topic itself, when it asks for it.
             "allow_auto_create_topics": False,
