@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 def each_once(items: Iterable[T]) -> list[T]:
-    """What is listed, in order, without repetitions.
+    """Returns the items in order, without repetitions.
 
     Raises:
         TypeError: it is one string, and no list of them.

@@ -97,7 +97,7 @@ class LeaderElections:
         timeout_ms: int,
         on_done: Callable[[list[PartitionImage | BrokerError]], None],
     ) -> None:
-        """Has the store write an election, and answers when the chosen lead: what became of each
+        """Writes an election into the store, and answers when the chosen lead: the outcome of each
         partition, REQUEST_TIMED_OUT where that is not so, or not known, in time."""
         timed_out = BrokerError(ErrorCode.REQUEST_TIMED_OUT)
         outcomes: list[PartitionImage | BrokerError] = [timed_out] * len(changes)

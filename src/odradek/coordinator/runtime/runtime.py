@@ -127,8 +127,8 @@ class CoordinatorRuntime(Generic[S]):
         do_each(steps, lambda step: step())
 
     def _on_broken(self, context: ShardContext[S], error: Exception) -> BrokerError:
-        """What the log says does not go into the state: nobody is answered from that any more. At
-        the loop's next turn, where no request takes it for its own, it ends the broker."""
+        """Answers nobody from this state any more: the log does not go into it. At the loop's next
+        turn, where no request takes it for its own, that ends the broker."""
         context.state = ShardState.FAILED
         broken = AssertionError(f"partition {context.partition} cannot be replayed: {error!r}")
         broken.__cause__ = error
@@ -169,7 +169,7 @@ class CoordinatorRuntime(Generic[S]):
         return self._active(self.partition_of(key)).shard
 
     def uncommitted(self, key: str) -> Iterator[CoordinatorRecord]:
-        """What is on its way to the log of the key's shard, and not replayed yet.
+        """Returns the records on their way to the log of the key's shard, not replayed yet.
 
         Raises:
             BrokerError: as `shard`.

@@ -66,7 +66,7 @@ class _Outcome:
         self._others = others
 
     def code_of(self, partition: TopicPartition) -> ErrorCode:
-        """What became of a partition."""
+        """Returns the code of a partition."""
         return self._code if self._others is None else self._others.get(partition, self._code)
 
 
@@ -104,7 +104,7 @@ class _Wish:
     def deny(self, name: str, indexes: Sequence[int]) -> None:
         """Notes partitions that the producer may not write to."""
         denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        self.wrong.update((TopicPartition(name, index), denied) for index in indexes)
+        self.wrong |= dict.fromkeys([TopicPartition(name, index) for index in indexes], denied)
 
 
 def _wishes(request: Request) -> list[_Wish]:
@@ -129,7 +129,7 @@ def _look_up_all(
 
 
 def _slices(indexes: Sequence[int]) -> list[Sequence[int]]:
-    """What a step is about."""
+    """Cuts the partitions of a topic into what a step is about."""
     if len(indexes) <= SLICE_ENTRIES:
         return [indexes]
     starts = range(0, len(indexes), SLICE_ENTRIES)

@@ -75,7 +75,7 @@ _OTHERS_FAILED: Final = (exceptions.RolledBackError, exceptions.RuntimeInconsist
 
 
 class _Aim(NamedTuple):
-    """What a request does to which node: one that may be read may still not be written."""
+    """The node of a request, and its action: one that may be read may still not be written."""
 
     action: str
     path: str
@@ -94,7 +94,7 @@ class _Request(NamedTuple):
 
 
 class _Refusals:
-    """What the ensemble refuses, told when that begins or has another reason. It is tried again
+    """Tells of refusals of the ensemble when they begin or have another reason. Each is tried again
     every few seconds, perhaps for weeks: all that is repeated is told at the level of debugging."""
 
     def __init__(self) -> None:
