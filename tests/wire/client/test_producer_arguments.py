@@ -13,7 +13,7 @@ from tests.deadlines import deadline_s
 from tests.wire.client.test_producer import make, stored
 
 import odradek
-from odradek.client import Producer, sync
+from odradek.client import Admin, CommittedOffset, GroupMetadata, Producer, sync
 from odradek.client.errors import BadRecord, KafkaError, NotDelivered, RecordTooLarge, error_for
 from odradek.client.record_metadata import RecordMetadata
 from odradek.errors import ErrorCode
@@ -217,3 +217,34 @@ def test_errors_can_be_pickled() -> None:
     many = pickle.loads(pickle.dumps(errors[-1]))
     assert many.metadata == [place, None]
     assert many.errors[1].code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_offsets_of_a_group_are_numbers_or_have_metadata(
+    servers: str, topic: str, run: Run
+) -> None:
+    """Numbers, which `commit` takes, would end in an AttributeError, and in an open transaction; so
+    would the name of a group, which other libraries take."""
+    partition = TopicPartition(topic, 0)
+    group = f"readers-of-{topic}"
+
+    async def scenario() -> None:
+        await make(servers, topic)
+        async with (
+            Producer(servers, transactional_id=f"writes-{topic}") as producer,
+            Admin(servers) as admin,
+        ):
+            await producer.init_transactions()
+            async with producer.transaction():
+                with pytest.raises(TypeError, match=r"Consumer\.group_metadata\(\)"):
+                    await producer.send_offsets_to_transaction({partition: 3}, group)  # type: ignore[arg-type]
+                await producer.send_offsets_to_transaction({partition: 3}, GroupMetadata(group))
+            # The next one begins when the end of the first is written everywhere.
+            async with producer.transaction():
+                await producer.send(topic, b"0")
+            assert await admin.list_group_offsets([group]) == {
+                group: {partition: CommittedOffset(3)}
+            }
+            assert await admin.alter_group_offsets(group, {partition: 2}) == {partition: None}
+            assert (await admin.list_group_offsets([group]))[group][partition].offset == 2
+
+    run(scenario())

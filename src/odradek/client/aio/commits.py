@@ -13,13 +13,13 @@ from typing import Final, Protocol
 
 from odradek.client.aio.group import Membership
 from odradek.client.core.admin_types import CommittedOffset
+from odradek.client.core.groups.commits import Offsets, with_metadata
 from odradek.client.errors import ClientClosed, KafkaError
 from odradek.client.settings import ClientSettings
 from odradek.clock import Clock
 from odradek.model import TopicPartition
 
 _LOGGER: Final = logging.getLogger(__name__)
-Offsets = Mapping[TopicPartition, CommittedOffset | int]
 CommitCallback = Callable[[Mapping[TopicPartition, CommittedOffset], KafkaError | None], None]
 
 
@@ -174,11 +174,3 @@ class Commits:
 
     def _wanted(self, offsets: Offsets | None) -> dict[TopicPartition, CommittedOffset]:
         return with_metadata(self._consumed() if offsets is None else offsets)
-
-
-def with_metadata(offsets: Offsets) -> dict[TopicPartition, CommittedOffset]:
-    """Offsets as they are committed."""
-    return {
-        TopicPartition(*partition): CommittedOffset(each) if isinstance(each, int) else each
-        for partition, each in offsets.items()
-    }

@@ -15,7 +15,7 @@ from typing import Final, Literal, overload
 
 from odradek.client.aio.closing import AsyncClosing, ClosingTimeout
 from odradek.client.aio.cluster import ClusterClient
-from odradek.client.aio.commits import CommitCallback, Commits, Offsets, with_metadata
+from odradek.client.aio.commits import CommitCallback, Commits
 from odradek.client.aio.fetching.fetcher import Fetcher
 from odradek.client.aio.group import (
     ClassicMembership,
@@ -40,6 +40,7 @@ from odradek.client.core.consuming.list_offsets import (
 from odradek.client.core.consuming.positions import PartitionPosition, Positions
 from odradek.client.core.consuming.reset_policy import ResetPolicy
 from odradek.client.core.groups.assignors import Assignor
+from odradek.client.core.groups.commits import Offsets, with_metadata
 from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.client.core.metadata import TopicMetadata
 from odradek.client.core.retries import Rng

@@ -6,18 +6,17 @@ meanwhile with a block of his own is refused: a producer has one transaction at 
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 from odradek.client.aio.closing import AsyncClosing
 from odradek.client.aio.transactions import TransactionManager
-from odradek.client.core.admin_types import CommittedOffset
-from odradek.client.core.groups.group_metadata import GroupMetadata
+from odradek.client.core.groups.commits import Offsets, with_metadata
+from odradek.client.core.groups.group_metadata import GroupMetadata, checked_group
 from odradek.client.core.producing.transaction_state import TransactionState
 from odradek.client.errors import KafkaError, UsageError
 from odradek.errors import ErrorCode
-from odradek.model import TopicPartition
 
 _LOGGER: Final = logging.getLogger(__name__)
 OPEN_STATES: Final = (
@@ -56,18 +55,18 @@ class Transacting(AsyncClosing):
         self._check_transactional()
         self._transactions.begin()
 
-    async def send_offsets_to_transaction(
-        self, offsets: Mapping[TopicPartition, CommittedOffset], group: GroupMetadata
-    ) -> None:
+    async def send_offsets_to_transaction(self, offsets: Offsets, group: GroupMetadata) -> None:
         """Commits a group's offsets together with the records of the transaction.
 
         Raises:
             KafkaError: the transaction can only be aborted then.
+            TypeError: the group is a name, which would not keep out who is no member any more.
         """
         self._check_transactional()
+        member = checked_group(group)
         if offsets:
             with self._about_to_enter():
-                await self._transactions.send_offsets(offsets, group)
+                await self._transactions.send_offsets(with_metadata(offsets), member)
 
     async def commit_transaction(self) -> None:
         """Delivers what was sent, and commits it.

@@ -6,12 +6,13 @@ from functools import partial
 from typing import Any, Literal, cast, overload
 
 from odradek.client.aio import consumer as aio
-from odradek.client.aio.commits import CommitCallback, Offsets
+from odradek.client.aio.commits import CommitCallback
 from odradek.client.aio.group import RebalanceListener
 from odradek.client.aio.group.membership import Partitions
 from odradek.client.aio.handout import Columns, ConsumerInterceptor, Records
 from odradek.client.core.consuming.deserializers import Deserializer
 from odradek.client.core.groups.assignors import Assignor
+from odradek.client.core.groups.commits import Offsets
 from odradek.client.sync.callbacks import CallingBack, Todo
 from odradek.client.sync.shell import asks
 from odradek.event_loop import waits_for

@@ -9,9 +9,11 @@ from odradek.client.core.admin_types import CommittedOffset, OffsetAndTimestamp
 from odradek.client.core.cluster import GROUP
 from odradek.client.core.consuming.list_offsets import READ_COMMITTED, READ_UNCOMMITTED, Answers
 from odradek.client.core.groups.commits import (
+    Offsets,
     commit_errors,
     commits_by_topic,
     committed_offsets,
+    with_metadata,
 )
 from odradek.client.core.metadata import by_topic
 from odradek.client.errors import KafkaError, raise_for
@@ -77,9 +79,10 @@ class OffsetCalls(AdminBase):
         return await self._retrying(group_ids, attempt)
 
     async def alter_group_offsets(
-        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
+        self, group_id: str, offsets: Offsets
     ) -> dict[TopicPartition, KafkaError | None]:
         """Commits offsets for a group that has no members."""
+        wanted = with_metadata(offsets)
 
         async def attempt(
             pending: list[TopicPartition],
@@ -89,12 +92,12 @@ class OffsetCalls(AdminBase):
                 "group_id": group_id,
                 "generation_id_or_member_epoch": -1,
                 "member_id": "",
-                "topics": commits_by_topic({each: offsets[each] for each in pending}),
+                "topics": commits_by_topic({each: wanted[each] for each in pending}),
             }
             answer = await self._cluster.call(node_id, OFFSET_COMMIT, values)
             return commit_errors(answer, pending)
 
-        return await self._retrying(offsets, attempt, final=_NO_PARTITION)
+        return await self._retrying(wanted, attempt, final=_NO_PARTITION)
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]

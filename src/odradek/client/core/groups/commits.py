@@ -14,7 +14,16 @@ from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.errors import KafkaError, error_for, raise_for, unanswered
 from odradek.model import TopicPartition
 
+Offsets = Mapping[TopicPartition, CommittedOffset | int]
 NO_IDS: Final[Mapping[TopicPartition, UUID]] = {}
+
+
+def with_metadata(offsets: Offsets) -> dict[TopicPartition, CommittedOffset]:
+    """Offsets as they are committed."""
+    return {
+        TopicPartition(*partition): CommittedOffset(each) if isinstance(each, int) else each
+        for partition, each in offsets.items()
+    }
 
 
 def commits_by_topic(

@@ -10,3 +10,16 @@ class GroupMetadata(NamedTuple):
     generation_id: int = -1
     member_id: str = ""
     instance_id: str | None = None
+
+
+def checked_group(group: object) -> GroupMetadata:
+    """What a transaction is given for its group.
+
+    Raises:
+        TypeError: it is something else, such as a name.
+    """
+    if isinstance(group, GroupMetadata):
+        return group
+    raise TypeError(
+        f"group is what Consumer.group_metadata() gives, or a GroupMetadata, and not {group!r}"
+    )
