@@ -156,9 +156,8 @@ def test_a_topic_comes_back_with_all_that_it_had(spark, broker, tmp_path) -> Non
     assert restore.build(spark, again).run().facts == {"records": 2, "groups": 1}
     found = described.describe(broker.bootstrap_servers, "whole-again")
     assert found.partitions == 4
-    assert found.settings == {
-        **config, "retention.ms": "-1", "message.timestamp.type": "CreateTime"
-    }  # fmt: skip
+    endless = {"retention.ms": "-1", "retention.bytes": "-1"}
+    assert found.settings == {**config, **endless, "message.timestamp.type": "CreateTime"}
     groups = described.committed(broker.bootstrap_servers, "whole-again")
     assert groups["at-the-end"] == {0: 1, 3: 0}
     assert [len(r.value) for r in broker.records("whole-again") if r.partition == 1] == [2_500_000]
