@@ -5,10 +5,11 @@ from uuid import UUID
 
 import pytest
 from tests.clocks import OwnClock
+from tests.late_background import LateBackground
 from tests.unit.coordinator.fakes import World
 from tests.unit.coordinator.transactional.transactions import ORDERS, TransactionWorld
+from tests.unit.handlers.conftest import run
 from tests.unit.handlers.hot.conftest import HotBroker
-from tests.unit.handlers.late_background import LateBackground, run
 
 from odradek.background import InlineBackground
 from odradek.coordinator.transactions.requests import ProducerIdAndEpoch

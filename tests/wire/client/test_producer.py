@@ -60,7 +60,8 @@ async def make(servers: str, topic: str, partitions: int = 1, **config: str) -> 
         made = (await admin.create_topics([new]))[topic]
     if isinstance(made, KafkaError):
         raise made
-    await_known(servers, topic, partitions)
+    # A broker of the test's may serve in this very loop.
+    await asyncio.to_thread(await_known, servers, topic, partitions)
 
 
 async def make_anew(servers: str, topic: str, partitions: int = 1) -> None:
@@ -69,7 +70,7 @@ async def make_anew(servers: str, topic: str, partitions: int = 1) -> None:
         assert await admin.delete_topics([topic]) == {topic: None}
         while topic in await admin.list_topics():
             await asyncio.sleep(0.05)
-    await_forgotten(servers, topic)
+    await asyncio.to_thread(await_forgotten, servers, topic)
     while True:
         try:
             return await make(servers, topic, partitions)

@@ -119,7 +119,7 @@ def test_a_commit_that_comes_late_is_not_of_the_new_topic(run: Run, protocol: st
                 await fill_anew(servers, "t", [9])
                 proxy.may_pass.set()
                 await committing
-                assert not (await admin.list_group_offsets("g"))["g"]
+                assert not (await admin.list_group_offsets(["g"]))["g"]
 
     run(scenario())
 

@@ -13,7 +13,7 @@ class GroupMetadata(NamedTuple):
 
 
 def checked_group(group: object) -> GroupMetadata:
-    """What a transaction is given for its group.
+    """Takes what a transaction is given for its group.
 
     Raises:
         TypeError: it is something else, such as a name.
