@@ -660,11 +660,15 @@ class Life:
         await asyncio.gather(*self.tasks)
         await self.producer.flush()
         if self.transactional_id and self.life.state is not TransactionState.FATAL:
-            with suppress(FencedError):
+            try:
                 async with self.producer.transaction():
                     number = self.life.number
                     await self._send("last")
                 self.outcomes[number] = "committed"
+            except KafkaError:
+                # A leader that refuses its record may be the first to know that it was fenced.
+                if self.life.state is not TransactionState.FATAL:
+                    raise
         await self.producer.close()
 
     # --- what must hold ---------------------------------------------------------------------
