@@ -49,6 +49,11 @@ def do_each(items: Iterable[T], work: Callable[[T], object]) -> None:
         raise failure
 
 
+def run_each(steps: Iterable[Callable[[], object]]) -> None:
+    """Takes each step; see `do_each`."""
+    do_each(steps, lambda step: step())
+
+
 class Background(Protocol):
     """Runs blocking work off the event loop."""
 

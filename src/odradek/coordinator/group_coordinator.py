@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from odradek.background import do_each
+from odradek.background import run_each
 from odradek.clock import Clock
 from odradek.coordinator.classic.protocol import ClassicProtocol
 from odradek.coordinator.classic.requests import (
@@ -288,7 +288,7 @@ class GroupCoordinator:
         forgotten, self._topics_to_forget = self._topics_to_forget, {}
         steps: list[Callable[[], None]] = [expire]
         steps += [partial(self._forget_topics, *each) for each in forgotten.items()]
-        do_each(steps, lambda step: step())
+        run_each(steps)
 
     def on_topics_deleted(self, topics: frozenset[str]) -> None:
         """Removes the offsets of topics that are gone, in slices."""

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Generic, TypeVar
 
-from odradek.background import do_each
+from odradek.background import do_each, run_each
 from odradek.clock import Clock
 from odradek.coordinator.records.record import CoordinatorRecord, RecordCodec
 from odradek.coordinator.runtime.appender import BatchAppender, not_coordinator
@@ -124,7 +124,7 @@ class CoordinatorRuntime(Generic[S]):
         steps: list[Callable[[], None]] = [lambda: self._appender.drop(context)]
         steps.append(context.shard.on_unloaded)
         steps += chain.from_iterable(busy.values())
-        do_each(steps, lambda step: step())
+        run_each(steps)
 
     def _on_broken(self, context: ShardContext[S], error: Exception) -> BrokerError:
         """Answers nobody from this state any more: the log does not go into it. At the loop's next
@@ -140,7 +140,7 @@ class CoordinatorRuntime(Generic[S]):
         def raise_broken() -> None:
             raise broken
 
-        self._defer(lambda: do_each([resign, raise_broken], lambda step: step()))
+        self._defer(lambda: run_each([resign, raise_broken]))
         return BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def shutdown(self) -> None:
@@ -359,7 +359,7 @@ class CoordinatorRuntime(Generic[S]):
             ]
             if error is None and result.follow_up is not None:
                 steps.append(result.follow_up)
-            do_each(steps, lambda step: step())
+            run_each(steps)
 
         context.busy[key] = deque()
         self._appender.append(context, result.records, on_committed, linger, answer.on_late)
@@ -422,7 +422,7 @@ def _release(context: ShardContext[S], key: str) -> None:
     """Runs what waited for the key, until one of it writes again."""
     waiting = context.busy.pop(key, None)
     if waiting:
-        do_each(_turns(context, key, waiting), lambda run: run())
+        run_each(_turns(context, key, waiting))
 
 
 def _turns(

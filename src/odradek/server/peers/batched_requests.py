@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
-from odradek.background import do_each
+from odradek.background import run_each
 from odradek.client.apis import ClientApi
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
@@ -121,7 +121,7 @@ class BatchedRequests(Generic[K, Q]):
                 tell = [
                     partial(told, key, codes) for key, each in taken.items() for _, told in each
                 ]
-                do_each([*tell, partial(self._send, broker_id, broker)], lambda step: step())
+                run_each([*tell, partial(self._send, broker_id, broker)])
 
         values = self._encode([question for asked in taken.values() for question, _ in asked])
         self._channels[number].ask(broker_id, self._api, values, on_answered)
