@@ -9,7 +9,6 @@ that is to join a quorum of others, since it would be a cluster of its own here.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from ipaddress import ip_address
 from typing import Any, Final
 
 from odradek.config.definition import ConfigError
@@ -103,6 +102,9 @@ def _check_ports(texts: Sequence[str], listeners: Sequence[EndPoint]) -> None:
 
 def _ip_version(host: str) -> int:
     """4 or 6; 0 of a name, and of every address."""
+    # Most brokers have no two listeners on one port.
+    from ipaddress import ip_address
+
     try:
         return ip_address(host).version
     except ValueError:
