@@ -31,7 +31,8 @@ _TOKEN: Final = re.compile(
     | (?P<close>\])
     | (?P<both>&&)
     | (?P<flags>\(\?[A-Za-z-]+\)[*+?{])
-    | (?P<group>\(\?(?:<[=!]|[A-Za-z-]+|[<=!>]))
+    | (?P<named>\(\?<(?![=!])\w*>?)
+    | (?P<group>\(\?(?:<?[=!]|[A-Za-z-]+|>))
     | (?P<brace>\{(?:\d+(?:,\d*)?\}\+?)?)
     | (?P<possessive>[*+?]\+)""",
     re.DOTALL | re.VERBOSE,
@@ -54,6 +55,9 @@ _POSIX: Final = frozenset(
         "Space",
     }
 )
+# Its categories of all characters. RE2 calls scripts alike, some by two letters, too.
+_CATEGORY: Final = re.compile(r"C[cfos]?|L[lmotu]?|M[cen]?|N[dlo]?|P[cdefios]?|S[ckmo]?|Z[lps]?")
+_NAMED: Final = re.compile(r"\(\?<[A-Za-z][A-Za-z0-9]*>")
 _ESCAPES: Final = frozenset("dDsSwWbBAzafnrtxpP")
 _FLAGS_OF_JAVA: Final = frozenset("duxU")
 
@@ -152,7 +156,16 @@ def _in_re2(expression: str) -> str:
         if token.lastgroup in ("open", "close"):
             is_in_class = token.lastgroup == "open"
         end = token.end()
+    _check_names(parts)
     return "".join([*parts, expression[end:]])
+
+
+def _check_names(parts: list[str]) -> None:
+    # RE2 takes two groups of one name. Nothing but a group is read as this.
+    groups = [part for part in parts if part.startswith("(?P<")]
+    for group in groups:
+        if groups.count(group) > 1:
+            raise ExpressionError(f"several groups are named {group[4:-1]}")
 
 
 def _token_in_re2(token: re.Match[str], is_in_class: bool) -> str:
@@ -177,6 +190,8 @@ def _property(text: str, is_in_class: bool) -> str:
         compiled(text)
     except ExpressionError:
         raise UnreadableExpression(f"RE2 has no {text}") from None
+    if text[1] != "x" and not _CATEGORY.fullmatch(text[3:-1]):
+        raise ExpressionError(f"Java has no {text}")
     return text
 
 
@@ -213,10 +228,14 @@ def _repetition(text: str) -> str:
     return _possessive(text) if text.endswith("+") else text
 
 
+def _named_group(text: str) -> str:
+    if not _NAMED.fullmatch(text):
+        raise ExpressionError(f"{text} has no name of a group: letters and digits, a letter first")
+    return f"(?P{text[2:]}"
+
+
 def _group(text: str) -> str:
     kind = text[2:]
-    if kind == "<":
-        return "(?P<"
     if kind[-1] in "=!>":
         raise UnreadableExpression(f"RE2 has no look-around and no atomic groups: {text}")
     if not _FLAGS_OF_JAVA.isdisjoint(kind):
@@ -238,6 +257,7 @@ _WITHIN_CLASSES: Final[dict[str | None, _Reader]] = {
 }
 _OUTSIDE_CLASSES: Final[dict[str | None, _Reader]] = {
     "flags": _repeated_flags,
+    "named": _named_group,
     "group": _group,
     "brace": _repetition,
     "possessive": _possessive,

@@ -9,7 +9,7 @@ windows drop what is late, and tell only how many; here the open windows are car
 to batch as a table, so that what is late is known, and kept: windows and late records together
 are the whole topic. A batch is a function of its records and of what the batch before left, so
 that a repeated one does it again with the same result; all three are committed as one. A record so
-near the end of time that there is no room for its window goes to the late ones, and ends no window.
+near an end of time that there is no room for its window goes to the late ones, and ends no window.
 
 What is measured is exact: whole numbers, decimals, and text, which is what JSON gives, are summed
 up as decimals of 38 digits. A record that has no number is counted, and no more; where a number

@@ -70,6 +70,7 @@ def test_without_re2_everybody_is_told(monkeypatch):
         (r"[^]a]+", "b", "]"),
         (r"[(?]{2}", "(?", "?"),
         (r"[*+{]\[&&\]", "{[&&]", "a[&&]"),
+        (r"(?<a>x)[(?<a>]+(?<A>y)", "x(?<y", "xy"),
     ],
 )
 def test_a_pattern_of_javas_is_read_as_java_reads_it(pattern, fits, does_not):
@@ -105,8 +106,25 @@ def test_what_re2_would_read_otherwise_is_refused(pattern, reason):
         java_pattern(pattern)
 
 
-@pytest.mark.parametrize("pattern", ["(", "*", "a{", "a{,3}", "(?P<n>a)", "[a", "a**"])
-def test_what_is_no_pattern_for_java_is_none_here(pattern):
-    with pytest.raises(ExpressionError) as refused:
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        *(("(", "missing"), ("*", "repetition"), ("a{", "repetition"), ("a{,3}", "repetition")),
+        *(("(?P<n>a)", "begins with"), ("[a", "missing"), ("a**", "repetition")),
+        *((rf"\p{{{name}}}", "Java has no") for name in ("Greek", "Yi", "Any", "^Lu")),
+        *((r"[\p{Greek}]", "Java has no"), (r"\P{Greek}", "Java has no")),
+        ("(?<a>x)(?<b>y)|(?<a>z)", "several groups are named a"),
+        *((f"(?<{name}>x)", "name of a group") for name in ("", "1a", "a_b", "ä")),
+    ],
+)
+def test_what_is_no_pattern_for_java_is_none_here(pattern, reason):
+    """A pattern that worked here was refused by everybody else's client."""
+    with pytest.raises(ExpressionError, match=reason) as refused:
         java_pattern(pattern)
     assert type(refused.value) is ExpressionError
+
+
+@pytest.mark.parametrize("name", ["L", "Lu", "M", "Nd", "P", "Pi", "S", "Sm", "Z", "Zs", "C", "Cs"])
+def test_categories_of_characters_are_taken(name):
+    """A pattern that is right in Kafka's own client was refused, as a script's name is."""
+    assert java_pattern(rf"\p{{{name}}}|\P{{{name}}}")("a") is not None

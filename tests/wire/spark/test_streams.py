@@ -15,12 +15,20 @@ from confluent_kafka import Consumer, TopicPartition
 import odradek
 from odradek.model import TopicPartition as Part
 from odradek.tables.plan.ranges import OffsetRange
-from pyspark_odradek.pipelines import PipelineError, PipelineSettings, dedup, join, lag, window
+from pyspark_odradek.pipelines import (
+    PipelineError,
+    PipelineSettings,
+    dedup,
+    join,
+    lag,
+    volume,
+    window,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 FIRST_TIME_MS = 1_700_000_400_000  # a full ten minutes
-# Spark has no later one.
+# Spark has no later one, and with a minus none that is earlier.
 LAST_TIME_MS = 9_223_372_036_854_775
 MINUTE_MS = 60_000
 HOUR = timedelta(hours=1)
@@ -141,13 +149,13 @@ def test_what_is_no_number_is_counted_and_all_digits_are(spark, broker, settings
     assert len(windows(spark, settings, "late")) == 1
 
 
-@pytest.fixture
-def odd(broker, settings, put) -> PipelineSettings:
-    """A topic that takes any time, with a record at the end of time before one of our days."""
+@pytest.fixture(params=[LAST_TIME_MS, -LAST_TIME_MS])
+def odd(broker, settings, put, request) -> PipelineSettings:
+    """A topic that takes any time, with a record at an end of time before one of our days."""
     own = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
-    topic = f"{settings.topic}-odd"
+    topic = f"odd-{settings.topic}-{request.param}"
     broker.create_topic(topic, partitions=1, config=own)
-    broker.produce(topic, "1", key="k", timestamp=LAST_TIME_MS)
+    broker.produce(topic, "1", key="k", timestamp=request.param)
     put(("k", "1", 0), topic=topic)
     return replace(settings, topic=topic)
 
@@ -164,12 +172,17 @@ def test_a_window_that_time_has_no_room_for_is_kept_aside(spark, odd, put) -> No
     assert (records, spark.read.parquet(f"{settings.to}/late").count()) == (2, 1)
 
 
-def test_pairs_at_the_end_of_time_are_found(spark, odd) -> None:
+def test_records_at_the_ends_of_time_are_joined_and_counted(spark, broker, odd, tmp_path) -> None:
     """One such record ended the job, at each start."""
     settings = replace(odd, other=odd.topic, within="10 minutes")
     join.build(spark, settings).run()
     found = spark.read.parquet(str(settings.to))
-    assert found.where("offset = other_offset").count() == found.count() == 2
+    # Nothing can be taken from the first time.
+    pairs = sum(record.timestamp != -LAST_TIME_MS for record in broker.records(odd.topic))
+    assert found.where("offset = other_offset").count() == found.count() == pairs
+    volume.build(spark, replace(odd, to=str(tmp_path / "volume"))).run()
+    counts = spark.read.parquet(str(tmp_path / "volume"))
+    assert [row.records for row in counts.select("records").collect()] == [1, 1]
 
 
 @pytest.mark.parametrize(

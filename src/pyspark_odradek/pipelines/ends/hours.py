@@ -5,6 +5,7 @@ change, since a time of UTC that clocks there leave out is moved by the hour tha
 that is no whole hours from UTC.
 """
 
+from decimal import Decimal
 from typing import Final
 
 from pyspark.sql import Column
@@ -12,6 +13,8 @@ from pyspark.sql import functions as f
 
 _HOUR_S: Final = 3600
 _DAY_S: Final = 24 * _HOUR_S
+# Spark has no earlier time, nor the one at which its hour begins.
+_FIRST_S: Final = Decimal(-(1 << 63)).scaleb(-6)
 
 
 def utc_date(time: str) -> Column:
@@ -27,7 +30,7 @@ def utc_hour(time: str) -> Column:
 
 def begin_of_hour(time: str) -> Column:
     """The time at which the hour of a column of times begins."""
-    return f.timestamp_seconds(_hours(time) * _HOUR_S)
+    return f.timestamp_seconds(f.greatest(_hours(time) * _HOUR_S, f.lit(_FIRST_S)))
 
 
 def _hours(time: str) -> Column:

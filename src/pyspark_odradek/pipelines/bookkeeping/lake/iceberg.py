@@ -12,7 +12,7 @@ it replaces.
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import date
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
@@ -27,6 +27,10 @@ _LIBRARY: Final = "Iceberg"
 _PACKAGE: Final = "org.apache.iceberg"
 # A class of it, and its name.
 ICEBERG: Final = (f"{_PACKAGE}.CatalogUtil", _LIBRARY)
+_EPOCH: Final = date(1970, 1, 1)
+_HALF: Final = 1 << 31
+# After so many the calendar is the same again.
+_DAYS_OF_400_YEARS: Final = 146_097
 # In the form of Iceberg's own metadata. The ids are this table's; files are read by names.
 _HEADER: Final = {
     "type": "struct",
@@ -157,7 +161,7 @@ class IcebergTable:
         config = self._class("MetricsConfig").forTable(self._table)
         names = self._class("mapping.MappingUtil").create(self._table.schema())
         metrics = self._class("parquet.ParquetUtil").fileMetrics(content, config, names)
-        if hour_or_day := _time_of(file):
+        if hour_or_day := time_of(file):
             builder.withPartitionPath(hour_or_day)
         return builder.withFormat("parquet").withMetrics(metrics).build()
 
@@ -178,15 +182,23 @@ class IcebergTable:
         return java_class(self._spark, f"{_PACKAGE}.{name}", _LIBRARY)
 
 
-def _time_of(file: ArchivedFile) -> str:
+def time_of(file: ArchivedFile) -> str:
     """The hour of a file, as Iceberg counts them, or its day; empty without either."""
     times = file.times
     if not times:
         return ""
     if "hour" not in times:
         return f"timestamp_day={times['date']}"
-    began = datetime.fromisoformat(f"{times['date']}T{times['hour']}:00:00").replace(tzinfo=UTC)
-    return f"timestamp_hour={int(began.timestamp()) // 3600}"
+    hours = _days(times["date"]) * 24 + int(times["hour"])
+    # Iceberg keeps 32 bits of them.
+    return f"timestamp_hour={(hours + _HALF) % (2 * _HALF) - _HALF}"
+
+
+def _days(text: str) -> int:
+    """The days from 1970 to a date of any year: Python's end with the year 9999."""
+    year, month, day = map(int, text.rsplit("-", 2))
+    times, years = divmod(year - _EPOCH.year, 400)
+    return (date(_EPOCH.year + years, month, day) - _EPOCH).days + times * _DAYS_OF_400_YEARS
 
 
 def _catalog(spark: SparkSession, name: str) -> Any:
