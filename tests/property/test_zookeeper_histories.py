@@ -1,7 +1,8 @@
 """Random histories of brokers over one ZooKeeper: lost sessions, broken connections, deaf brokers,
-failed directories, controllers that end while they read, every interleaving. No controller speaks
-before it has read, no topic is taken for deleted that is there (`Broker` looks). When all is quiet
-again, all brokers show what ZooKeeper holds, and nobody leads what he cannot serve."""
+failed directories, brokers' nodes that hold garbage for a while, controllers that end while they
+read, every interleaving. No controller speaks before it has read, no topic is taken for deleted
+that is there (`Broker` looks). When all is quiet again, all brokers show what ZooKeeper holds, and
+nobody leads what he cannot serve."""
 
 import json
 from collections import Counter
@@ -40,12 +41,13 @@ class History:
         self.begun = 0
         self.answered: Counter[int] = Counter()
         self.epochs: dict[tuple[str, Any, int], tuple[int, int]] = {}
+        self.garbled: dict[tuple[str, int], str] = {}
 
     def go_on(self) -> None:
         kinds = [
             *(self.create, self.create, self.delete, self.grow, self.change_isr, self.change_isr),
             *(self.set, self.stop, self.start, self.expire, self.drop, self.deafen, self.wait),
-            *(self.fail_directory, self.unseat, self.cluster.read_late),
+            *(self.fail_directory, self.unseat, self.cluster.read_late, self.garble),
         ]
         self.random.choice(kinds)()
         for _ in range(self.random.randrange(40)):
@@ -160,6 +162,21 @@ class History:
         broker.unserved.update(lost)
         broker.store.report_offline(lost, broker.id)
 
+    def garble(self) -> None:
+        """Somebody writes over a broker's node, which is mended in the end."""
+        tree = self.cluster.tree
+        ids = tree.children(znodes.BROKER_IDS)
+        if ids:
+            path = znodes.broker_path(int(self.random.choice(ids)))
+            self.garbled.setdefault((path, tree.entries[path].created), tree.text(path))
+            tree.put(path, "?")
+
+    def mend(self) -> None:
+        entries = self.cluster.tree.entries
+        for (path, created), text in self.garbled.items():
+            if path in entries and entries[path].created == created:
+                self.cluster.tree.put(path, text)
+
     def unseat(self) -> None:
         """The controller goes, and whoever is elected goes while it reads."""
         for _ in range(2):
@@ -204,6 +221,7 @@ class History:
             broker.is_deaf = False
         self.cluster.settle(200)
         self.check_failed_directories()
+        self.mend()
         for broker in self.cluster.brokers.values():
             back = sorted(broker.unserved)
             broker.unserved.clear()

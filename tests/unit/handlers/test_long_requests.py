@@ -1,5 +1,6 @@
 """Long requests give way: who asks for little is answered before them, whatever they ask for."""
 
+import itertools
 from dataclasses import fields, replace
 from types import SimpleNamespace
 
@@ -8,6 +9,8 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from tests.unit.handlers.conftest import run
 
 from odradek.controller.configs.entries import ConfigDescriber
+from odradek.controller.topics.plans import TopicPlanner
+from odradek.coordinator.transactions.markers import MarkerWriter
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers import list_offsets
 from odradek.handlers.long_requests import LONG_REQUEST_BYTES, SLICE_ENTRIES
@@ -15,6 +18,7 @@ from odradek.handlers.request import LONG_ANSWER_ENTRIES, RequestQuotas
 from odradek.handlers.table import API_TABLE
 from odradek.protocol import messages
 from odradek.replication.delayed.delete_records import DeleteRecordsResult
+from odradek.server.coordination.transaction_routing import SlicedMarkers
 
 LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS = 2, 3, 18, 19
 OF_KIO = [key for key, api in API_TABLE.items() if not api.has_own_codec]
@@ -121,14 +125,30 @@ def refuse(*_arguments):
     raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def refuse_markers(_marker, partitions, on_done):
-    for each in partitions:
-        on_done(each, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+class RefusedMarkers(MarkerWriter):
+    """Keeps the markers that come to it."""
+
+    def __init__(self):
+        self.markers = []
+
+    def write(self, marker, partitions, on_done):
+        self.markers.append(marker)
+        for each in partitions:
+            on_done(each, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def refuse_to_delete(_timeout_ms, _internal_topics_allowed, entries, on_done):
     error = BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     on_done([DeleteRecordsResult(each, error=error) for each, _ in entries])
+
+
+def marker_of(producer_id, coordinator_epoch=0):
+    return {
+        "producer_id": producer_id,
+        "producer_epoch": 0,
+        "coordinator_epoch": coordinator_epoch,
+        "topics": [{"name": "t", "partition_indexes": [0]}],
+    }
 
 
 MANY = range(10 * SLICE_ENTRIES)
@@ -152,17 +172,7 @@ GIVE_WAY = {
     "DeleteRecords": {
         "topics": [{"name": "t", "partitions": [{"partition_index": each} for each in MANY]}]
     },
-    "WriteTxnMarkers": {
-        "markers": [
-            {
-                "producer_id": each,
-                "producer_epoch": 0,
-                "coordinator_epoch": 0,
-                "topics": [{"name": "t", "partition_indexes": [0]}],
-            }
-            for each in MANY
-        ]
-    },
+    "WriteTxnMarkers": {"markers": [marker_of(each) for each in MANY]},
     "FindCoordinator": {"coordinator_keys": [f"g{each}" for each in MANY]},
 }
 
@@ -177,7 +187,7 @@ def test_many_entries_are_answered_in_slices(cluster, background, name):
             partition=refuse, producers=refuse, delete_records=refuse_to_delete
         ),
         groups=SimpleNamespace(flush=cluster.flush, **dict.fromkeys(groups, refuse)),
-        markers=SimpleNamespace(write=refuse_markers),
+        markers=SlicedMarkers(RefusedMarkers(), background.defer),
         share_groups=SimpleNamespace(**dict.fromkeys(groups, refuse)),
     )
     api = next(api for api in API_TABLE.values() if api.name == name)
@@ -189,6 +199,28 @@ def test_many_entries_are_answered_in_slices(cluster, background, name):
     answer = cluster.answer(exchange, api.key, version)
     assert not hasattr(answer, "error_code") or answer.error_code is KioErrorCode.none
     assert entries(answer) == len(MANY)
+
+
+def test_a_marker_does_not_come_behind_one_that_was_asked_for_later(cluster, background):
+    """A coordinator that lost its connection asks again, and its producer writes on under the same
+    epoch: the next transaction would end in the middle, by the marker of the one before."""
+    markers = RefusedMarkers()
+    cluster.replace(markers=SlicedMarkers(markers, background.defer))
+    api = next(api for api in API_TABLE.values() if api.name == "WriteTxnMarkers")
+    last = MANY[-1]
+    requests = [GIVE_WAY["WriteTxnMarkers"], {"markers": [marker_of(last, coordinator_epoch=1)]}]
+    exchanges = []
+    for each in requests:
+        body = messages.encode_request(api.key, api.max_version, each)
+        exchanges.append(cluster.exchange(api.key, api.max_version, body))
+    cluster.dispatcher().handle_frame(exchanges[0])
+    while not markers.markers:
+        background.step()
+    cluster.dispatcher().handle_frame(exchanges[1])
+    for each in exchanges:
+        run(background, each)
+    written = [each.coordinator_epoch for each in markers.markers if each.producer_id == last]
+    assert written == [0, 1]
 
 
 def entries(answer):
@@ -253,6 +285,53 @@ def test_settings_of_new_topics_are_looked_up_in_slices(
     assert {topic.error_code for topic in cluster.answer(exchange, CREATE_TOPICS, 7).topics} == {
         KioErrorCode.none
     }
+
+
+@pytest.mark.parametrize("are_refused", [False, True])
+def test_topics_that_are_made_because_they_are_asked_for_give_way(
+    cluster, background, monkeypatch, are_refused
+):
+    """A client of 2016 that subscribes to 60 000 names held up everybody for 20 seconds."""
+    plans = []
+    plan = TopicPlanner.plan_topic
+
+    def plan_or_refuse(*arguments):
+        plans.append(arguments)
+        if are_refused:
+            raise BrokerError(ErrorCode.POLICY_VIOLATION)
+        return plan(*arguments)
+
+    monkeypatch.setattr(TopicPlanner, "plan_topic", plan_or_refuse)
+    names = [f"t{each}" for each in range(3 * SLICE_ENTRIES + 1)]
+    body = messages.encode_request(METADATA, 1, {"topics": [{"name": each} for each in names]})
+    exchange = cluster.exchange(METADATA, 1, body)
+    cluster.dispatcher().handle_frame(exchange)
+    counts = [0, len(plans)]
+    while exchange.sent is None:
+        background.step()
+        counts.append(len(plans))
+    assert max(after - before for before, after in itertools.pairwise(counts)) <= SLICE_ENTRIES
+    topics = cluster.answer(exchange, METADATA, 1).topics
+    assert [each.name for each in topics] == names
+    expected = KioErrorCode.policy_violation if are_refused else KioErrorCode.none
+    assert {each.error_code for each in topics} == {expected}
+
+
+def test_topics_for_which_there_is_no_time_are_asked_for_again(cluster, background):
+    """A client would wait for minutes, for more topics than it gives up waiting for."""
+    names = [f"t{each}" for each in range(3 * SLICE_ENTRIES)]
+    body = messages.encode_request(METADATA, 1, {"topics": [{"name": each} for each in names]})
+    exchange = cluster.exchange(METADATA, 1, body)
+    cluster.dispatcher().handle_frame(exchange)
+    while len(cluster.cache.image.topics) < SLICE_ENTRIES:
+        background.step()
+    cluster.context.clock.advance(5_000)
+    run(background, exchange)
+    codes = [each.error_code for each in cluster.answer(exchange, METADATA, 1).topics]
+    made = len(cluster.cache.image.topics)
+    assert made < len(names)
+    assert set(codes[:made]) == {KioErrorCode.none}
+    assert set(codes[made:]) == {KioErrorCode.leader_not_available}
 
 
 def test_a_malformed_long_request_loses_its_connection(cluster, background, caplog):

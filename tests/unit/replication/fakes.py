@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from uuid import NAMESPACE_DNS, UUID, uuid4, uuid5
 
-from odradek.background import InlineBackground
+from odradek.background import Background, InlineBackground
 from odradek.clock import ManualClock
 from odradek.config.broker import BrokerConfig
 from odradek.errors import BrokerError, ErrorCode
@@ -164,6 +164,7 @@ class Cluster:
         *,
         more_directories: Sequence[str] = (),
         settings: Mapping[str, str] = MappingProxyType({}),
+        background: Background | None = None,
     ) -> None:
         self.clock = ManualClock(wall_ms=1_700_000_000_000)
         self.timer = MockTimer()
@@ -174,7 +175,7 @@ class Cluster:
             self.config,
             self.clock,
             self.timer,
-            InlineBackground(),
+            background or InlineBackground(),
             new_uuid=uuid4,
             on_log_dir_failure=lambda path: self.replicas.on_log_dir_failure(path),
             file_system=file_system,

@@ -8,17 +8,20 @@ from pathlib import Path
 import pytest
 from tests.unit.replication.fakes import Cluster
 
+from odradek.config.topic import LogConfig, parse_topic_settings
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.batch import split_batches
-from odradek.records.builder import RecordBatchBuilder
+from odradek.records.builder import RecordBatchBuilder, build_end_marker
 from odradek.records.reader import iter_records
 from odradek.storage import names
+from odradek.storage.log.log import Log
 from odradek.testing.faulty_files import FaultyFileSystem
 
 A = TopicPartition("orders", 0)
 SMALL = {"segment_bytes": "400", "index_interval_bytes": "100", "file_delete_delay_ms": "10"}
 STEP_BYTES = 300
+MARKER = {"base_offset": 0, "timestamp_ms": 1, "producer_epoch": 0, "coordinator_epoch": 1}
 
 
 class Directories:
@@ -170,6 +173,70 @@ def test_producers_go_on_where_they_were(directories: Directories) -> None:
     assert send(20) == (ErrorCode.NONE, 20)
     assert send(20) == (ErrorCode.NONE, 20)
     assert cluster.replicas.partition(A).leader_log().log_end_offset == 21
+
+
+def delete_records(cluster: Cluster, log: Log) -> None:
+    cluster.replicas.partition(A).delete_records(log.high_watermark)
+
+
+def let_retention_take_all(cluster: Cluster, log: Log) -> None:
+    log.update_config(LogConfig(parse_topic_settings({"retention.bytes": "0"})))
+    assert log.delete_old_segments(cluster.clock.wall_ms()) > 0
+
+
+@pytest.mark.parametrize("is_crashed", [False, True])
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("copied_steps", [0, 3, 20])
+@pytest.mark.parametrize("empty", [delete_records, let_retention_take_all])
+def test_a_transaction_goes_on_where_nothing_is_left_of_it(
+    directories: Directories,
+    empty: Callable[[Cluster, Log], None],
+    copied_steps: int,
+    is_open: bool,
+    is_crashed: bool,
+) -> None:
+    """A healthy producer would get a fatal answer, or nothing behind its transaction be shown."""
+
+    def write(data: bytes, origin: AppendOrigin) -> None:
+        partition = cluster.replicas.partition(A)
+        (outcome,) = partition.append_to_leader([memoryview(bytearray(data))], origin, 0)
+        assert not isinstance(outcome, BrokerError), outcome
+        partition.maybe_increment_leader_high_watermark()
+
+    def send(sequence: int) -> None:
+        builder = RecordBatchBuilder(
+            producer_id=5, producer_epoch=0, base_sequence=sequence, is_transactional=True
+        )
+        builder.append(1, None, b"%03d" % sequence)
+        write(builder.build(), AppendOrigin.CLIENT)
+
+    def commit() -> None:
+        write(build_end_marker(commit=True, producer_id=5, **MARKER), AppendOrigin.COORDINATOR)
+
+    cluster = begin(directories, 0)
+    for sequence in range(20):
+        send(sequence)
+    if not is_open:
+        commit()
+    for _ in range(copied_steps):
+        cluster.wait(1)
+    empty(cluster, cluster.replicas.partition(A).leader_log())
+    wait_for_swap(cluster)
+    if is_crashed:
+        directories.crash(cluster)
+        cluster = directories.start()
+        cluster.create("orders", **SMALL)
+    log = cluster.replicas.partition(A).leader_log()
+    start = log.log_start_offset
+    assert start == log.log_end_offset == (20 if is_open else 21)
+    assert directory_of(cluster) == directories.paths[1]
+    send(20)
+    assert log.last_stable_offset == start
+    commit()
+    assert log.last_stable_offset == log.high_watermark == start + 2
+    send(21)
+    commit()
+    assert log.last_stable_offset == log.high_watermark == start + 4
 
 
 @pytest.mark.parametrize("is_clean", [True, False])

@@ -184,6 +184,32 @@ def test_the_markers_of_a_broken_log_are_tried_again_by_the_coordinator():
     assert set(many.codes.values()) == {ErrorCode.NONE}
 
 
+def test_no_marker_comes_behind_one_that_was_asked_for_later():
+    """A coordinator that lost its connection asks again, and its producer writes on under the same
+    epoch once that is answered: the next transaction would end in the middle."""
+    many = ManyMarkers()
+    many.write()
+    last = many.partitions[-1]
+    written = many.local.written
+    behind = []
+    many.markers.write(MARKER, [last], lambda _partition, _code: behind.append(len(written)))
+    many.turn_all()
+    (answered,) = behind
+    assert last not in {partition for partition, _ in written[answered:]}
+    assert [partition for partition, _ in written].count(last) == 2
+
+
+def test_markers_of_many_producers_are_written_in_slices():
+    """Each would be a slice of its own, and all of them be written in one turn."""
+    many = ManyMarkers()
+    many.markers.write_each([(MARKER, [each], many.take) for each in many.partitions])
+    assert many.marked == many.partitions[:SLICE_PARTITIONS]
+    many.turn()
+    assert many.marked == many.partitions[: 2 * SLICE_PARTITIONS]
+    assert many.turn_all() == []
+    assert many.marked == many.partitions
+
+
 def test_no_marker_is_written_after_the_end():
     """A log that is closed would fail, and its directory with it."""
     many = ManyMarkers()

@@ -285,21 +285,17 @@ class ElectedController:
             if isinstance(names, Failure) or not self._context.is_open:
                 return
             paths = znodes.broker_paths(names)
-            self._context.gather(paths, lambda nodes: on_nodes(paths, nodes))
+            self._context.gather(
+                paths, lambda nodes: on_nodes(paths, nodes), lambda _path: self._read_brokers()
+            )
 
         def on_nodes(paths: Mapping[str, int], nodes: Mapping[str, Node | None]) -> None:
             if not self._context.is_open:
                 return
-            brokers = {}
-            for path, node in nodes.items():
-                if node is None:
-                    continue
-                try:
-                    broker = znodes.read_broker(paths[path], node.data, node.created)
-                except ZnodeError as error:
-                    logger.error("a broker is passed over: %s", error)
-                    continue
-                brokers[broker.id] = broker
+            found = [
+                self._broker(paths[path], node) for path, node in nodes.items() if node is not None
+            ]
+            brokers = {broker.id: broker for broker in found if broker is not None}
             if not self._topics.is_complete:
                 self._topics.brokers_at_start = brokers
             else:
@@ -311,6 +307,19 @@ class ElectedController:
                 each()
 
         self._context.watch_children(znodes.BROKER_IDS, on_children, self._read_brokers)
+
+    def _broker(self, broker_id: int, node: Node) -> BrokerRegistration | None:
+        """The broker of a node. Of one that cannot be read what is known is kept: the broker
+        lives as long as the node is there."""
+        try:
+            return znodes.read_broker(broker_id, node.data, node.created)
+        except ZnodeError as error:
+            known = self._view.image.brokers.get(broker_id)
+            if known is None:
+                logger.error("a broker is passed over: %s", error)
+                return None
+            logger.error("broker %d stays what it was: %s", broker_id, error)
+            return known._replace(epoch=node.created or known.epoch)
 
     def _on_served(self, broker: BrokerRegistration, served: Mapping[TopicPartition, bool]) -> None:
         """A broker has said which of its replicas it can serve."""

@@ -18,6 +18,7 @@ from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
+from odradek.background import do_each
 from odradek.coordinator.records.transaction_records import TransactionState, TransactionValue
 from odradek.coordinator.runtime.batches import EndMarker
 from odradek.coordinator.runtime.partition_writer import OnCommitted
@@ -34,6 +35,7 @@ _NAMED_PARTITIONS: Final = 3
 
 
 OnMarked = Callable[[TopicPartition, ErrorCode], None]
+MarkerWrite = tuple[EndMarker, Sequence[TopicPartition], OnMarked]
 Complete = Callable[[str, OnCommitted], None]
 """Writes that the markers of a transactional id are written."""
 
@@ -51,6 +53,10 @@ class MarkerWriter(ABC):
 
         UNKNOWN_TOPIC_OR_PARTITION is said only of what the metadata does not know either.
         """
+
+    def write_each(self, writes: Sequence[MarkerWrite]) -> None:
+        """Writes several markers, in their order."""
+        do_each(writes, lambda each: self.write(*each))
 
 
 @dataclass(frozen=True, slots=True)

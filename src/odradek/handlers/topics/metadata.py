@@ -4,10 +4,10 @@ Behaviour: everything is answered from the published image, where a partition ap
 when it can be appended to. Which topics: all when the list is null (in version 0: empty),
 none when it is empty. A topic that is missing is created if the broker
 (`auto.create.topics.enable`) and the client (from version 4) allow it; where Kafka answers
-with an error and lets the client ask again, the answer here waits for the creation. Brokers
-are shown by the end point of the listener that the request came in by. A broker that has come to a
-cluster and has waited for its controller's word in vain names neither brokers nor topics, and
-creates none.
+with an error and lets the client ask again, the answer here waits for the creation, for five
+seconds at most. Brokers are shown by the end point of the listener that the request came in by. A
+broker that has come to a cluster and has waited for its controller's word in vain names neither
+brokers nor topics, and creates none.
 
 Version notes: 1 adds the controller, racks and the internal flag, 2 the cluster id, 5 offline
 replicas, 7 leader epochs, 9 is flexible, 10 adds topic ids, and topics may be asked for by
@@ -24,6 +24,7 @@ from odradek.controller.results import CreateTopicResult
 from odradek.errors import ErrorCode
 from odradek.handlers.authorized_operations import cluster_operations, topic_operations
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.long_requests import SLICE_ENTRIES
 from odradek.handlers.request import Request
 from odradek.handlers.topics.partition_state import broker_fields, partition_fields
 from odradek.handlers.unknown_topics import unknown_name_error
@@ -111,11 +112,28 @@ def _creatable(
 def _create(
     context: HandlerContext, request: Request, body: Any, names: list[str], missing: list[str]
 ) -> None:
-    def on_created(results: Sequence[CreateTopicResult]) -> None:
-        errors = {result.name: result.error_code for result in results}
-        _answer_names(context, request, body, names, errors)
+    """Makes topics, some at a time: others have their turn in between. Whoever asks for more than
+    there is time for is told to ask again for the rest."""
+    errors = dict.fromkeys(missing, ErrorCode.NONE)
+    deadline_ms = context.clock.monotonic_ms() + CREATION_TIMEOUT_MS
+    starts = iter(range(0, len(missing), SLICE_ENTRIES))
 
-    context.controller.auto_create_topics(missing, CREATION_TIMEOUT_MS, request.guard(on_created))
+    def create_some() -> None:
+        start, left_ms = next(starts, None), deadline_ms - context.clock.monotonic_ms()
+        if start is None or left_ms <= 0:
+            _answer_names(context, request, body, names, errors)
+            return
+        some = missing[start : start + SLICE_ENTRIES]
+        context.controller.auto_create_topics(some, left_ms, request.guard(on_created))
+
+    def on_created(results: Sequence[CreateTopicResult]) -> None:
+        errors.update((each.name, each.error_code) for each in results)
+        if len(missing) <= SLICE_ENTRIES:
+            create_some()
+        else:
+            context.background.defer(request.guard(create_some))
+
+    create_some()
 
 
 def _answer_names(

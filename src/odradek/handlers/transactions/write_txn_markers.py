@@ -5,10 +5,10 @@ What the coordinator of this broker decides goes the same way without a request.
 the version of transactions that the markers are checked by.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 from odradek.coordinator.runtime.batches import EndMarker
+from odradek.coordinator.transactions.markers import MarkerWrite
 from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
@@ -28,7 +28,9 @@ def handle(context: HandlerContext, request: Request) -> None:
         fail(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         return
     answer = _Answer(request, markers)
-    request.in_slices(_write(context, request, answer), lambda _: answer.send_if_empty())
+    # All at once: what is asked later must not come in between.
+    context.markers.write_each([_write(request, answer, at) for at in range(len(markers))])
+    answer.send_if_empty()
 
 
 def fail(request: Request, code: ErrorCode) -> None:
@@ -37,13 +39,9 @@ def fail(request: Request, code: ErrorCode) -> None:
     _send(request, markers, [dict.fromkeys(_partitions(each), code) for each in markers])
 
 
-def _write(context: HandlerContext, request: Request, answer: "_Answer") -> Iterator[int]:
-    """Writes the markers of a producer at a step."""
-    for index, each in enumerate(answer.markers):
-        take = request.guard(lambda partition, code, at=index: answer.take(at, partition, code))
-        partitions = _partitions(each)
-        context.markers.write(_marker(each), partitions, take)
-        yield len(partitions)
+def _write(request: Request, answer: "_Answer", index: int) -> MarkerWrite:
+    take = request.guard(lambda partition, code: answer.take(index, partition, code))
+    return _marker(answer.markers[index]), answer.partitions[index], take
 
 
 def _is_of_nobody(data: Any) -> bool:
@@ -80,8 +78,9 @@ class _Answer:
     def __init__(self, request: Request, markers: list[Any]) -> None:
         self._request = request
         self.markers = markers
+        self.partitions = [_partitions(each) for each in markers]
         self._codes: list[dict[TopicPartition, ErrorCode]] = [{} for _ in markers]
-        self._missing = sum(len(_partitions(each)) for each in markers)
+        self._missing = sum(map(len, self.partitions))
 
     def take(self, index: int, partition: TopicPartition, code: ErrorCode) -> None:
         """Takes one outcome; the last one sends the response."""
@@ -92,7 +91,7 @@ class _Answer:
 
     def send_if_empty(self) -> None:
         """A request that names no partition has its answer already."""
-        if not any(_partitions(each) for each in self.markers):
+        if not any(self.partitions):
             _send(self._request, self.markers, self._codes)
 
 

@@ -6,10 +6,12 @@ have connections of their own, and go many at once (`BatchedRequests`). A broker
 reached is answered for with an error that whoever asked tries again after.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
+from odradek.background import do_each
 from odradek.client.apis import ClientApi
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
@@ -17,7 +19,7 @@ from odradek.coordinator.group_coordinator import GroupCoordinator
 from odradek.coordinator.runtime.batches import EndMarker
 from odradek.coordinator.runtime.partitioning import partition_for
 from odradek.coordinator.transactions.commands import partitions_by_topic
-from odradek.coordinator.transactions.markers import MarkerWriter, OnMarked
+from odradek.coordinator.transactions.markers import MarkerWrite, MarkerWriter, OnMarked
 from odradek.coordinator.transactions.requests import AddPartitionsRequest
 from odradek.coordinator.transactions.writes import OnCodes, TransactionWrites
 from odradek.errors import BrokerError, ErrorCode
@@ -113,7 +115,9 @@ class LocalMarkers(MarkerWriter):
 class SlicedMarkers(MarkerWriter):
     """Writes the markers of many partitions in slices, of which `defer` runs each but the first at
     the loop's next turn. What was begun is written to its end, whether or not the connection that
-    asked for it is still there, as by Kafka.
+    asked for it is still there, as by Kafka; and before what was asked later. A coordinator that
+    has lost its connection asks again, and once it is answered the producer may write on under the
+    same epoch: a marker that came behind would end its next transaction.
 
     A fault of ours costs the partition that it is about: it is answered, and the coordinator tries
     it again. `defer` hears of it.
@@ -122,18 +126,41 @@ class SlicedMarkers(MarkerWriter):
     def __init__(self, markers: MarkerWriter, defer: Callable[[Callable[[], None]], None]) -> None:
         self._markers = markers
         self._defer = defer
+        self._waiting: deque[MarkerWrite] = deque()
         self._is_closed = False
 
     def write(
         self, marker: EndMarker, partitions: Sequence[TopicPartition], on_done: OnMarked
     ) -> None:
         """See `MarkerWriter`."""
+        self.write_each([(marker, partitions, on_done)])
+
+    def write_each(self, writes: Sequence[MarkerWrite]) -> None:
+        """See `MarkerWriter`."""
+        is_first = not self._waiting
+        self._waiting.extend(writes)
+        if is_first:
+            self._write_some()
+
+    def _write_some(self) -> None:
         if self._is_closed:
             return
-        rest = partitions[SLICE_PARTITIONS:]
-        if rest:
-            self._defer(lambda: self.write(marker, rest, on_done))
-        self._write_slice(marker, partitions[:SLICE_PARTITIONS], on_done)
+        writes = self._take_slice()
+        if self._waiting:
+            self._defer(self._write_some)
+        do_each(writes, lambda each: self._write_slice(*each))
+
+    def _take_slice(self) -> list[MarkerWrite]:
+        """Takes what has waited longest, for as many partitions as a slice has."""
+        taken: list[MarkerWrite] = []
+        room = SLICE_PARTITIONS
+        while self._waiting and room > 0:
+            marker, partitions, on_done = self._waiting.popleft()
+            if len(partitions) > room:
+                self._waiting.appendleft((marker, partitions[room:], on_done))
+            taken.append((marker, partitions[:room], on_done))
+            room -= len(taken[-1][1])
+        return taken
 
     def _write_slice(
         self, marker: EndMarker, partitions: Sequence[TopicPartition], on_done: OnMarked

@@ -201,9 +201,9 @@ class LogCleaner:
 
     def _on_disk_error(self, cleaning: Cleaning, error: OSError) -> None:
         log = cleaning.log
-        logger.warning("compacting %s: %s", log.topic_partition, error)
         if log.local.is_closed:
-            return
+            return  # its files have gone with it
+        logger.warning("compacting %s: %s", log.topic_partition, error)
         if cleaning.is_committing:
             # After a failed sync or rename nobody knows what the files hold.
             log.log_directory.fail(error)

@@ -319,6 +319,27 @@ def test_a_restart_that_finds_its_records_gone_fails(
             broker.restart()
 
 
+@pytest.mark.parametrize("remove", [remove_directory, remove_files, remove_records])
+def test_a_start_takes_a_directory_of_the_users_as_it_is(
+    remove: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """As Kafka's broker it makes the logs that are gone anew. Who empties the directory between two
+    starts, as between two runs of a program, would be refused."""
+    with odradek.Broker(tmp_path) as broker:
+        broker.produce("orders", "spool")
+        broker.stop()
+        remove(tmp_path / "orders-0")
+        broker.start()
+        assert broker.records("orders") == []
+        broker.produce("orders", "thread")
+        assert [each.value for each in broker.records("orders")] == [b"thread"]
+        broker.stop()
+        for each in tmp_path.iterdir():
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+        broker.start()
+        assert broker.topics() == {}
+
+
 def test_a_broker_of_a_cluster_that_finds_its_records_gone_does_not_start() -> None:
     """As for one that is alone."""
     with odradek.Cluster(brokers=1) as cluster:
