@@ -429,3 +429,37 @@ def test_no_descriptor_stops_a_decoder(folder: Path, schema: bytes, data: st.Dat
     (folder / "m-value.desc").write_bytes(schema)
     make = lambda: decoder_for("protobuf", schema=None, registry=str(folder), subject="m-value")  # noqa: E731
     tried(make, PREFIX + b"\0" + data.draw(parts))
+
+
+# --- the prefix of a registry -------------------------------------------------------------------
+
+KEPT = {
+    "a.avsc": b'{"type": "record", "name": "R", "fields": [{"name": "x", "type": "int"}]}',
+    "j.json": b'{"properties": {"x": {"type": "integer"}}}',
+    "p.desc": tagged(1, tagged(4, described("M", field("x", 1, 5), nested=tagged(3, INNER)))),
+}
+values = st.binary(max_size=9) | st.sampled_from([b'{"x": 1}', tagged(1, 5), zigzag(5)])
+ids = st.sampled_from([7, 8, 9, 0, 2**31, 2**32 - 1])
+counted = st.integers(0, 2) | st.integers(-(2**63), 2**63 - 1)
+prefixes = st.builds(
+    lambda number, indexes: struct.pack(">bI", 0, number) + b"".join(map(zigzag, indexes)),
+    ids,
+    st.lists(counted, max_size=4),
+)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a schema of each format, under a subject and under an id."""
+    folder = tmp_path_factory.mktemp("mixed")
+    for number, (name, schema) in enumerate(KEPT.items(), 7):
+        (folder / name).write_bytes(schema)
+        (folder / f"{number}{Path(name).suffix}").write_bytes(schema)
+    return folder
+
+
+@given(st.sampled_from(["json", "avro", "protobuf"]), damaged(prefixes), values)
+def test_no_prefix_stops_a_decoder(mixed: Path, kind: str, prefix: bytes, value: bytes) -> None:
+    """Another format's, one of a schema that is not there, one of a message that is not there."""
+    make = lambda: decoder_for(kind, schema=None, registry=str(mixed), subject=kind[0])  # noqa: E731
+    tried(make, prefix + value)

@@ -407,3 +407,25 @@ def test_one_name_is_no_list_of_letters(name: str) -> None:
             await NAMED[name](admin)
 
     on_stage(scenario)
+
+
+ONE: Any = TopicPartition("ab", 0)
+OF_ONE_PARTITION: dict[str, Ask] = {
+    "describe_producers": lambda admin: admin.describe_producers(ONE),
+    "elect_leaders": lambda admin: admin.elect_leaders(partitions=ONE),
+    "list_group_offsets": lambda admin: admin.list_group_offsets(["g1"], ONE),
+    "delete_group_offsets": lambda admin: admin.delete_group_offsets("g1", ONE),
+    "list_share_group_offsets": lambda admin: admin.list_share_group_offsets(["g1"], ONE),
+    "list_partition_reassignments": lambda admin: admin.list_partition_reassignments(ONE),
+}
+
+
+@pytest.mark.parametrize("name", OF_ONE_PARTITION)
+def test_one_partition_is_no_list_of_them(name: str) -> None:
+    """It is a topic and a number: the one would be unpacked, and the other be no partition."""
+
+    async def scenario(_stage: Stage, admin: Admin) -> None:
+        with pytest.raises(TypeError, match="is one partition, where a list of partitions"):
+            await OF_ONE_PARTITION[name](admin)
+
+    on_stage(scenario)

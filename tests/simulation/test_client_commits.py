@@ -61,6 +61,8 @@ def committed(stage: Stage) -> int:
 def test_auto_commit_does_not_wait_until_all_that_was_fetched_is_given_out(
     read: str, work: Work
 ) -> None:
+    """All of it would be read again after a crash. aiokafka and librdkafka commit meanwhile."""
+
     async def scenario(stage: Stage) -> None:
         stage.brokers.ends[0] = COUNT
         async with stage.consumer(auto_commit_interval_ms=INTERVAL_MS) as consumer:
@@ -188,7 +190,9 @@ ENDS: dict[str, Callable[[Consumer], Awaitable[None]]] = {
 def test_what_was_assigned_by_hand_is_committed_at_its_end(
     read: str, end: str, stores_itself: bool
 ) -> None:
-    """Of a group whose members share out by other means all would be read again."""
+    """Of a group whose members share out by other means all would be read again. aiokafka and
+    librdkafka commit it, too.
+    """
 
     async def scenario(stage: Stage) -> None:
         stage.brokers.ends[0] = COUNT

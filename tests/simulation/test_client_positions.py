@@ -7,6 +7,7 @@ given out: records are passed over, given out twice, or out of a partition that 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import cycle
+from typing import Any
 
 import pytest
 from tests.simulation.client_groups import GROUP, LIST_OFFSETS, TOPIC
@@ -114,6 +115,22 @@ def test_position_lag_and_commit_are_of_what_was_given_out(way: str) -> None:
                 lags = [consumer.lag(each) for each in ALL[:2]]
                 assert measured["records-lag-max"] == max(each for each in lags if each is not None)
             assert found == {each: list(range(20)) for each in ALL[:2]}
+
+    play(scenario)
+
+
+def test_one_partition_is_no_list_of_them() -> None:
+    """Who asks for `committed(partition)`, as with aiokafka, was told of values to unpack."""
+
+    async def scenario(stage: Stage) -> None:
+        async with stage.consumer() as consumer:
+            one: Any = TopicPartition("ab", 0)
+            why = "is one partition, where a list of partitions"
+            with pytest.raises(TypeError, match=why):
+                consumer.assign(one)
+            for asked in (consumer.committed, consumer.beginning_offsets, consumer.end_offsets):
+                with pytest.raises(TypeError, match=why):
+                    await asked(one)
 
     play(scenario)
 

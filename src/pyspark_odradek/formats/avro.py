@@ -54,8 +54,6 @@ _WRITTEN_AS: Final = {
     **dict.fromkeys(_TIMES, ("long",)),
 }
 _MOST_DIGITS: Final = 38
-# Names may stand for so much that nobody would live to see the end of it.
-_MOST_TYPES: Final = 1 << 16
 # A default is not of its type.
 _UNFIT: Final = (Undecodable, ValueError, ArithmeticError)
 
@@ -72,7 +70,7 @@ def parse(text: str) -> Schema:
         count = _count_types(schema, {})
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UnusableSchema(f"this is no Avro schema: {error!r}") from None
-    if count > _MOST_TYPES:
+    if count > limits.MOST_TYPES:
         raise UnusableSchema(f"this Avro schema has {count} types, which is too many")
     return schema
 

@@ -47,41 +47,50 @@ def spark_type(text: str) -> t.DataType:
     """The type of a column for a JSON Schema; what has no type there is text.
 
     Raises:
-        UnusableSchema: it is none, or a type contains itself, which no table can.
+        UnusableSchema: it is none, or a type contains itself, which no table can, or there are
+            too many.
     """
     try:
         document = json.loads(text)
-        return _type_of(document, document, ())
+        return _type_of(document, document, (), limits.TypeCount())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnusableSchema(f"this is no JSON Schema: {error!r}") from None
 
 
-def _type_of(node: Mapping[str, Any], root: Mapping[str, Any], seen: tuple[str, ...]) -> t.DataType:
+def _type_of(
+    node: Mapping[str, Any],
+    root: Mapping[str, Any],
+    seen: tuple[str, ...],
+    count: limits.TypeCount,
+) -> t.DataType:
+    count.add()
     if "$ref" in node:
-        return _referenced(node["$ref"], root, seen)
+        return _referenced(node["$ref"], root, seen, count)
     for choice in ("oneOf", "anyOf"):
         others = [each for each in node.get(choice, ()) if each.get("type") != "null"]
         if len(others) == 1:
-            return _type_of(others[0], root, seen)
+            return _type_of(others[0], root, seen, count)
     kind = node.get("type", "object" if "properties" in node else None)
     if isinstance(kind, list):
         others = [each for each in kind if each != "null"]
         kind = others[0] if len(others) == 1 else None
     if kind == "array":
-        return t.ArrayType(_type_of(node.get("items", {}), root, seen))
+        return t.ArrayType(_type_of(node.get("items", {}), root, seen, count))
     if kind == "object" and "properties" in node:
         fields = node["properties"].items()
         return t.StructType(
-            [t.StructField(name, _type_of(each, root, seen)) for name, each in fields]
+            [t.StructField(name, _type_of(each, root, seen, count)) for name, each in fields]
         )
     if kind == "object":
         more = node.get("additionalProperties")
-        value = _type_of(more if isinstance(more, dict) else {}, root, seen)
+        value = _type_of(more if isinstance(more, dict) else {}, root, seen, count)
         return t.MapType(t.StringType(), value)
     return t.StringType() if kind is None else _TYPES[kind]
 
 
-def _referenced(place: str, root: Mapping[str, Any], seen: tuple[str, ...]) -> t.DataType:
+def _referenced(
+    place: str, root: Mapping[str, Any], seen: tuple[str, ...], count: limits.TypeCount
+) -> t.DataType:
     if place in seen:
         raise UnusableSchema(f"{place} contains itself, which no table can")
     if not place.startswith("#/"):
@@ -89,7 +98,7 @@ def _referenced(place: str, root: Mapping[str, Any], seen: tuple[str, ...]) -> t
     node: Any = root
     for name in place[2:].split("/"):
         node = node[name]
-    return _type_of(node, root, (*seen, place))
+    return _type_of(node, root, (*seen, place), count)
 
 
 def parse(value: bytes) -> Any:

@@ -10,12 +10,31 @@ from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
 
-from pyspark_odradek.formats.errors import Undecodable
+from pyspark_odradek.formats.errors import Undecodable, UnusableSchema
 
 _FLOAT: Final = struct.Struct("<f")
 _SHOWN: Final = 40
 # More digits than any decimal of Spark has.
 _EXACT: Final = Context(prec=100)
+# Names may stand for so much that nobody would live to see the end of it.
+MOST_TYPES: Final = 1 << 16
+
+
+class TypeCount:
+    """Counts the types of a schema while each name in it is replaced by what it stands for."""
+
+    def __init__(self) -> None:
+        self._left = MOST_TYPES
+
+    def add(self) -> None:
+        """Counts one.
+
+        Raises:
+            UnusableSchema: there are too many.
+        """
+        self._left -= 1
+        if self._left < 0:
+            raise UnusableSchema(f"this schema has more than {MOST_TYPES} types, which is too many")
 
 
 def integer(bits: int) -> Callable[[int], int]:

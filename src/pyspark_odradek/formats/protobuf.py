@@ -14,11 +14,13 @@ from typing import Any, Final
 
 from pyspark.sql import types as t
 
+from pyspark_odradek.formats import limits
 from pyspark_odradek.formats.bytestream import ByteStream
 from pyspark_odradek.formats.errors import Undecodable, UnusableSchema
 
 Wire = int | bytes
 Part = tuple[int, int, Wire]
+ReadParts = Callable[[list[Part]], Any]
 # What stands for a number on the wire: varint, eight bytes, length and bytes, four bytes.
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 _SIZES: Final = {_EIGHT: 8, _FOUR: 4}
@@ -253,12 +255,19 @@ def _fields(data: bytes) -> Iterator[Part]:
                 raise Undecodable(f"field {number} has a form that there is not: {wire}")
 
 
-def spark_type(schema: Descriptors, name: str, inside: tuple[str, ...] = ()) -> t.StructType:
+def spark_type(schema: Descriptors, name: str) -> t.StructType:
     """The type of a column for a message.
 
     Raises:
-        UnusableSchema: it contains itself, which no table can, or something that is not there.
+        UnusableSchema: it contains itself, which no table can, something that is not there, or
+            too much.
     """
+    return _message_type(schema, name, (), limits.TypeCount())
+
+
+def _message_type(
+    schema: Descriptors, name: str, inside: tuple[str, ...], count: limits.TypeCount
+) -> t.StructType:
     if name in inside:
         raise UnusableSchema(f"message {name[1:]} contains itself, which no table can")
     if name not in schema.messages:
@@ -266,22 +275,25 @@ def spark_type(schema: Descriptors, name: str, inside: tuple[str, ...] = ()) -> 
     within = (*inside, name)
     return t.StructType(
         [
-            t.StructField(each.name, _field_type(schema, each, within))
+            t.StructField(each.name, _field_type(schema, each, within, count))
             for each in schema.messages[name].fields
         ]
     )
 
 
-def _field_type(schema: Descriptors, each: _Field, inside: tuple[str, ...]) -> t.DataType:
+def _field_type(
+    schema: Descriptors, each: _Field, inside: tuple[str, ...], count: limits.TypeCount
+) -> t.DataType:
+    count.add()
     single: t.DataType
     if each.kind == _MESSAGE and each.type_name == _TIMESTAMP:
         single = t.TimestampType()
     elif each.kind == _MESSAGE:
         entry = schema.messages.get(each.type_name)
         if entry is not None and entry.is_map_entry:
-            key, value = (_field_type(schema, one, inside) for one in entry.fields)
+            key, value = (_field_type(schema, one, inside, count) for one in entry.fields)
             return t.MapType(key, value)
-        single = spark_type(schema, each.type_name, inside)
+        single = _message_type(schema, each.type_name, inside, count)
     elif each.kind == _ENUM:
         single = t.StringType()
     elif each.kind in _SCALARS:
@@ -301,7 +313,10 @@ def message_reader(schema: Descriptors, name: str) -> Callable[[bytes], tuple[An
     places = {each.number: place for place, each in enumerate(message.fields)}
     choices = [each.choice for each in message.fields]
     readers = [_reader(schema, each) for each in message.fields]
-    absent = [_absent(schema, each, message) for each in message.fields]
+    absent = [
+        _absent(schema, each, message, reader)
+        for each, reader in zip(message.fields, readers, strict=True)
+    ]
 
     def read(data: bytes) -> tuple[Any, ...]:
         found = _occurrences(data, places, choices)
@@ -333,13 +348,14 @@ def _occurrences(
     return found
 
 
-def _absent(schema: Descriptors, each: _Field, message: _Message) -> Callable[[], Any]:
+def _absent(
+    schema: Descriptors, each: _Field, message: _Message, reader: ReadParts
+) -> Callable[[], Any]:
     """Gives the value of a field that was not written."""
     if each.label == _REQUIRED:
         return lambda: _fail(f"field {each.name} is required and not there")
     if each.is_repeated or (message.is_map_entry and each.kind == _MESSAGE):
-        read = _reader(schema, each)
-        return lambda: read([])  # none, or the message of which nothing was written
+        return lambda: reader([])  # none, or the message of which nothing was written
     if each.has_presence or each.kind == _MESSAGE:
         return lambda: None
     zero = _zero(schema, each)
@@ -356,7 +372,7 @@ def _fail(why: str) -> Any:
     raise Undecodable(why)
 
 
-def _reader(schema: Descriptors, each: _Field) -> Callable[[list[Part]], Any]:
+def _reader(schema: Descriptors, each: _Field) -> ReadParts:
     """The function that makes the value of a field of all its occurrences."""
     if each.kind != _MESSAGE:
         return _scalar_reader(each, _scalar_of(schema, each))
@@ -391,7 +407,7 @@ def _scalar_of(schema: Descriptors, each: _Field) -> _Scalar:
     )
 
 
-def _scalar_reader(each: _Field, scalar: _Scalar) -> Callable[[list[Part]], Any]:
+def _scalar_reader(each: _Field, scalar: _Scalar) -> ReadParts:
     def values(part: Part) -> list[Any]:
         _, wire, value = part
         if wire == scalar.wire:

@@ -1,5 +1,6 @@
 """What values are made of. If these fail, a typed table has other values than were written."""
 
+import itertools
 import json
 import struct
 from datetime import UTC, date, datetime
@@ -18,6 +19,7 @@ from pyspark_odradek.formats import (
     UnusableSchema,
     avro,
     decoder_for,
+    jsons,
     protobuf,
 )
 from pyspark_odradek.formats.bytestream import ByteStream
@@ -206,6 +208,36 @@ def test_every_type_of_protobuf(folder: Path) -> None:
     )  # fmt: skip
     nothing = (0, 0.0, "", "S", [], [], None, {}, None, None, Decimal(0), 0, b"", False)
     assert decoder.decode(PREFIX_7 + b"\0") == nothing
+
+
+def chain(length: int, *labels: int) -> protobuf.Descriptors:
+    """Messages of which each has the next one for each of the labels."""
+    messages = [
+        described(
+            f"M{at}",
+            *(
+                field(f"f{number}", number, 11, f".M{at + 1}", label=label)
+                for number, label in enumerate(labels, 1)
+            ),
+        )
+        for at in range(length)
+    ]
+    last = described(f"M{length}", field("n", 1, 5))
+    return protobuf.read_files([b"".join(tagged(4, each) for each in (*messages, last))])
+
+
+def test_a_descriptor_that_is_huge_once_its_names_are_replaced_is_refused() -> None:
+    """One of 40 messages kept the driver busy for ever."""
+    with pytest.raises(UnusableSchema, match="more than 65536 types, which is too many"):
+        protobuf.spark_type(chain(40, 1, 1), ".M0")
+
+
+def test_lists_of_lists_are_read_by_as_many_readers() -> None:
+    """Each message had a reader for values that are there and one for none: of 40 messages, each
+    a list in the one before, nobody lived to see the last."""
+    read = protobuf.message_reader(chain(40, 3), ".M0")
+    assert read(b"") == ([],)
+    assert read(tagged(1, b"")) == ([([],)],)
 
 
 def test_what_an_entry_of_a_map_lacks_is_zero(tmp_path: Path) -> None:
@@ -419,6 +451,18 @@ def test_columns_of_a_json_schema(tmp_path: Path) -> None:
         None,
         None,
     )
+
+
+def test_a_json_schema_that_is_huge_once_its_names_are_replaced_is_refused() -> None:
+    """As one of Avro is, and one of Protobuf."""
+    places = [f"d{number}" for number in range(40)]
+    schemas: dict[str, Any] = {
+        name: {"properties": {each: {"$ref": f"#/$defs/{inner}"} for each in "ab"}}
+        for name, inner in itertools.pairwise(places)
+    }
+    schema = {"$ref": "#/$defs/d0", "$defs": {**schemas, places[-1]: {"type": "integer"}}}
+    with pytest.raises(UnusableSchema, match="more than 65536 types, which is too many"):
+        jsons.spark_type(json.dumps(schema))
 
 
 POISON = (

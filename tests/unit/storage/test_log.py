@@ -198,7 +198,9 @@ def test_retries_of_one_socket_read(world, batches, values):
 
 @pytest.mark.parametrize("is_transactional", [False, True])
 def test_first_sequence_of_a_new_log(world, batches, is_transactional):
-    """A producer would not outlive the topic that is deleted and made anew."""
+    """A producer would not outlive the topic that is deleted and made anew. Apache Kafka 4.3 takes
+    any first sequence there (decision 0011).
+    """
     log = world.log()
     going_on = batches(b"b", producer_id=9, base_sequence=77, is_transactional=is_transactional)
     assert codes(log.appender.append_as_leader([going_on], 0)) == [ErrorCode.NONE]

@@ -42,6 +42,7 @@ from odradek.client.core.consuming.reset_policy import ResetPolicy
 from odradek.client.core.groups.assignors import Assignor
 from odradek.client.core.groups.commits import Offsets, with_metadata
 from odradek.client.core.groups.group_metadata import GroupMetadata
+from odradek.client.core.listed import listed
 from odradek.client.core.metadata import TopicMetadata
 from odradek.client.core.retries import Rng
 from odradek.client.errors import ClientClosed, KafkaError, RequestTimedOut, UsageError, raise_for
@@ -183,10 +184,11 @@ class Consumer(AsyncClosing):
 
         Raises:
             UsageError: topics are subscribed to.
+            TypeError: it is one partition, and no list of them.
         """
         if self._subscription.is_member:
             raise UsageError("topics are subscribed to", ErrorCode.INVALID_REQUEST)
-        wanted = [TopicPartition(*each) for each in partitions]
+        wanted = [TopicPartition(*each) for each in listed(partitions)]
         if self._positions.assigned - set(wanted):
             self._commits.before_dropping()
         self._positions.assign(wanted)
@@ -379,7 +381,7 @@ class Consumer(AsyncClosing):
         Raises:
             KafkaError: one cannot be asked.
         """
-        found = await self._list_offsets(dict.fromkeys(partitions, EARLIEST))
+        found = await self._list_offsets(dict.fromkeys(listed(partitions), EARLIEST))
         return {partition: each.offset for partition, each in found.items()}
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -388,7 +390,7 @@ class Consumer(AsyncClosing):
         Raises:
             KafkaError: one cannot be asked.
         """
-        found = await self._list_offsets(dict.fromkeys(partitions, LATEST))
+        found = await self._list_offsets(dict.fromkeys(listed(partitions), LATEST))
         return {partition: each.offset for partition, each in found.items()}
 
     async def offsets_for_times(
@@ -471,7 +473,7 @@ class Consumer(AsyncClosing):
         Raises:
             KafkaError: it cannot be had.
         """
-        wanted = list(partitions)
+        wanted = list(listed(partitions))
         async with self._waking.waited():
             found = await self._subscription.membership.committed(wanted)
         return {partition: found.get(partition) for partition in wanted}

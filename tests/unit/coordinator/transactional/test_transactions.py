@@ -281,7 +281,9 @@ def assert_it_goes_on_with_another_id(world, old, new):
 @pytest.mark.parametrize("asks", ["EndTxn", "InitProducerId"])
 def test_a_time_out_that_uses_up_the_epochs_brings_another_producer_id(world, asks):
     """Fails when its producer is given the last epoch, in which nobody can fence it: after the next
-    time-out half a transaction would be committed."""
+    time-out half a transaction would be committed. Apache Kafka 4.3 answers with another producer
+    id and epoch 0.
+    """
     old = put(world, TransactionState.ONGOING, LAST_EPOCH)
     world.advance(60_001)
     world.coordinator.abort_timed_out()

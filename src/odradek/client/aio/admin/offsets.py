@@ -15,6 +15,7 @@ from odradek.client.core.groups.commits import (
     committed_offsets,
     with_metadata,
 )
+from odradek.client.core.listed import listed
 from odradek.client.core.metadata import by_topic
 from odradek.client.errors import KafkaError, raise_for
 from odradek.errors import ErrorCode
@@ -54,7 +55,7 @@ class OffsetCalls(AdminBase):
         require_stable: bool = False,
     ) -> dict[str, Committed | KafkaError]:
         """Lists what groups have committed, for some partitions or for all that they know."""
-        wanted = None if partitions is None else by_topic(partitions)
+        wanted = None if partitions is None else by_topic(listed(partitions))
 
         async def ask(group_id: str) -> Committed:
             node_id = await self._coordinator(group_id, GROUP)

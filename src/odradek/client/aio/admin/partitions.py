@@ -22,6 +22,7 @@ from odradek.client.core.admin_types import (
 )
 from odradek.client.core.cluster import Message
 from odradek.client.core.consuming.list_offsets import by_leader
+from odradek.client.core.listed import listed
 from odradek.client.core.metadata import by_topic
 from odradek.client.errors import KafkaError, error_for, raise_for
 from odradek.errors import ErrorCode
@@ -144,7 +145,7 @@ class PartitionCalls(AdminBase):
         Raises:
             KafkaError: the controller refuses, or nobody answers.
         """
-        wanted = None if partitions is None else list(partitions)
+        wanted = None if partitions is None else list(listed(partitions))
 
         async def ask(
             node_id: int | None, pending: list[TopicPartition] | None

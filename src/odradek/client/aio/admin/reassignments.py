@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from odradek.client.aio.admin.base import AdminBase, outcome
 from odradek.client.apis import ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS
 from odradek.client.core.admin_types import PartitionReassignment
+from odradek.client.core.listed import listed
 from odradek.client.core.metadata import by_topic
 from odradek.client.errors import KafkaError, raise_for
 from odradek.model import TopicPartition
@@ -71,7 +72,7 @@ class ReassignmentCalls(AdminBase):
         if partitions is not None:
             topics = [
                 {"name": name, "partition_indexes": indexes}
-                for name, indexes in by_topic(partitions).items()
+                for name, indexes in by_topic(listed(partitions)).items()
             ]
         values = {"topics": topics, "timeout_ms": self._timeout_ms}
 

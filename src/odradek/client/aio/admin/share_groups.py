@@ -14,6 +14,7 @@ from odradek.client.apis import (
 )
 from odradek.client.core.admin_types import ShareGroupOffset
 from odradek.client.core.cluster import GROUP, Message
+from odradek.client.core.listed import listed
 from odradek.client.core.metadata import by_topic
 from odradek.client.errors import KafkaError, raise_for, unanswered
 from odradek.errors import ErrorCode
@@ -34,7 +35,7 @@ class ShareGroupCalls(AdminBase):
         if partitions is not None:
             topics = [
                 {"topic_name": name, "partitions": indexes}
-                for name, indexes in by_topic(partitions).items()
+                for name, indexes in by_topic(listed(partitions)).items()
             ]
 
         async def ask(group_id: str) -> ShareOffsets:
