@@ -110,7 +110,7 @@ def test_a_producer_tells_what_is_refused(
     bootstrap: str, both: Both, names: Callable[[str], str]
 ) -> None:
     topic = names("refused")
-    make_topic(bootstrap, topic, min_insync_replicas=str(REPLICAS + 1))
+    make_topic(bootstrap, topic, max_message_bytes="10")
     runs = both("producer", lambda _: ["--topic", topic, "--max-messages", "1"])
     assert_alike(runs, 0, 4)
 

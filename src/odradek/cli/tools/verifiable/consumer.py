@@ -3,7 +3,7 @@ assigned, read and committed, an event each."""
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -122,11 +122,11 @@ class _Reading:
         except KafkaError as error:
             print(text_of(error), file=sys.stderr)
 
-    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+    def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
         """Tells which have come."""
         tell("partitions_assigned", partitions=[_place(each) for each in partitions])
 
-    def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Tells which have gone."""
         tell("partitions_revoked", partitions=[_place(each) for each in partitions])
 

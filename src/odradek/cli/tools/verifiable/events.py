@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from odradek.cli.tools.connection import (
     HAS_BEEN_DEPRECATED,
@@ -97,7 +97,8 @@ class Ending:
     async def cut_short(self, work: Coroutine[None, None, None]) -> None:
         """Runs `work` until it is done, or somebody asked."""
         task = asyncio.ensure_future(work)
-        await asyncio.wait({task, self._asked}, return_when=asyncio.FIRST_COMPLETED)
+        either: set[asyncio.Future[Any]] = {task, self._asked}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
