@@ -97,7 +97,7 @@ async def _work(arguments: argparse.Namespace) -> int:
 
 
 class _Reading:
-    """What one run reads and commits; listens to its group."""
+    """One run: reads, commits, and listens to its group."""
 
     def __init__(self, consumer: Consumer, arguments: argparse.Namespace) -> None:
         self._consumer = consumer

@@ -1,4 +1,4 @@
-"""What the verifiable tools share: how they read their words, print their events, and end.
+"""The part that both verifiable tools share: how they read words, print events, and end.
 
 An event is one line of JSON on standard output, written at once: a test reads along, and asks the
 tool to end by SIGTERM or Ctrl-C. The last lines are printed then, too; the status is a Java
