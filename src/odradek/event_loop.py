@@ -52,13 +52,13 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def on_end_signals(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    """Calls it when this process is asked to end, by SIGTERM or Ctrl-C."""
-    for number in (signal.SIGTERM, signal.SIGINT):
+def on_end_signals(loop: asyncio.AbstractEventLoop, callback: Callable[[int], None]) -> None:
+    """Calls it with the signal when this process is asked to end, by SIGTERM or Ctrl-C."""
+    for each in (signal.SIGTERM, signal.SIGINT):
         try:
-            loop.add_signal_handler(number, callback)
+            loop.add_signal_handler(each, callback, each)
         except NotImplementedError:  # Windows
-            signal.signal(number, lambda _number, _frame: loop.call_soon_threadsafe(callback))
+            signal.signal(each, lambda number, _: loop.call_soon_threadsafe(callback, number))
 
 
 class LoopEnded(RuntimeError):

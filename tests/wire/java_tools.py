@@ -39,6 +39,8 @@ CLASSES: Final = {
     "groups": f"{_PACKAGE}.GroupsCommand",
     "features": f"{_PACKAGE}.FeatureCommand",
     "metadata-quorum": f"{_PACKAGE}.MetadataQuorumCommand",
+    "verifiable-consumer": f"{_PACKAGE}.VerifiableConsumer",
+    "verifiable-producer": f"{_PACKAGE}.VerifiableProducer",
 }
 
 

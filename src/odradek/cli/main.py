@@ -161,6 +161,16 @@ SCRIPTS: Final = (
     Command("server-start", "odradek.cli.tools.scripts.server_start", "run a broker"),
     Command("server-stop", "odradek.cli.tools.scripts.server_stop", "stop brokers of this machine"),
     Command("storage", "odradek.cli.tools.scripts.storage", "give log directories to a cluster"),
+    Command(
+        "verifiable-consumer",
+        "odradek.cli.tools.verifiable.consumer",
+        "read, and print every event as JSON",
+    ),
+    Command(
+        "verifiable-producer",
+        "odradek.cli.tools.verifiable.producer",
+        "send numbers, and print every event as JSON",
+    ),
 )
 _SCRIPT_NAMES: Final = {command.name for command in SCRIPTS}
 OF_SCRIPTS: Final = (

@@ -230,7 +230,7 @@ async def serve(server: "BrokerServer", started_ns: int) -> None:
     from odradek.event_loop import on_end_signals
 
     asked_to_stop = asyncio.Event()
-    on_end_signals(asyncio.get_running_loop(), asked_to_stop.set)
+    on_end_signals(asyncio.get_running_loop(), lambda _: asked_to_stop.set())
     await server.start()
     try:
         started_in_ms = (time.monotonic_ns() - started_ns) // 1_000_000

@@ -46,8 +46,6 @@ REFUSED: Final = {
     "kafka-share-consumer-perf-test": _NOT_HERE,
     "kafka-streams-application-reset": _NOT_HERE,
     "kafka-streams-groups": "there are no streams groups here",
-    "kafka-verifiable-consumer": _NOT_HERE,
-    "kafka-verifiable-producer": _NOT_HERE,
     "kafka-verifiable-share-consumer": _NOT_HERE,
     "trogdor": _NOT_HERE,
     "zookeeper-security-migration": _ZOOKEEPER,

@@ -183,6 +183,28 @@ TOOLS: dict[str, tuple[str, str]] = {
         --bootstrap-server localhost --topic {topic} --num-records 1
         """,
     ),
+    "verifiable-producer": (
+        "@ --topic {topic}",
+        """
+        @
+        --topic {topic}
+        + --topic
+        + --acks 5
+        + --acks abc
+        + --max-messages 99999999999
+        + --command-config /nothing --producer.config /nothing
+        """,
+    ),
+    "verifiable-consumer": (
+        "@ --topic {topic} --group-id none --max-messages 0",
+        """
+        @ --topic {topic}
+        + --session-timeout abc
+        + --group-protocol consumer --session-timeout 9000
+        + --reset-policy bogus
+        + --command-config /nothing --consumer.config /nothing
+        """,
+    ),
     "leader-election": (
         "@ --election-type preferred --topic {topic} --partition 0",
         """

@@ -33,6 +33,8 @@ TOOLS: Final = {
     "StorageTool": "storage",
     "TopicCommand": "topics",
     "TransactionsCommand": "transactions",
+    "VerifiableConsumer": "verifiable-consumer",
+    "VerifiableProducer": "verifiable-producer",
 }
 _CLASS: Final = re.compile(
     r"(?:kafka|kafka\.(?:tools|admin)|org\.apache\.kafka\.tools(?:\.\w+)*)\.(\w+)"

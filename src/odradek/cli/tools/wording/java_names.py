@@ -92,6 +92,35 @@ _NAMES: Final = {
         "KafkaStorageException",
         "Disk error when trying to access log file on the disk.",
     ),
+    ErrorCode.UNKNOWN_SERVER_ERROR: (
+        "UnknownServerException",
+        "The server experienced an unexpected error when processing the request.",
+    ),
+    ErrorCode.NETWORK_EXCEPTION: (
+        "NetworkException",
+        "The server disconnected before a response was received.",
+    ),
+    ErrorCode.NOT_ENOUGH_REPLICAS: (
+        "NotEnoughReplicasException",
+        "Messages are rejected since there are fewer in-sync replicas than required.",
+    ),
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: (
+        "NotEnoughReplicasAfterAppendException",
+        "Messages are written to the log, but to fewer in-sync replicas than required.",
+    ),
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: (
+        "OutOfOrderSequenceException",
+        "The broker received an out of order sequence number.",
+    ),
+    ErrorCode.CORRUPT_MESSAGE: (
+        "CorruptRecordException",
+        "This message has failed its CRC checksum, exceeds the valid size, has a null key for a "
+        "compacted topic, or is otherwise corrupt.",
+    ),
+    ErrorCode.RECORD_LIST_TOO_LARGE: (
+        "RecordBatchTooLargeException",
+        "The request included message batch larger than the configured segment size on the server.",
+    ),
 }
 
 
