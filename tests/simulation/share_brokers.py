@@ -1,5 +1,5 @@
-"""The brokers of the simulation of share groups (`sharing`): both coordinators over lists, which may
-be killed or resign, the way to that of states, and brokers that lead partitions."""
+"""The brokers of the simulation of share groups (`sharing`): both coordinators over lists, which
+may be killed or resign, the way to that of states, and brokers that lead partitions."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
