@@ -107,6 +107,11 @@ class StateCoordinator:
         self.runtime.on_elected(0, self._epoch)
 
     @property
+    def is_in_charge(self) -> bool:
+        """Whether this broker leads: as it resigns it does not, while it tells who waited."""
+        return any(True for _ in self.runtime.shards())
+
+    @property
     def states(self) -> dict[SharePartitionKey, SharePartitionState]:
         (shard,) = self.runtime.shards()
         return shard.states
