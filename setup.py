@@ -90,6 +90,7 @@ INTERPRETED = (
     "purgatory/reaper.py",
     "timer/asyncio_driver.py",
     "timer/periodic_task.py",
+    "timer/retry_task.py",
     # Cold, and full of what is only known while it runs: kio's messages, tables for tools.
     "protocol/message*.py",
     "protocol/schema.py",

@@ -70,6 +70,11 @@ MUTATIONS = {
         "        if verification is None:\n            return\n",
         "        return\n",
     ),
+    "a write that the disk refused counts": Mutation(
+        "storage/producers/producer_state.py",
+        "        for producer_id, state in replaced.items():\n            self._open.pop",
+        "        for producer_id, state in ():\n            self._open.pop",
+    ),
     "the end of a transaction that the log refuses is forgotten": Mutation(
         "coordinator/transactions/markers.py",
         "            self._await(DelayedMarkers(self, RETRY_MS))\n\n    def _log",
@@ -96,6 +101,9 @@ MUTATIONS = {
 LOG_MUTATIONS = {
     "readers of committed records get what is open": Mutation(
         "storage/log/log.py", "if unstable < 0 or unstable > self.high_watermark:", "if True:"
+    ),
+    "what the disk refused is not taken back": Mutation(
+        "storage/log/appender.py", "            self._producers.rollback()\n", ""
     ),
     "a marker counts before it is replicated": Mutation(
         "storage/producers/producer_state.py",

@@ -12,6 +12,7 @@ rings that hold them, `system_timer` (with `inbox` and `nap`) and `mock_timer` t
 from odradek.timer.asyncio_driver import AsyncioDriver
 from odradek.timer.mock_timer import MockTimer
 from odradek.timer.periodic_task import PeriodicTask
+from odradek.timer.retry_task import RetryTask
 from odradek.timer.system_timer import SystemTimer
 from odradek.timer.timer import Timer
 from odradek.timer.timer_task import TimerTask, TimerTaskEntry, TimerTaskList
@@ -21,6 +22,7 @@ __all__ = [
     "AsyncioDriver",
     "MockTimer",
     "PeriodicTask",
+    "RetryTask",
     "SystemTimer",
     "Timer",
     "TimerTask",

@@ -137,8 +137,8 @@ MUTATIONS = {
     ),
     "what waits for a lost shard is never answered": Mutation(
         "coordinator/runtime/runtime.py",
-        "            for command in waiting:\n                command()\n",
-        "            waiting.clear()\n",
+        "        steps += chain.from_iterable(busy.values())\n",
+        "",
     ),
     "what waits for a lost shard is decided by the next": Mutation(
         "coordinator/runtime/runtime.py",

@@ -1,5 +1,6 @@
 """Share groups: who is a member, what it reads, and which partitions have states."""
 
+from collections import deque
 from collections.abc import Callable
 from uuid import UUID
 
@@ -18,11 +19,12 @@ from odradek.coordinator.share_groups.requests import ShareHeartbeatRequest, Sha
 from odradek.coordinator.share_groups.share_group_coordinator import ShareGroupCoordinator
 from odradek.errors import BrokerError, ErrorCode
 from odradek.purgatory import DelayedOperationPurgatory
-from odradek.replication.share.persister import SharePartitionKey
+from odradek.replication.share.persister import SharePartitionKey, SharePersister, ShareState
 from odradek.timer import MockTimer
 
 SESSION_MS = 45_000
 RETRY_MS = 500
+WRITE_TIMEOUT_MS = 5_000
 
 
 class Shares:
@@ -30,6 +32,7 @@ class Shares:
 
     def __init__(self, count_of: Callable[[UUID], int | None]) -> None:
         self.log = ListLog()
+        self.timer = MockTimer()
         config, clock = BrokerConfig(), ManualClock()
         self.runtime = CoordinatorRuntime(
             self.log,
@@ -39,7 +42,7 @@ class Shares:
             lambda: 1,
             lambda partition, *_: ShareShard(partition, config, clock, count_of),
             RuntimeSettings(),
-            DelayedOperationPurgatory("w", MockTimer(), 0),
+            DelayedOperationPurgatory("w", self.timer, 0),
         )
         self.coordinator = ShareCoordinator(
             self.runtime, _now, self.log.ends.__getitem__, lambda partition, offset: None
@@ -58,16 +61,57 @@ def _now(action: Callable[[], None]) -> None:
     action()
 
 
+class Way(SharePersister):
+    """The way to the share coordinator. While it `holds`, nothing arrives, and in its order later;
+    what it `raises` it raises once."""
+
+    def __init__(self, states: Shares) -> None:
+        self._coordinator = states.coordinator
+        self.holds = False
+        self.held: deque[Callable[[], None]] = deque()
+        self.raises: Exception | None = None
+
+    def initialize(self, *asked) -> None:
+        self._send(lambda: self._coordinator.initialize(*asked))
+
+    def delete(self, *asked) -> None:
+        self._send(lambda: self._coordinator.delete(*asked))
+
+    def summarize(self, *asked) -> None:
+        self._send(lambda: self._coordinator.summarize(*asked))
+
+    def read(self, *asked) -> None:
+        self._send(lambda: self._coordinator.read(*asked))
+
+    def write(self, *asked) -> None:
+        self._send(lambda: self._coordinator.write(*asked))
+
+    def _send(self, arrive: Callable[[], None]) -> None:
+        if self.raises is not None:
+            fault, self.raises = self.raises, None
+            raise fault
+        if self.holds:
+            self.held.append(arrive)
+        else:
+            arrive()
+
+    def arrive(self, count: int | None = None) -> None:
+        """So many requests arrive, by default all."""
+        for _ in range(len(self.held) if count is None else count):
+            self.held.popleft()()
+
+
 class ShareWorld(ConsumerWorld):
     """A coordinator of share groups."""
 
     def __init__(self, topics={"t": 4}, **settings: object) -> None:  # noqa: B006 - never changed
         self.states = Shares(self._count_of)
+        self.way = Way(self.states)
         super().__init__(topics, **{"group_share_assignment_interval_ms": 0, **settings})
 
     def _build(self) -> None:
         super()._build()
-        self.share = ShareGroupCoordinator(self.runtime, self.states.coordinator)
+        self.share = ShareGroupCoordinator(self.runtime, self.way)
 
     def _count_of(self, topic_id: UUID) -> int | None:
         topic = self.metadata.image.topic_by_id(topic_id)
@@ -228,6 +272,57 @@ def test_partitions_without_a_state_are_not_assigned(world: ShareWorld) -> None:
     assert world.assigned(result) == {"t": [0, 1, 2, 3]}
 
 
+def test_a_state_that_is_being_made_is_not_made_again(world: ShareWorld) -> None:
+    """If this fails, a member that joins at the same time has the group read records again that
+    were acknowledged meanwhile."""
+    world.way.holds = True
+    first, second = world.send("a"), world.send("b")
+    world.way.arrive(4)
+    assert world.assigned(first[0]) == {"t": [0, 1, 2, 3]}
+    key, stored = SharePartitionKey("g", world.topic_id("t"), 0), []
+    epoch, _ = world.states.states[key]
+    world.states.coordinator.write(key, 1, ShareState(epoch, 7), stored.append)
+    world.way.arrive()
+    assert stored == [None]
+    assert world.states.states[key] == (epoch, 7)
+    assert world.assigned(second[0]) == {"t": [2, 3]}
+
+
+def test_offsets_that_are_being_set_are_not_forgotten_by_who_joins(world: ShareWorld) -> None:
+    """If this fails, a group begins elsewhere than its operator was told."""
+    world.way.holds = True
+    key, answers = SharePartitionKey("g", world.topic_id("t"), 0), []
+    world.share.alter_offsets("g", {key[1:]: 7}, answers.append)
+    joined = world.send("a")
+    while world.way.held:
+        world.way.arrive()
+    assert answers == [{key[1:]: None}]
+    assert world.assigned(joined[0]) == {"t": [0, 1, 2, 3]}
+    assert world.states.states[key][1] == 7
+
+
+def test_what_is_deleted_while_it_is_made_is_not_assigned(world: ShareWorld) -> None:
+    """If this fails, a group that an operator deletes while its first member joins reads a
+    partition whose state is gone, which fails for ever."""
+    world.way.holds = True
+    answers: list = []
+    joined = world.send("a")
+    world.share.delete_offsets("g", [world.topic_id("t")], answers.append)
+    while world.way.held:
+        world.way.arrive()
+    assert world.assigned(joined[0]) == {"t": [0, 1, 2, 3]}
+    assert _code(answers[0]) is ErrorCode.NON_EMPTY_GROUP
+    assert len(world.states.states) == 4
+
+
+def test_a_way_to_the_states_that_raises_keeps_nobody_waiting(world: ShareWorld) -> None:
+    """If this fails, nobody joins a group any more once a fault has come between."""
+    world.way.raises = KeyError("a fault of ours")
+    with pytest.raises(KeyError):
+        world.send("a")
+    assert world.assigned(world.beat("a")) == {"t": [0, 1, 2, 3]}
+
+
 def test_a_topic_that_grows_is_read_whole(world: ShareWorld) -> None:
     """If this fails, records of new partitions are never delivered."""
     result = world.beat("a")
@@ -294,6 +389,40 @@ def test_a_group_is_deleted_with_its_states(world: ShareWorld) -> None:
     world.restart()
     assert not world.share.has("g")
     assert _code(delete()) is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_states_that_were_made_and_not_heard_of_go_with_their_group(world: ShareWorld) -> None:
+    """If this fails, the next group of the name reads nothing for ever: the states that are left
+    are of a later epoch than its own."""
+    world.states.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+    for _ in range(2):
+        world.beat("a")
+        world.beat("a", -1)
+    world.states.log.refusal, world.states.log.holds = None, True
+    late = world.send("a")
+    world.states.timer.advance_clock(WRITE_TIMEOUT_MS)
+    assert world.assigned(late[0]) == {}
+    world.states.log.holds = False
+    world.states.log.commit()
+    assert len(world.states.states) == 4
+    world.beat("a", -1)
+    assert world._answer(lambda done: world.share.delete_group("g", done)) is None
+    assert not world.states.states
+    assert world.assigned(world.beat("a")) == {"t": [0, 1, 2, 3]}
+
+
+def test_offsets_that_were_set_in_vain_go_with_their_group(world: ShareWorld) -> None:
+    """If this fails, the next group of the name reads nothing for ever, as above."""
+    world.beat("a")
+    world.beat("a", -1)
+    topic_id, refusals = world.topic_id("t"), iter([None, ErrorCode.NOT_ENOUGH_REPLICAS])
+    assert world._answer(lambda done: world.share.delete_offsets("g", [topic_id], done))
+    world.log.refuses = lambda: next(refusals, None)
+    alter = lambda done: world.share.alter_offsets("g", {(topic_id, 1): 7}, done)  # noqa: E731
+    assert _code(world._answer(alter)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world._answer(lambda done: world.share.delete_group("g", done)) is None
+    assert not world.states.states
+    assert world.assigned(world.beat("a")) == {"t": [0, 1, 2, 3]}
 
 
 def test_offsets_are_set_shown_and_deleted(world: ShareWorld) -> None:

@@ -3,7 +3,7 @@
 from uuid import UUID
 
 import pytest
-from tests.unit.replication.fakes import Cluster, batch
+from tests.unit.replication.fakes import Cluster, FakeQuota, batch
 
 from odradek.clock import ManualClock
 from odradek.errors import BrokerError, ErrorCode
@@ -29,6 +29,7 @@ from odradek.replication.follower.leader_channel import LeaderChannel, OnFetched
 from odradek.replication.follower.local_replica import truncate_diverged
 from odradek.replication.follower.replica_fetcher import FetcherSettings, ReplicaFetcher
 from odradek.replication.partition import Partition
+from odradek.timer import MockTimer
 
 TP = TopicPartition("a", 0)
 OTHER = TopicPartition("a", 1)
@@ -469,3 +470,32 @@ def test_an_epoch_in_which_nothing_was_written_is_forgotten(follower):
     diverging.diverging_epoch, diverging.diverging_end_offset = 1, 1
     follower.leader.answer(diverging)
     assert follower.leader.asked() == {0: (1, 1)}
+
+
+class BrokenQuota(FakeQuota):
+    """It lets nobody go on, and fails in the end."""
+
+    fault: Exception | None = None
+
+    def is_exceeded(self) -> bool:
+        if self.fault is not None:
+            raise self.fault
+        return True
+
+
+def test_a_retry_that_raises_is_a_broken_invariant(follower):
+    """The replica would never ask again, on a broker that goes on: out of sync for ever."""
+    failures: list[BaseException] = []
+    timer = MockTimer(on_error=lambda _task, error: failures.append(error))
+    quota = BrokenQuota()
+    follower.fetcher = ReplicaFetcher(
+        *(1, 5, 2, follower.leader, timer, SETTINGS, follower.readable.append), quota
+    )
+    follower.follow(epoch=1)
+    follower.leader.answer(records(0, 1, b"x", high_watermark=5))
+    timer.advance_clock(SETTINGS.backoff_ms)
+    assert failures == []
+    quota.fault = KeyError("a fault of ours")
+    timer.advance_clock(SETTINGS.backoff_ms)
+    assert [type(each) for each in failures] == [AssertionError]
+    assert failures[0].__cause__ is quota.fault

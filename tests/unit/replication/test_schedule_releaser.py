@@ -1,22 +1,26 @@
 """The releaser of one schedule partition, with a target that answers what the test says."""
 
 import itertools
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from tests.clocks import OwnClock
 from tests.unit.replication.fakes import Cluster
 
 from odradek.errors import BrokerError, ErrorCode
+from odradek.metadata.image import MetadataDelta
 from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.batch import split_batches
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.reader import iter_records
 from odradek.replication.append import AppendRequest
 from odradek.replication.schedule.delivery import LONGEST_RETRY_MS, REFUSED_RETRY_MS
-from odradek.replication.schedule.manager import ScheduleManager
+from odradek.replication.schedule.manager import RESTART_MS, ScheduleManager
 from odradek.replication.schedule.releaser import Releaser
 from odradek.replication.schedule.sender import NotAppended, RecordSender, outcome_of
 from odradek.replication.schedule.services import ReleaseServices
+from odradek.timer import MockTimer
 
 LATER = TopicPartition("later", 0)
 START_MS = 1_700_000_000_000
@@ -321,6 +325,36 @@ class TestAClockThatIsSet:
         later.clock.set_ms -= HOUR_MS
         later.wait(20_000)
         assert len(later.target.values) == 20
+
+
+class FailingTimer(MockTimer):
+    """It refuses so many hand-overs."""
+
+    failures = 0
+
+    def call_threadsafe(self, action: Callable[[], object]) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise KeyError("a fault of ours")
+        super().call_threadsafe(action)
+
+
+def test_a_releaser_that_cannot_begin_keeps_no_other_from_it(later):
+    """Fails when the schedules of all partitions behind it are never released, or its own."""
+    later.cluster.create("more", schedule_target_topic="out")
+    raised: list[BaseException] = []
+    timer = FailingTimer(on_error=lambda _task, error: raised.append(error))
+    manager = ScheduleManager(replace(later.services, timer=timer))
+    image = later.cluster.image
+    added = [image.topics[name] for name in ("later", "more")]
+    manager.apply_delta(MetadataDelta(image.with_topics(removed=added), image, added=added))
+    timer.failures = 1
+    timer.advance_clock(0)
+    assert [type(each) for each in raised] == [KeyError]
+    assert manager.releasers.keys() == {TopicPartition("more", 0)}
+    timer.advance_clock(RESTART_MS)
+    assert manager.releasers.keys() == {LATER, TopicPartition("more", 0)}
+    manager.shutdown()
 
 
 @pytest.mark.parametrize(

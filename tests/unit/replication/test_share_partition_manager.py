@@ -63,6 +63,7 @@ class States(SharePersister):
             return
         if self.failure is None:
             self.writes.append(state)
+            self.start = state.start_offset
         on_done(self.failure)
 
 
@@ -225,6 +226,21 @@ def test_offsets_that_were_set_while_nobody_read_count(world: World) -> None:
     answers = world.fetch(max_wait_ms=500)
     world.turn()
     assert [tuple(each) for each in answers[0].acquired] == [(1, 1, 1)]
+
+
+def test_a_group_that_was_deleted_and_made_anew_begins_anew(world: World) -> None:
+    """If this fails, a group goes on where the one before ended that had its name, since the epochs
+    of their states are the same."""
+    sessions = ShareSessionCache(9, world.manager)
+    session = sessions.open("g", "a", "connection")
+    world.cluster.produce(A, b"a", b"b")
+    assert world.acquired() == [(0, 1, 1)]
+    assert world.say(0, 0, RecordEvent.ACCEPT) is None
+    sessions.close(session)
+    world.states.start = -1
+    answers = world.fetch(max_wait_ms=500)
+    world.turn()
+    assert [tuple(each) for each in answers[0].acquired] == [(0, 1, 1)]
 
 
 def test_a_group_that_nobody_has_touched_goes_on(world: World) -> None:

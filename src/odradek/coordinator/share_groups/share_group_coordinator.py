@@ -8,12 +8,14 @@ after a failure.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
+from odradek.background import do_each, run_each
 from odradek.coordinator.assignors import Partitions
 from odradek.coordinator.group_shard import GroupShard
-from odradek.coordinator.modern.partitions import NO_PARTITIONS
+from odradek.coordinator.modern.partitions import NO_PARTITIONS, difference
 from odradek.coordinator.offsets.in_flight import OffsetsInFlight
 from odradek.coordinator.runtime.response_errors import response_error
 from odradek.coordinator.runtime.runtime import CoordinatorRuntime
@@ -46,6 +48,8 @@ class ShareGroupCoordinator:
     def __init__(self, runtime: CoordinatorRuntime[GroupShard], states: SharePersister) -> None:
         self._runtime = runtime
         self._states = states
+        self._turns: dict[str, list[Callable[[Partitions], None]]] = {}
+        """The groups whose states are being made or deleted, and who has that to do next."""
 
     # Members
 
@@ -71,22 +75,69 @@ class ShareGroupCoordinator:
         else:
             beat()
 
-    def _make_states(self, group_id: str, partitions: Partitions, then: Callable[[], None]) -> None:
-        """Makes states; those that cannot be made now are tried again with the next heartbeat."""
+    # States
+
+    def _take_turn(self, group_id: str, wait: Callable[[Partitions], None]) -> bool:
+        """Whether it may make or delete the group's states now. They are by one request at a time:
+        a state that is made a second time forgets what was acknowledged, and one that is deleted
+        meanwhile would be assigned. `wait` is told later what the one before has tried to make."""
+        waiting = self._turns.get(group_id)
+        if waiting is not None:
+            waiting.append(wait)
+            return False
+        self._turns[group_id] = []
+        return True
+
+    def _end_turn(self, group_id: str, then: Callable[[], None], tried: Partitions) -> None:
+        waiting = self._turns.pop(group_id)
+        run_each([then, *(partial(go_on, tried) for go_on in waiting)])
+
+    def _in_turn(
+        self,
+        group_id: str,
+        work: Callable[[Callable[[R], None]], None],
+        on_done: Callable[[R], None],
+    ) -> None:
+        """Does an operator's work on states in its turn, which ends with the outcome."""
+
+        def end(outcome: R) -> None:
+            self._end_turn(group_id, lambda: on_done(outcome), NO_PARTITIONS)
+
+        if self._take_turn(group_id, lambda _tried: self._in_turn(group_id, work, on_done)):
+            work(end)
+
+    def _make_states(
+        self,
+        group_id: str,
+        wanted: Partitions,
+        then: Callable[[], None],
+        tried: Partitions = NO_PARTITIONS,
+    ) -> None:
+        """Makes states, but for those that were tried just now; those that cannot be made are tried
+        again with the next heartbeat."""
+        partitions = difference(wanted, tried)
+        if not partitions:
+            then()
+        elif self._take_turn(group_id, partial(self._make_states, group_id, partitions, then)):
+            self._make(group_id, partitions, then)
+
+    def _make(self, group_id: str, partitions: Partitions, then: Callable[[], None]) -> None:
+        end = partial(self._end_turn, group_id, then, partitions)
 
         def on_made(errors: Errors) -> None:
             made = _where(errors, lambda error: error is None)
             self._execute(
                 group_id,
-                lambda shard: shard.share.end_states(group_id, partitions, made),
-                lambda _outcome: then(),
+                lambda shard: shard.share.end_states(group_id, made),
+                lambda _outcome: end(),
             )
 
-        def on_begun(epoch: int | BrokerError) -> None:
-            if isinstance(epoch, BrokerError):
-                then()
+        def on_begun(begun: tuple[int, Partitions] | BrokerError) -> None:
+            if isinstance(begun, BrokerError):
+                end()
                 return
-            self._initialize(group_id, partitions, epoch, on_made)
+            epoch, missing = begun
+            self._initialize(group_id, missing, epoch, on_made)
 
         self._execute(
             group_id, lambda shard: shard.share.begin_states(group_id, partitions), on_begun
@@ -163,27 +214,35 @@ class ShareGroupCoordinator:
     ) -> None:
         """AlterShareGroupOffsets: has a group without members read from there; there may be no
         such group yet."""
+        self._in_turn(group_id, lambda end: self._alter_offsets(group_id, starts, end), on_done)
+
+    def _alter_offsets(
+        self,
+        group_id: str,
+        starts: Mapping[tuple[UUID, int], int],
+        on_done: Callable[[Errors | BrokerError], None],
+    ) -> None:
         partitions = _by_topic(starts)
 
         def on_made(errors: Errors) -> None:
             made = _where(errors, lambda error: error is None)
             self._execute(
                 group_id,
-                lambda shard: shard.share.end_states(group_id, partitions, made),
+                lambda shard: shard.share.end_states(group_id, made),
                 lambda outcome: on_done(outcome if isinstance(outcome, BrokerError) else errors),
             )
 
         def on_begun(epoch: int | BrokerError) -> None:
             if isinstance(epoch, BrokerError):
                 on_done(epoch)
-            elif starts:
+            elif partitions:
                 self._initialize(group_id, partitions, epoch, on_made, starts)
             else:
                 on_done({})
 
         self._execute(
             group_id,
-            lambda shard: shard.share.begin_alteration(group_id, has_offsets=bool(starts)),
+            lambda shard: shard.share.begin_alteration(group_id, partitions),
             on_begun,
         )
 
@@ -194,7 +253,14 @@ class ShareGroupCoordinator:
         on_done: Callable[[Mapping[UUID, BrokerError | None] | BrokerError], None],
     ) -> None:
         """DeleteShareGroupOffsets: a group without members has never read those topics."""
+        self._in_turn(group_id, lambda end: self._delete_offsets(group_id, topic_ids, end), on_done)
 
+    def _delete_offsets(
+        self,
+        group_id: str,
+        topic_ids: Sequence[UUID],
+        on_done: Callable[[Mapping[UUID, BrokerError | None] | BrokerError], None],
+    ) -> None:
         def on_deleted(errors: Errors) -> None:
             by_topic: dict[UUID, BrokerError | None] = dict.fromkeys(topic_ids)
             for (topic_id, _), error in errors.items():
@@ -247,7 +313,9 @@ class ShareGroupCoordinator:
 
     def delete_group(self, group_id: str, on_done: Callable[[BrokerError | None], None]) -> None:
         """DeleteGroups: a share group, its states first."""
+        self._in_turn(group_id, lambda end: self._delete_group(group_id, end), on_done)
 
+    def _delete_group(self, group_id: str, on_done: Callable[[BrokerError | None], None]) -> None:
         def delete(shard: GroupShard) -> CoordinatorResult[None]:
             in_flight = OffsetsInFlight(self._runtime.uncommitted(group_id))
             return shard.offsets.delete_group(group_id, in_flight)
@@ -303,8 +371,15 @@ def _for_each(
         if len(errors) == len(keys):
             on_done(errors)
 
-    for key in keys:
-        ask(key, lambda error, at=key: take(at, error))  # type: ignore[misc]
+    def ask_one(key: SharePartitionKey) -> None:
+        try:
+            ask(key, partial(take, key))
+        except Exception:
+            if (key.topic_id, key.partition) not in errors:
+                take(key, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))  # nobody else would
+            raise
+
+    do_each(keys, ask_one)
 
 
 def _where(errors: Errors, holds: Callable[[BrokerError | None], bool]) -> Partitions:

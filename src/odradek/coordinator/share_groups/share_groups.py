@@ -114,30 +114,37 @@ class ShareGroups:
         names = group.topic_names_read() | (request.subscribed_topic_names or frozenset())
         return group.uninitialized(names, self.image)
 
-    def begin_states(self, group_id: str, partitions: Partitions) -> CoordinatorResult[int]:
-        """It is known from here on that the states are being made; answers with their epoch."""
+    def begin_states(
+        self, group_id: str, partitions: Partitions
+    ) -> CoordinatorResult[tuple[int, Partitions]]:
+        """It is known from here on that the states are being made that are not there yet; answers
+        with their epoch, and which they are."""
         group = self.find(group_id) or ShareGroup(group_id)
+        missing = difference(partitions, group.initialized)
+        if not missing:
+            return CoordinatorResult((), (group.epoch, missing))
+        return CoordinatorResult([self._making_record(group, missing)], (group.epoch, missing))
+
+    def _making_record(self, group: ShareGroup, partitions: Partitions) -> CoordinatorRecord:
         deleting = {each: name for each, name in group.deleting.items() if each not in partitions}
-        record = group.states_record(
+        return group.states_record(
             union(group.initializing, partitions), group.initialized, deleting, self.image
         )
-        return CoordinatorResult([record], group.epoch)
 
-    def end_states(
-        self, group_id: str, asked: Partitions, made: Partitions
-    ) -> CoordinatorResult[None]:
-        """Ends the making of states; what was made can be assigned. A group without members has
-        nobody to assign it to: its epoch rises with the next one."""
+    def end_states(self, group_id: str, made: Partitions) -> CoordinatorResult[None]:
+        """What was made can be assigned. What was not may be there all the same, as where the
+        answer was lost: it is still known as being made, so that it goes with the group. A group
+        without members has nobody to assign anything to: its epoch rises with the next one."""
         group = self.find(group_id)
-        if group is None:
+        if group is None or not made:
             return CoordinatorResult((), None)
         record = group.states_record(
-            difference(group.initializing, asked),
+            difference(group.initializing, made),
             union(group.initialized, made),
             group.deleting,
             self.image,
         )
-        if not made or not group.members:
+        if not group.members:
             return CoordinatorResult([record], None)
         return CoordinatorResult([record, self._epoch_record(group, group.epoch + 1)], None)
 
@@ -184,7 +191,7 @@ class ShareGroups:
         record = group.states_record(group.initializing, group.initialized, left, self.image)
         return CoordinatorResult([record], None)
 
-    def begin_alteration(self, group_id: str, *, has_offsets: bool) -> CoordinatorResult[int]:
+    def begin_alteration(self, group_id: str, partitions: Partitions) -> CoordinatorResult[int]:
         """An operator sets offsets: raises the epoch, by which the states before are fenced off.
         Without any, as where no topic exists, it only looks whether that were possible.
 
@@ -194,16 +201,18 @@ class ShareGroups:
         is_new = self._registry.get(group_id) is None
         group = ShareGroup(group_id) if is_new else self.group(group_id)
         group.check_delete()
-        if not has_offsets:
+        if not partitions:
             return CoordinatorResult((), group.epoch)
+        making = self._making_record(group, partitions)
         if is_new:
             records = [
                 self._epoch_record(group, group.epoch),
                 _target_epoch_record(group_id, group.epoch, timestamp_ms=0),
+                making,
             ]
             return CoordinatorResult(records, group.epoch)
         epoch = group.epoch + 1
-        return CoordinatorResult([self._epoch_record(group, epoch)], epoch)
+        return CoordinatorResult([self._epoch_record(group, epoch), making], epoch)
 
     # Heartbeats
 

@@ -32,7 +32,7 @@ from odradek.replication.follower.local_replica import (
 from odradek.replication.partition import Partition
 from odradek.replication.quota import ReplicationQuota
 from odradek.storage.log.log import Log
-from odradek.timer import Timer, TimerTask
+from odradek.timer import RetryTask, Timer, TimerTask
 
 logger = logging.getLogger(__name__)
 
@@ -326,7 +326,7 @@ class ReplicaFetcher:
             self._want(topic_partition)
             self._maybe_fetch()
 
-        task = TimerTask(self._settings.backoff_ms if delay_ms is None else delay_ms, again)
+        task = RetryTask(self._settings.backoff_ms if delay_ms is None else delay_ms, again)
         self._backing_off[topic_partition] = task
         self._timer.add(task)
 
@@ -344,7 +344,7 @@ class ReplicaFetcher:
             self._pause = None
             self._maybe_fetch()
 
-        self._pause = TimerTask(self._settings.backoff_ms, again)
+        self._pause = RetryTask(self._settings.backoff_ms, again)
         self._timer.add(self._pause)
 
 

@@ -7,6 +7,7 @@ schedules, and ends with the leadership. It also knows which topics are such, fo
 from collections.abc import Callable
 from typing import Final
 
+from odradek.background import do_each, run_each
 from odradek.clock import Clock
 from odradek.errors import BrokerError
 from odradek.metadata.image import MetadataDelta, TopicImage
@@ -78,15 +79,34 @@ class ScheduleManager:
         return admission.refusal(bytes(source))
 
     def _follow(self) -> None:
-        """Ends and begins releasers, so that they are those of the partitions led here."""
-        for where, releaser in list(self.releasers.items()):
-            if self._led_log(where) is not releaser.log or not self._is_current(releaser):
-                releaser.stop()
-                del self.releasers[where]
-        for topic in self._topic_images():
-            for image in topic.partitions:
-                self._begin(TopicPartition(topic.name, image.partition))
-        self._watch_clock()
+        """Ends and begins releasers, so that they are those of the partitions led here. One that
+        raises keeps none of the others from it, and is tried again."""
+        try:
+            run_each([self._end_others, self._begin_own, self._watch_clock])
+        except Exception:
+            self._follow_later()
+            raise
+
+    def _follow_later(self) -> None:
+        self._services.timer.add(TimerTask(RESTART_MS, self._follow))
+
+    def _end_others(self) -> None:
+        do_each(list(self.releasers.items()), lambda each: self._end_if_not_led(*each))
+
+    def _end_if_not_led(self, where: TopicPartition, releaser: Releaser) -> None:
+        if self._led_log(where) is not releaser.log or not self._is_current(releaser):
+            del self.releasers[where]
+            releaser.stop()
+
+    def _begin_own(self) -> None:
+        do_each(
+            [
+                TopicPartition(topic.name, image.partition)
+                for topic in self._topic_images()
+                for image in topic.partitions
+            ],
+            self._begin,
+        )
 
     def _topic_images(self) -> list[TopicImage]:
         image = self._replicas.partitions.image
@@ -99,13 +119,13 @@ class ScheduleManager:
             return
         partition = self._replicas.partition(where)
         releaser = Releaser(partition, log, self._services, self._on_failed)
-        self.releasers[where] = releaser
         releaser.start()
+        self.releasers[where] = releaser
 
     def _on_failed(self, releaser: Releaser) -> None:
         if self.releasers.get(releaser.topic_partition) is releaser:
             del self.releasers[releaser.topic_partition]
-        self._services.timer.add(TimerTask(RESTART_MS, self._follow))
+        self._follow_later()
 
     def _led_log(self, where: TopicPartition) -> Log | None:
         partition = self._replicas.partitions.find(where)

@@ -14,7 +14,11 @@ from enum import Enum
 
 from odradek.errors import BrokerError
 from odradek.model import TopicPartition
-from odradek.replication.share.persister import SharePartitionKey
+from odradek.replication.share.persister import (
+    UNINITIALIZED_START_OFFSET,
+    SharePartitionKey,
+    ShareSummary,
+)
 from odradek.replication.share.share_partition import SharePartition
 
 
@@ -30,7 +34,8 @@ class SharePartitionStatus(Enum):
 
 
 class LedSharePartition:
-    """A share partition in one epoch of its leader; `error` is why it failed."""
+    """A share partition in one epoch of its leader; `error` is why it failed, `stored_start` the
+    start that the coordinator was last known to have."""
 
     def __init__(
         self,
@@ -45,6 +50,7 @@ class LedSharePartition:
         self.records = records
         self.status = SharePartitionStatus.INITIALIZING
         self.error: BrokerError | None = None
+        self.stored_start = UNINITIALIZED_START_OFFSET
 
     @property
     def is_active(self) -> bool:
@@ -58,6 +64,12 @@ class LedSharePartition:
             SharePartitionStatus.UNUSED,
             SharePartitionStatus.CHECKING,
         )
+
+    def is_stored_as(self, summary: ShareSummary) -> bool:
+        """Whether the coordinator has this state still. One that was deleted and made anew may be
+        of the same epoch, and has no start."""
+        stored = (self.records.state_epoch, self.stored_start)
+        return (summary.state_epoch, summary.start_offset) == stored
 
     def fail(self, error: BrokerError) -> None:
         """Its state could not be read."""

@@ -299,7 +299,7 @@ class SharePartitionManager:
     def _on_summary(self, led: LedSharePartition, outcome: ShareSummary | BrokerError) -> None:
         if led.status is not SharePartitionStatus.CHECKING:
             return
-        if isinstance(outcome, BrokerError) or outcome.state_epoch != led.records.state_epoch:
+        if isinstance(outcome, BrokerError) or not led.is_stored_as(outcome):
             self._drop(led)
             return
         led.status = SharePartitionStatus.ACTIVE
@@ -309,11 +309,14 @@ class SharePartitionManager:
         key = partition.key
 
         # Two functions side by side: mypyc does not find `led` from one within the other.
-        def on_stored(on_done: OnPersisted, error: BrokerError | None) -> None:
+        def on_stored(start: int, on_done: OnPersisted, error: BrokerError | None) -> None:
+            if error is None:
+                led.stored_start = start
             self._on_stored(led, error, on_done)
 
         def send(state: ShareState, on_done: OnPersisted) -> None:
-            self._states.write(key, found.leader_epoch, state, partial(on_stored, on_done))
+            on_sent = partial(on_stored, state.start_offset, on_done)
+            self._states.write(key, found.leader_epoch, state, on_sent)
 
         records = SharePartition(
             self._timer,
@@ -333,6 +336,7 @@ class SharePartitionManager:
         try:
             if isinstance(outcome, BrokerError):
                 raise outcome
+            led.stored_start = outcome.start_offset
             if outcome.start_offset == UNINITIALIZED_START_OFFSET:
                 outcome = outcome._replace(start_offset=self._first_offset(led))
             led.records.begin(outcome)

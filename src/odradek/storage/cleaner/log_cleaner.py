@@ -25,8 +25,8 @@ from odradek.model import TopicPartition
 from odradek.storage.cleaner.cleanable import Cleanable, assess
 from odradek.storage.cleaner.cleaning import CleanerLimits, Cleaning, Step
 from odradek.storage.log.log import Log
+from odradek.timer.retry_task import RetryTask
 from odradek.timer.timer import Timer
-from odradek.timer.timer_task import TimerTask
 
 logger = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ class LogCleaner:
 
     def after(self, delay_ms: int, action: Callable[[], None]) -> None:
         """Calls `action` later."""
-        self._timer.add(TimerTask(delay_ms, action))
+        self._timer.add(RetryTask(delay_ms, action))
 
     def pause(self, topic_partition: TopicPartition) -> None:
         """Leaves a log as it is, and a round that is under way unfinished, until `resume`."""

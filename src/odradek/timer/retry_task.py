@@ -1,0 +1,27 @@
+"""`RetryTask`: a step that is taken again after a while, and that something waits for.
+
+Nobody takes it a third time if it raises: what waits for it would wait for ever, in a broker that
+is taken for a live one. So whatever it raises is a broken invariant, and ends the broker.
+"""
+
+from mypy_extensions import mypyc_attr
+
+from odradek.timer.timer_task import TimerTask
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class RetryTask(TimerTask):
+    """See the module. What the step may fail with as a rule it has to deal with."""
+
+    def run(self) -> None:
+        """Takes the step.
+
+        Raises:
+            AssertionError: it has raised, whatever that was.
+        """
+        try:
+            super().run()
+        except AssertionError:
+            raise
+        except Exception as error:
+            raise AssertionError(f"{self.describe()} has raised {error!r}") from error
