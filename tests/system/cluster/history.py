@@ -148,7 +148,7 @@ class Load:
         self.history: Final = History(partitions)
         self._group: Final = f"group of {topic}"
         self._bootstrap_servers: Final = bootstrap_servers
-        self._topic: Final = topic
+        self.topic: Final = topic
         self._partitions: Final = partitions
         self._stops_writing: Final = threading.Event()
         self._ends: dict[int, int] | None = None
@@ -175,7 +175,7 @@ class Load:
     def findings(self, log: dict[int, dict[int, str]]) -> list[str]:
         """What is wrong in the end, given the values in the log by partition and offset."""
         admin = AdminClient({"bootstrap.servers": self._bootstrap_servers})
-        places = [TopicPartition(self._topic, partition) for partition in log]
+        places = [TopicPartition(self.topic, partition) for partition in log]
         asked = [ConsumerGroupTopicPartitions(self._group, places)]
         found = admin.list_consumer_group_offsets(asked)[self._group].result(PATIENCE_S)
         offsets = {each.partition: each.offset for each in found.topic_partitions}
@@ -244,7 +244,7 @@ class Load:
             }
         )
         for partition, value in self._values("confluent"):
-            producer.produce(self._topic, value, partition=partition, on_delivery=delivered)
+            producer.produce(self.topic, value, partition=partition, on_delivery=delivered)
             producer.poll(0)
         assert producer.flush(PATIENCE_S) == 0, "not everything was answered"
 
@@ -269,7 +269,7 @@ class Load:
             history.failed.append(f"{value}: {error!r}")
 
         for partition, value in self._values("kafkapython"):
-            sent = producer.send(self._topic, value.encode(), partition=partition)
+            sent = producer.send(self.topic, value.encode(), partition=partition)
             sent.add_callback(on_sent, value)
             sent.add_errback(on_failed, value)
         producer.flush(PATIENCE_S)
@@ -296,7 +296,7 @@ class Load:
                 "log_level": 0,
             }
         )
-        consumer.assign([TopicPartition(self._topic, each, 0) for each in range(self._partitions)])
+        consumer.assign([TopicPartition(self.topic, each, 0) for each in range(self._partitions)])
         positions: dict[int, int] = {}
         while not self._is_read(positions):
             for message in consumer.consume(500, 0.1):
@@ -310,7 +310,7 @@ class Load:
     def _read_kafka_python(self) -> None:
         """A member of a group: it may begin again where it has committed, and not before."""
         consumer = KafkaConsumer(
-            self._topic,
+            self.topic,
             bootstrap_servers=self._bootstrap_servers.split(","),
             group_id=self._group,
             auto_offset_reset="earliest",

@@ -90,7 +90,11 @@ class Switchboard:
         try:
             yield
         finally:
-            self._loop.call_soon_threadsafe(self._slow.clear)
+            self._loop.call_soon_threadsafe(self._hurry, frozenset(ways))
+
+    def _hurry(self, ways: frozenset[frozenset[str]]) -> None:
+        for way in ways:
+            self._slow.pop(way, None)
 
     def _heal(self, ways: list[frozenset[str]]) -> None:
         self._cut.difference_update(ways)

@@ -3,13 +3,15 @@
 While producers and consumers of other people's libraries are at work, brokers are killed, stopped
 where they stand, cut off and restarted. Afterwards the history of the clients is compared with the
 log (`history`), the logs of the replicas with each other, and the brokers' own logs say what has
-happened. `ODRADEK_ROUNDS` has the last test go on for so many faults.
+happened. `ODRADEK_ROUNDS` has the last test go through all faults so many times.
 """
 
+import contextlib
 import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -18,6 +20,7 @@ pytest.importorskip("kazoo")
 from tests.deadlines import deadline_s
 from tests.rounds import rounds
 from tests.system.cluster.faulty_machine import DISK_FAILS, DISK_HAS_ROOM, DISK_IS_FULL
+from tests.system.cluster.history import Load
 from tests.system.cluster.polling import until
 from tests.system.cluster.proxies import ZOOKEEPER, broker
 from tests.system.cluster.running_cluster import (
@@ -25,6 +28,7 @@ from tests.system.cluster.running_cluster import (
     EXPIRED,
     PARTITIONS,
     STOOD_STILL,
+    LoggedBroker,
     RunningCluster,
 )
 
@@ -50,6 +54,8 @@ JAVA_TESTS = [
     "tests/wire/libraries/test_java_tools.py::test_configs_and_deleted_records",
     "tests/wire/libraries/test_java_tools.py::test_reassignments_that_are_none",
 ]
+# Reading takes a controller several answers, each as late as this.
+SLOW_READ_S = 0.25
 SUITE_TIMEOUT_S = deadline_s(600)
 # Of a topic, or of all brokers where there is none.
 CHANGES = [
@@ -177,14 +183,8 @@ def test_settings_change_under_load(cluster: RunningCluster) -> None:
 def test_a_controller_is_killed_while_it_reads(cluster: RunningCluster) -> None:
     """The third one finds what two have left half done."""
     with cluster.load("reading") as load:
-        first = cluster.controller()
-        cluster.brokers[first].kill()
-        until(lambda: cluster.controller() != first, "there is another controller")
-        second = cluster.controller()
-        cluster.brokers[second].kill()
-        (third,) = set(BROKERS) - {first, second}
-        cluster.brokers[third].await_saying("This broker is the controller, of epoch")
-        cluster.restore()
+        assert cluster.led_by(cluster.controller(), "reading")
+        controller_killed_while_it_reads(cluster, load, cluster.controller())
         load.await_progress()
 
 
@@ -219,28 +219,105 @@ def test_other_suites_on_three_replicas(cluster: RunningCluster, suites: list[st
     assert " passed" in done.stdout
 
 
-def killed(cluster: RunningCluster, broker_id: int) -> None:
+Fault = Callable[[RunningCluster, Load, int], None]
+
+
+def killed(cluster: RunningCluster, load: Load, broker_id: int) -> None:
     cluster.brokers[broker_id].kill()
-    cluster.await_others_lead(broker_id, "rounds")
+    cluster.await_others_lead(broker_id, load.topic)
     cluster.restore()
 
 
-def paused(cluster: RunningCluster, broker_id: int) -> None:
+def paused(cluster: RunningCluster, load: Load, broker_id: int) -> None:
     cluster.brokers[broker_id].pause()
-    cluster.await_others_lead(broker_id, "rounds")
+    cluster.await_others_lead(broker_id, load.topic)
     cluster.brokers[broker_id].resume()
 
 
-def restarted(cluster: RunningCluster, broker_id: int) -> None:
+def restarted(cluster: RunningCluster, load: Load, broker_id: int) -> None:
     assert cluster.brokers[broker_id].stop() == 0
     cluster.brokers[broker_id].kill()
     cluster.restore()
 
 
-def cut_off(cluster: RunningCluster, broker_id: int) -> None:
+def cut_off(cluster: RunningCluster, load: Load, broker_id: int) -> None:
     others = [broker(each) for each in BROKERS if each != broker_id]
     with cluster.board.cut(broker(broker_id), ZOOKEEPER, *others):
-        cluster.await_others_lead(broker_id, "rounds")
+        cluster.await_others_lead(broker_id, load.topic)
+
+
+def slowed(cluster: RunningCluster, load: Load, broker_id: int) -> None:
+    """Its replicas are slow, and in sync."""
+    others = [broker(each) for each in BROKERS if each != broker_id]
+    with cluster.board.slow(broker(broker_id), *others, delay_s=0.1):
+        load.await_progress()
+        cluster.await_in_sync(load.topic)
+
+
+def filled(cluster: RunningCluster, load: Load, broker_id: int) -> None:
+    """It refuses every write until there is room again."""
+    cluster.brokers[broker_id].mark()
+    cluster.brokers[broker_id].signal(DISK_IS_FULL)
+    cluster.brokers[broker_id].await_saying("No space left on device")
+    cluster.brokers[broker_id].signal(DISK_HAS_ROOM)
+
+
+def disk_lost(cluster: RunningCluster, load: Load, broker_id: int) -> None:
+    """One of its disks fails, and is well again when it is started anew."""
+    victim = cluster.brokers[broker_id]
+    victim.mark()
+    victim.signal(DISK_FAILS)
+    victim.await_saying(f"{victim.bad_disk} is offline: ")
+    load.await_progress()
+    victim.kill()
+    cluster.restore()
+
+
+def settings_changed(cluster: RunningCluster, load: Load, broker_id: int) -> None:
+    for name, value in (("segment.bytes", "16384"), ("max.compaction.lag.ms", "1000")):
+        cluster.configure(load.topic, name, value)
+
+
+def controller_killed_while_it_reads(cluster: RunningCluster, load: Load, broker_id: int) -> None:
+    """Two controllers are killed one after the other, the second before it has decided anything:
+    what it reads comes slowly. It elects leaders as soon as it has read everything."""
+    first = cluster.controller()
+    led = cluster.led_by(first, load.topic)
+    others = {number: each for number, each in cluster.brokers.items() if number != first}
+    with contextlib.ExitStack() as slow:
+        for number, each in others.items():
+            each.mark()
+            slow.enter_context(cluster.board.slow(broker(number), ZOOKEEPER, delay_s=SLOW_READ_S))
+        cluster.brokers[first].kill()
+        second = one_of(others, "This broker is the controller, of epoch")
+        cluster.brokers[second].kill()
+        assert cluster.led_by(first, load.topic) == led, "it had read everything"
+    (third,) = others.keys() - {second}
+    cluster.brokers[third].await_saying("This broker is the controller, of epoch")
+    cluster.restore()
+
+
+def one_of(brokers: dict[int, LoggedBroker], text: str) -> int:
+    """The id of the first broker whose log has a text since the mark; waits for it."""
+
+    def who() -> list[int]:
+        return [broker_id for broker_id, each in brokers.items() if text in each.said()]
+
+    until(who, f"one of {sorted(brokers)} says {text!r}")
+    return who()[0]
+
+
+FAULTS: list[Fault] = [
+    killed,
+    paused,
+    restarted,
+    cut_off,
+    slowed,
+    filled,
+    disk_lost,
+    settings_changed,
+    controller_killed_while_it_reads,
+]
 
 
 def test_one_fault_after_another(cluster: RunningCluster) -> None:
@@ -248,7 +325,7 @@ def test_one_fault_after_another(cluster: RunningCluster) -> None:
     rng = random.Random(20261122)
     with cluster.load("rounds") as load:
         for _ in range(ROUNDS):
-            fault = rng.choice([killed, paused, restarted, cut_off])
-            fault(cluster, rng.choice(BROKERS))
-            load.await_progress()
-            cluster.await_in_sync("rounds")
+            for fault in rng.sample(FAULTS, len(FAULTS)):
+                fault(cluster, load, rng.choice(BROKERS))
+                load.await_progress()
+                cluster.await_in_sync("rounds")

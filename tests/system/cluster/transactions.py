@@ -3,7 +3,8 @@
 Each transaction writes its number to every partition and commits it as the offset of a group. It is
 noted how it ended, as far as the producer was told. In the end a committed one has to be whole, an
 aborted one to be nowhere, one of unknown outcome to be one of the two; the group's offset has to be
-the number of the last that was committed.
+the number of the last that was committed. Somebody reads what is committed all the while: nothing
+may have been shown that is not there in the end, or twice, and the group's offset never goes back.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from confluent_kafka import (
+    OFFSET_INVALID,
     Consumer,
     ConsumerGroupTopicPartitions,
     KafkaException,
@@ -40,6 +42,7 @@ class TransactionHistory:
         self.committed: Final[list[int]] = []
         self.aborted: Final[list[int]] = []
         self.unknown: Final[list[int]] = []
+        self.shown: Final[dict[int, list[int]]] = {}
         self.broken: Final[list[str]] = []
 
     def findings(self, log: dict[int, list[int]], offset: int) -> list[str]:
@@ -49,6 +52,7 @@ class TransactionHistory:
             *self.broken,
             *(f"twice or out of order: {each}" for each in log.items() if not _rises(each[1])),
             *(f"transaction {each}" for each in self._torn(log)),
+            *(f"shown before: {each}" for each in self._shown_otherwise(log)),
             *self._lost_offset(log, offset),
         ]
 
@@ -63,6 +67,12 @@ class TransactionHistory:
         for number in self.unknown:
             if len({number in numbers for numbers in there}) != 1:
                 yield f"{number} is there in part"
+
+    def _shown_otherwise(self, log: dict[int, list[int]]) -> Iterator[str]:
+        """A reader meets what is committed, in its order, and nothing else; it may go on."""
+        for partition, numbers in self.shown.items():
+            if numbers != log[partition][: len(numbers)]:
+                yield f"{numbers} of {log[partition]} in partition {partition}"
 
     def _lost_offset(self, log: dict[int, list[int]], offset: int) -> Iterator[str]:
         last = max((number for numbers in log.values() for number in numbers), default=-1)
@@ -87,9 +97,13 @@ class TransactionalLoad:
         self._number = -1
         self._stops: Final = threading.Event()
         self._thread: Final = threading.Thread(target=self._run, daemon=True)
+        self._reader: Final = threading.Thread(target=self._watch, daemon=True)
+        self._has_ended: Final = threading.Event()
+        self._last_offset = OFFSET_INVALID
 
     def start(self) -> None:
         self._thread.start()
+        self._reader.start()
 
     def stop(self) -> None:
         self._stops.set()
@@ -114,6 +128,9 @@ class TransactionalLoad:
         self._thread.join(GRACE_S / 2)
         if self._thread.is_alive():
             self.history.unknown.append(self._number)
+        self._has_ended.set()
+        self._reader.join(PATIENCE_S)
+        assert not self._reader.is_alive(), "the reader of what is committed does not end"
 
     def findings(self) -> list[str]:
         """What is wrong in the end."""
@@ -183,21 +200,54 @@ class TransactionalLoad:
             else:
                 return
 
-    def _read(self) -> dict[int, list[int]]:
-        """The numbers in each partition that a consumer of what is committed is given."""
+    def _consumer(self, **settings: object) -> Consumer:
+        """One of what is committed, that begins at the start of every partition."""
         consumer = Consumer(
             {
                 **self._servers,
-                "group.id": "unused",
+                "group.id": self._group,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
-                "enable.partition.eof": True,
+                **settings,
             }
         )
-        places = [TopicPartition(self._topic, each, 0) for each in range(self._partitions)]
-        consumer.assign(places)
-        log: dict[int, list[int]] = {each.partition: [] for each in places}
+        consumer.assign([TopicPartition(self._topic, each, 0) for each in range(self._partitions)])
+        return consumer
+
+    def _watch(self) -> None:
+        """Reads what is committed, and the group's offset, while transactions go on."""
+        shown = self.history.shown
+        shown.update((each, []) for each in range(self._partitions))
+        try:
+            with contextlib.closing(self._consumer()) as consumer:
+                while not self._is_read():
+                    for message in consumer.consume(100, 0.2):
+                        if message.error() is None:
+                            shown[message.partition()].append(int(message.value()))
+                    self._look_at_offset(consumer)
+        except Exception as error:  # noqa: BLE001 - told with the findings
+            self.history.broken.append(f"reading what is committed ended: {error!r}")
+
+    def _is_read(self) -> bool:
+        """Whether the reader has come to the last transaction."""
+        last = self.history.committed[-1:]
+        shown = self.history.shown.values()
+        return self._has_ended.is_set() and all(numbers[-1:] >= last for numbers in shown)
+
+    def _look_at_offset(self, consumer: Consumer) -> None:
+        # Whoever coordinates may be away; then it is for the next time.
+        with contextlib.suppress(KafkaException):
+            (found,) = consumer.committed([TopicPartition(self._topic, 0)], 1)
+            if found.error is None:
+                if found.offset < self._last_offset:
+                    self.history.broken.append(f"a group went back: {self._last_offset}, {found}")
+                self._last_offset = found.offset
+
+    def _read(self) -> dict[int, list[int]]:
+        """The numbers in each partition that a consumer of what is committed is given."""
+        consumer = self._consumer(**{"enable.partition.eof": True})
+        log: dict[int, list[int]] = {each: [] for each in range(self._partitions)}
         ended: set[int] = set()
 
         def is_whole() -> bool:

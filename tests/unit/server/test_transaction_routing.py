@@ -19,7 +19,8 @@ from odradek.server.coordination.transaction_routing import (
     RoutedWrites,
     SlicedMarkers,
 )
-from odradek.server.peers.batched_requests import UNDER_WAY
+from odradek.server.peers.batched_requests import SLOW_AFTER_MS, UNDER_WAY
+from odradek.timer import MockTimer
 
 E = ErrorCode
 MARKER = EndMarker(5, 1, 0, COMMIT, 2)
@@ -57,14 +58,15 @@ class World:
     def __init__(self, leaders, brokers=(1, 2)):
         self.epochs = dict.fromkeys(brokers, 1)
         self.channels = []
+        self.timer = MockTimer()
         self.metadata = SimpleNamespace(image=self)
         self._leaders = leaders
 
     def markers(self, local=None):
-        return RoutedMarkers(1, local or Leaders(), self.metadata, self._open)
+        return RoutedMarkers(1, local or Leaders(), self.metadata, self.timer, self._open)
 
     def writes(self):
-        return RoutedWrites(1, NotHere(), self.metadata, self._open)
+        return RoutedWrites(1, NotHere(), self.metadata, self.timer, self._open)
 
     @property
     def brokers(self):
@@ -318,8 +320,114 @@ def test_a_slow_partition_holds_up_its_own_markers_only():
     assert len(values["markers"]) == len(others), "what has waited goes together"
 
 
+def partitions_asked(values):
+    """The partitions of a request for markers."""
+    return {
+        TopicPartition(topic["name"], index)
+        for marker in values["markers"]
+        for topic in marker["topics"]
+        for index in topic["partition_indexes"]
+    }
+
+
+class SlowPartitions:
+    """Broker 2 leads some partitions that are slow, and `quick`; markers for all are under way."""
+
+    def __init__(self, count):
+        self.quick = TopicPartition("quick", 0)
+        self.slow = [TopicPartition("slow", number) for number in range(count)]
+        self.world = World(dict.fromkeys([*self.slow, self.quick], 2))
+        self.markers, self.done = self.world.markers(), Written()
+
+    def write(self, *partitions, producer_id=5):
+        marker = MARKER._replace(producer_id=producer_id)
+        self.markers.write(marker, list(partitions), self.done)
+
+    def answer(self, *partitions):
+        """The broker answers every request that is under way about nothing but these."""
+        under_way = [
+            (channel, channel.asked[0]) for channel in self.world.channels if channel.asked
+        ]
+        for channel, (_, values, _) in under_way:
+            asked = partitions_asked(values)
+            if asked <= set(partitions):
+                producers = [each["producer_id"] for each in values["markers"]]
+                made = [marker_codes(MARKER._replace(producer_id=n), 0, *asked) for n in producers]
+                channel.answer({"markers": [each["markers"][0] for each in made]})
+
+    def under_way(self):
+        return [
+            partitions_asked(values)
+            for channel in self.world.channels
+            for _, values, _ in channel.asked
+        ]
+
+
+@pytest.mark.parametrize("count", [UNDER_WAY, UNDER_WAY + 1, 8, 30])
+@pytest.mark.parametrize("together", [False, True])
+def test_no_number_of_slow_partitions_holds_up_others(count, together):
+    """Fails when a few slow partitions stall all transactions between two brokers."""
+    case = SlowPartitions(count)
+    for each in [case.slow] if together else [[each] for each in case.slow]:
+        case.write(*each)
+    case.write(case.quick)
+    case.world.timer.advance_clock(SLOW_AFTER_MS)
+    case.answer(case.quick)
+    assert case.done == [(case.quick, E.NONE)]
+    case.write(case.quick)
+    case.answer(case.quick)
+    assert case.done == [(case.quick, E.NONE)] * 2, "at once, from now on"
+
+
+def test_slow_partitions_that_are_tried_again_hold_up_no_others():
+    """A partition that stays slow would hold up all that wait whenever its marker is tried again,
+    for as long as a replica may take."""
+    case = SlowPartitions(8)
+    case.write(*case.slow, case.quick)
+    for number in (6, 7):
+        case.write(*case.slow, case.quick, producer_id=number)
+    case.world.timer.advance_clock(SLOW_AFTER_MS)
+    assert case.under_way() == [{*case.slow, case.quick}], "what they have begun with is one answer"
+    case.answer(*case.slow, case.quick)
+    assert sorted(map(sorted, case.under_way())) == sorted(
+        [each] for each in [*case.slow, case.quick]
+    )
+    case.done.clear()
+    case.answer(case.quick)
+    assert case.done == [(case.quick, E.NONE)] * 2
+
+
+def test_what_is_quick_again_goes_together_again():
+    """Every partition would have its markers by a request of its own for ever after."""
+    case = SlowPartitions(8)
+    case.write(*case.slow)
+    case.world.timer.advance_clock(SLOW_AFTER_MS)
+    case.write(*case.slow, producer_id=6)
+    everything = [*case.slow, case.quick]
+    case.answer(*everything)
+    assert len(case.under_way()) == len(case.slow)
+    case.write(case.quick)
+    case.answer(*everything)
+    case.write(*everything)
+    assert case.under_way() == [set(everything)]
+    case.answer(*everything)
+    assert case.world.timer.size == 0
+
+
+def test_nothing_is_asked_on_a_new_connection_behind_the_end():
+    """A broker that ends would open connections that nobody closes."""
+    case = SlowPartitions(UNDER_WAY + 1)
+    for each in case.slow:
+        case.write(each)
+    case.markers.requests.close()
+    case.write(case.quick)
+    assert len(case.done) == len(case.slow) + 1
+    assert len(case.world.channels) == UNDER_WAY
+    assert case.world.timer.size == 0
+
+
 def test_no_more_than_a_few_requests_are_under_way():
-    """Fails when every slow partition of a broker takes a connection of its own."""
+    """Fails when every partition of a broker takes a connection of its own."""
     partitions = [TopicPartition("many", number) for number in range(20)]
     world = World(dict.fromkeys(partitions, 2))
     markers, done = world.markers(), Written()

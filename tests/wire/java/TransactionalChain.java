@@ -101,7 +101,7 @@ public final class TransactionalChain {
                 try (KafkaProducer<String, String> producer = producer()) {
                     carry(producer, Integer.MAX_VALUE);
                 } catch (KafkaException error) {
-                    System.out.println("met " + error.getClass().getSimpleName());
+                    System.out.println("met " + error + ", of " + error.getCause());
                 }
             }
         });

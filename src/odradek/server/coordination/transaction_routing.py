@@ -36,6 +36,7 @@ from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.server.peers.batched_requests import BatchedRequests, Codes
 from odradek.server.peers.broker_channel import BrokerChannel
+from odradek.timer import Timer
 
 SLICE_PARTITIONS: Final = 200
 """How many partitions have their end markers written before others get their turn."""
@@ -211,6 +212,7 @@ class RoutedMarkers(MarkerWriter):
         broker_id: int,
         local: MarkerWriter,
         metadata: MetadataCache,
+        timer: Timer,
         open_channel: Callable[[BrokerRegistration], BrokerChannel],
     ) -> None:
         self._broker_id = broker_id
@@ -222,6 +224,7 @@ class RoutedMarkers(MarkerWriter):
             _marker_codes,
             _marked_producer,
             metadata,
+            timer,
             open_channel,
         )
 
@@ -299,6 +302,7 @@ class RoutedWrites(TransactionWrites):
         broker_id: int,
         local: TransactionWrites,
         metadata: MetadataCache,
+        timer: Timer,
         open_channel: Callable[[BrokerRegistration], BrokerChannel],
     ) -> None:
         self._broker_id = broker_id
@@ -310,6 +314,7 @@ class RoutedWrites(TransactionWrites):
             _write_codes,
             _writing_id,
             metadata,
+            timer,
             open_channel,
         )
 

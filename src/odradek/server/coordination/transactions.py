@@ -65,7 +65,7 @@ class TransactionCoordination(Coordination[TransactionShard]):
         metadata.on_published(self._on_published)
         local = LocalMarkers(replicas, groups, metadata, self._knows_all, clock, config)
         self.markers = SlicedMarkers(local, timer.call_threadsafe)
-        routed = RoutedMarkers(config.broker_id, self.markers, metadata, open_channel)
+        routed = RoutedMarkers(config.broker_id, self.markers, metadata, timer, open_channel)
         self._services = TransactionServices(
             routed,
             self._purgatory("TransactionMarkers"),
@@ -75,7 +75,9 @@ class TransactionCoordination(Coordination[TransactionShard]):
         self.coordinator = TransactionCoordinator(
             self._runtime, clock, config, next_producer_id, transaction_version
         )
-        self.writes = RoutedWrites(config.broker_id, self.coordinator, metadata, open_channel)
+        self.writes = RoutedWrites(
+            config.broker_id, self.coordinator, metadata, timer, open_channel
+        )
         self._requests = (routed.requests, self.writes.requests)
         self._repeat(
             lambda: config["transaction.abort.timed.out.transaction.cleanup.interval.ms"],
