@@ -57,132 +57,10 @@ class WhenAsked:
         self.module.fail(request, code)
 
 
-def _row(
-    key: int,
-    name: str,
-    min_version: int,
-    max_version: int,
-    flexible_from: int,
-    module: _Handlers | str,
-    operation: AclOperation | None = None,
-    resource: ResourceType = ResourceType.TOPIC,
-    cost: Cost = Cost.REQUEST_TIME,
-    is_hidden: bool = False,
-) -> Api:
-    """A row; without an operation anybody may ask. Of a module that is imported when it is asked
-    for, the package is named."""
-    if isinstance(module, str):
-        module = WhenAsked(module, name)
-    permission = ANYBODY if operation is None else Permission(operation, resource)
-    versions = (min_version, max_version, flexible_from)
-    return Api(
-        key,
-        name,
-        *versions,
-        module.handle,
-        module.fail,
-        permission,
-        cost,
-        end_of_read=getattr(module, "end_of_read", None),
-        is_hidden=is_hidden,
-        refuse=getattr(module, "refuse", None),
-        has_own_codec=name in _OWN_CODECS,
-    )
-
-
-_READ, _WRITE, _CREATE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE
-_DELETE, _ALTER, _DESCRIBE = AclOperation.DELETE, AclOperation.ALTER, AclOperation.DESCRIBE
-_DESCRIBE_CONFIGS, _ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
-_CLUSTER_ACTION = AclOperation.CLUSTER_ACTION
-_TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
-_TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
-_TOKEN, _USER = ResourceType.DELEGATION_TOKEN, ResourceType.USER
-_MUTATIONS = Cost.CONTROLLER_MUTATIONS
-
-# key, name, versions served from and to, the first flexible one, module or its package; operation
-# and resource that a caller must be allowed; what is used up besides time.
-_ROWS: Final = (
-    _row(0, "Produce", 0, 13, 9, produce, _WRITE, _TOPIC, Cost.PRODUCED_BYTES),
-    _row(1, "Fetch", 0, 18, 12, fetch, _READ, _TOPIC, Cost.FETCHED_BYTES),
-    _row(2, "ListOffsets", 0, 11, 6, list_offsets, _DESCRIBE, _TOPIC),
-    _row(3, "Metadata", 0, 13, 9, metadata, _DESCRIBE, _TOPIC),
-    _row(8, "OffsetCommit", 2, 10, 8, offset_commit, _READ, _GROUP),
-    _row(9, "OffsetFetch", 1, 10, 6, "groups", _DESCRIBE, _GROUP),
-    _row(10, "FindCoordinator", 0, 6, 3, "groups", _DESCRIBE, _GROUP),
-    _row(11, "JoinGroup", 0, 9, 6, "groups", _READ, _GROUP),
-    _row(12, "Heartbeat", 0, 4, 4, heartbeat, _READ, _GROUP),
-    _row(13, "LeaveGroup", 0, 5, 4, "groups", _READ, _GROUP),
-    _row(14, "SyncGroup", 0, 5, 4, "groups", _READ, _GROUP),
-    _row(15, "DescribeGroups", 0, 6, 5, "groups", _DESCRIBE, _GROUP),
-    _row(16, "ListGroups", 0, 5, 3, "groups", _DESCRIBE, _GROUP),
-    _row(17, "SaslHandshake", 0, 1, NEVER_FLEXIBLE, "security"),
-    _row(18, "ApiVersions", 0, 4, 3, api_versions),
-    _row(19, "CreateTopics", 2, 7, 5, "topics", _CREATE, _TOPIC, _MUTATIONS),
-    _row(20, "DeleteTopics", 1, 6, 4, "topics", _DELETE, _TOPIC, _MUTATIONS),
-    _row(21, "DeleteRecords", 0, 2, 2, "topics", _DELETE, _TOPIC),
-    _row(22, "InitProducerId", 0, 5, 2, "transactions", _WRITE, _TRANSACTIONAL_ID),
-    _row(23, "OffsetForLeaderEpoch", 2, 4, 4, "topics", _DESCRIBE, _TOPIC),
-    _row(24, "AddPartitionsToTxn", 0, 5, 3, "transactions", _WRITE, _TRANSACTIONAL_ID),
-    _row(25, "AddOffsetsToTxn", 0, 4, 3, "transactions", _WRITE, _TRANSACTIONAL_ID),
-    _row(26, "EndTxn", 0, 5, 3, "transactions", _WRITE, _TRANSACTIONAL_ID),
-    _row(27, "WriteTxnMarkers", 1, 2, 1, "transactions", _CLUSTER_ACTION, _CLUSTER),
-    _row(28, "TxnOffsetCommit", 0, 5, 3, "transactions", _WRITE, _TRANSACTIONAL_ID),
-    _row(29, "DescribeAcls", 1, 3, 2, "acls", _DESCRIBE, _CLUSTER),
-    _row(30, "CreateAcls", 1, 3, 2, "acls", _ALTER, _CLUSTER),
-    _row(31, "DeleteAcls", 1, 3, 2, "acls", _ALTER, _CLUSTER),
-    _row(32, "DescribeConfigs", 1, 4, 4, "configs", _DESCRIBE_CONFIGS, _TOPIC),
-    _row(33, "AlterConfigs", 0, 2, 2, "configs", _ALTER_CONFIGS, _TOPIC),
-    _row(34, "AlterReplicaLogDirs", 1, 2, 2, "replicas", _ALTER, _CLUSTER),
-    _row(35, "DescribeLogDirs", 1, 5, 2, "replicas", _DESCRIBE, _CLUSTER),
-    _row(36, "SaslAuthenticate", 0, 2, 2, "security"),
-    _row(37, "CreatePartitions", 0, 3, 2, "topics", _ALTER, _TOPIC, _MUTATIONS),
-    _row(38, "CreateDelegationToken", 1, 3, 2, "tokens", AclOperation.CREATE_TOKENS, _USER),
-    _row(39, "RenewDelegationToken", 1, 2, 2, "tokens", _DESCRIBE, _TOKEN),
-    _row(40, "ExpireDelegationToken", 1, 2, 2, "tokens", _DESCRIBE, _TOKEN),
-    _row(41, "DescribeDelegationToken", 1, 3, 2, "tokens", _DESCRIBE, _TOKEN),
-    _row(42, "DeleteGroups", 0, 2, 2, "groups", _DELETE, _GROUP),
-    _row(43, "ElectLeaders", 0, 2, 2, "replicas", _ALTER, _CLUSTER),
-    _row(44, "IncrementalAlterConfigs", 0, 1, 1, "configs", _ALTER_CONFIGS, _TOPIC),
-    _row(45, "AlterPartitionReassignments", 0, 1, 0, "replicas", _ALTER, _CLUSTER),
-    _row(46, "ListPartitionReassignments", 0, 0, 0, "replicas", _DESCRIBE, _CLUSTER),
-    _row(47, "OffsetDelete", 0, 0, 1, "groups", _DELETE, _GROUP),
-    _row(48, "DescribeClientQuotas", 0, 1, 1, "configs", _DESCRIBE_CONFIGS, _CLUSTER),
-    _row(49, "AlterClientQuotas", 0, 1, 1, "configs", _ALTER_CONFIGS, _CLUSTER),
-    _row(50, "DescribeUserScramCredentials", 0, 0, 0, "security", _DESCRIBE, _CLUSTER),
-    _row(51, "AlterUserScramCredentials", 0, 0, 0, "security", _ALTER, _CLUSTER),
-    _row(55, "DescribeQuorum", 0, 2, 0, "cluster", _DESCRIBE, _CLUSTER),
-    _row(57, "UpdateFeatures", 0, 2, 0, "cluster", _ALTER, _CLUSTER),
-    _row(60, "DescribeCluster", 0, 2, 0, "cluster", _DESCRIBE, _CLUSTER),
-    _row(61, "DescribeProducers", 0, 0, 0, "transactions", _READ, _TOPIC),
-    _row(65, "DescribeTransactions", 0, 0, 0, "transactions", _DESCRIBE, _TRANSACTIONAL_ID),
-    _row(66, "ListTransactions", 0, 2, 0, "transactions", _DESCRIBE, _TRANSACTIONAL_ID),
-    _row(68, "ConsumerGroupHeartbeat", 0, 1, 0, "groups", _READ, _GROUP),
-    _row(69, "ConsumerGroupDescribe", 0, 1, 0, "groups", _DESCRIBE, _GROUP),
-    _row(71, "GetTelemetrySubscriptions", 0, 0, 0, "telemetry", is_hidden=True),
-    _row(72, "PushTelemetry", 0, 0, 0, "telemetry", is_hidden=True),
-    _row(74, "ListConfigResources", 0, 1, 0, "configs", _DESCRIBE_CONFIGS, _CLUSTER),
-    _row(75, "DescribeTopicPartitions", 0, 0, 0, "topics", _DESCRIBE, _TOPIC),
-    _row(76, "ShareGroupHeartbeat", 1, 1, 0, "share", _READ, _GROUP),
-    _row(77, "ShareGroupDescribe", 1, 1, 0, "share", _DESCRIBE, _GROUP),
-    _row(78, "ShareFetch", 1, 2, 0, "share", _READ, _GROUP, Cost.FETCHED_BYTES),
-    _row(79, "ShareAcknowledge", 1, 2, 0, "share", _READ, _GROUP),
-    _row(83, "InitializeShareGroupState", 0, 0, 0, "share", _CLUSTER_ACTION, _CLUSTER),
-    _row(84, "ReadShareGroupState", 0, 0, 0, "share", _CLUSTER_ACTION, _CLUSTER),
-    _row(85, "WriteShareGroupState", 0, 1, 0, "share", _CLUSTER_ACTION, _CLUSTER),
-    _row(86, "DeleteShareGroupState", 0, 0, 0, "share", _CLUSTER_ACTION, _CLUSTER),
-    _row(87, "ReadShareGroupStateSummary", 0, 1, 0, "share", _CLUSTER_ACTION, _CLUSTER),
-    _row(90, "DescribeShareGroupOffsets", 0, 1, 0, "share", _DESCRIBE, _GROUP),
-    _row(91, "AlterShareGroupOffsets", 0, 0, 0, "share", _READ, _GROUP),
-    _row(92, "DeleteShareGroupOffsets", 0, 0, 0, "share", _DELETE, _GROUP),
-)
-
-# What waits for the metadata store, which may be away, without a time-out of its own below.
-_IN_TIME: Final = frozenset({30, 31, 33, 38, 39, 40, 44, 45, 49, 51, 57})
-
-
 def _in_time(row: Api) -> Api:
-    """A row that answers REQUEST_TIMED_OUT when its request's time is over, or that of the broker
-    where requests have none. What was begun goes on, and nobody hears of it."""
+    """A row that waits for the metadata store, which may be away, without a time-out of its own
+    below: it answers REQUEST_TIMED_OUT when its request's time is over, or that of the broker where
+    requests have none. What was begun goes on, and nobody hears of it."""
     fail = row.fail
     assert fail is not None, f"{row.name} has no place to say so"
 
@@ -211,9 +89,129 @@ def _timeout_ms(context: HandlerContext, request: Request) -> int:
     return of_broker
 
 
-API_TABLE: Final[Mapping[int, Api]] = MappingProxyType(
-    {row.key: _in_time(row) if row.key in _IN_TIME else row for row in _ROWS}
+def _row(
+    key: int,
+    name: str,
+    min_version: int,
+    max_version: int,
+    flexible_from: int,
+    module: _Handlers | str,
+    operation: AclOperation | None = None,
+    resource: ResourceType = ResourceType.TOPIC,
+    cost: Cost = Cost.REQUEST_TIME,
+    is_hidden: bool = False,
+    in_time: bool = False,
+) -> Api:
+    """A row; without an operation anybody may ask. Of a module that is imported when it is asked
+    for, the package is named."""
+    if isinstance(module, str):
+        module = WhenAsked(module, name)
+    permission = ANYBODY if operation is None else Permission(operation, resource)
+    versions = (min_version, max_version, flexible_from)
+    row = Api(
+        key,
+        name,
+        *versions,
+        module.handle,
+        module.fail,
+        permission,
+        cost,
+        end_of_read=getattr(module, "end_of_read", None),
+        is_hidden=is_hidden,
+        refuse=getattr(module, "refuse", None),
+        has_own_codec=name in _OWN_CODECS,
+    )
+    return _in_time(row) if in_time else row
+
+
+_READ, _WRITE, _CREATE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE
+_DELETE, _ALTER, _DESCRIBE = AclOperation.DELETE, AclOperation.ALTER, AclOperation.DESCRIBE
+_DESCRIBE_CONFIGS, _ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
+_CLUSTER_ACTION, _CREATE_TOKENS = AclOperation.CLUSTER_ACTION, AclOperation.CREATE_TOKENS
+_TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+_TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
+_TOKEN, _USER = ResourceType.DELEGATION_TOKEN, ResourceType.USER
+_MUTATIONS = Cost.CONTROLLER_MUTATIONS
+
+# key, name, versions served from and to, the first flexible one, module or its package; operation
+# and resource that a caller must be allowed; what is used up besides time; whether the row itself
+# answers in time (what administrators ask for).
+_ROWS: Final = (
+    _row(0, "Produce", 0, 13, 9, produce, _WRITE, _TOPIC, Cost.PRODUCED_BYTES),
+    _row(1, "Fetch", 0, 18, 12, fetch, _READ, _TOPIC, Cost.FETCHED_BYTES),
+    _row(2, "ListOffsets", 0, 11, 6, list_offsets, _DESCRIBE, _TOPIC),
+    _row(3, "Metadata", 0, 13, 9, metadata, _DESCRIBE, _TOPIC),
+    _row(8, "OffsetCommit", 2, 10, 8, offset_commit, _READ, _GROUP),
+    _row(9, "OffsetFetch", 1, 10, 6, "groups", _DESCRIBE, _GROUP),
+    _row(10, "FindCoordinator", 0, 6, 3, "groups", _DESCRIBE, _GROUP),
+    _row(11, "JoinGroup", 0, 9, 6, "groups", _READ, _GROUP),
+    _row(12, "Heartbeat", 0, 4, 4, heartbeat, _READ, _GROUP),
+    _row(13, "LeaveGroup", 0, 5, 4, "groups", _READ, _GROUP),
+    _row(14, "SyncGroup", 0, 5, 4, "groups", _READ, _GROUP),
+    _row(15, "DescribeGroups", 0, 6, 5, "groups", _DESCRIBE, _GROUP),
+    _row(16, "ListGroups", 0, 5, 3, "groups", _DESCRIBE, _GROUP),
+    _row(17, "SaslHandshake", 0, 1, NEVER_FLEXIBLE, "security"),
+    _row(18, "ApiVersions", 0, 4, 3, api_versions),
+    _row(19, "CreateTopics", 2, 7, 5, "topics", _CREATE, _TOPIC, _MUTATIONS),
+    _row(20, "DeleteTopics", 1, 6, 4, "topics", _DELETE, _TOPIC, _MUTATIONS),
+    _row(21, "DeleteRecords", 0, 2, 2, "topics", _DELETE, _TOPIC),
+    _row(22, "InitProducerId", 0, 5, 2, "transactions", _WRITE, _TRANSACTIONAL_ID),
+    _row(23, "OffsetForLeaderEpoch", 2, 4, 4, "topics", _DESCRIBE, _TOPIC),
+    _row(24, "AddPartitionsToTxn", 0, 5, 3, "transactions", _WRITE, _TRANSACTIONAL_ID),
+    _row(25, "AddOffsetsToTxn", 0, 4, 3, "transactions", _WRITE, _TRANSACTIONAL_ID),
+    _row(26, "EndTxn", 0, 5, 3, "transactions", _WRITE, _TRANSACTIONAL_ID),
+    _row(27, "WriteTxnMarkers", 1, 2, 1, "transactions", _CLUSTER_ACTION, _CLUSTER),
+    _row(28, "TxnOffsetCommit", 0, 5, 3, "transactions", _WRITE, _TRANSACTIONAL_ID),
+    _row(29, "DescribeAcls", 1, 3, 2, "acls", _DESCRIBE, _CLUSTER),
+    _row(30, "CreateAcls", 1, 3, 2, "acls", _ALTER, _CLUSTER, in_time=True),
+    _row(31, "DeleteAcls", 1, 3, 2, "acls", _ALTER, _CLUSTER, in_time=True),
+    _row(32, "DescribeConfigs", 1, 4, 4, "configs", _DESCRIBE_CONFIGS, _TOPIC),
+    _row(33, "AlterConfigs", 0, 2, 2, "configs", _ALTER_CONFIGS, _TOPIC, in_time=True),
+    _row(34, "AlterReplicaLogDirs", 1, 2, 2, "replicas", _ALTER, _CLUSTER),
+    _row(35, "DescribeLogDirs", 1, 5, 2, "replicas", _DESCRIBE, _CLUSTER),
+    _row(36, "SaslAuthenticate", 0, 2, 2, "security"),
+    _row(37, "CreatePartitions", 0, 3, 2, "topics", _ALTER, _TOPIC, _MUTATIONS),
+    _row(38, "CreateDelegationToken", 1, 3, 2, "tokens", _CREATE_TOKENS, _USER, in_time=True),
+    _row(39, "RenewDelegationToken", 1, 2, 2, "tokens", _DESCRIBE, _TOKEN, in_time=True),
+    _row(40, "ExpireDelegationToken", 1, 2, 2, "tokens", _DESCRIBE, _TOKEN, in_time=True),
+    _row(41, "DescribeDelegationToken", 1, 3, 2, "tokens", _DESCRIBE, _TOKEN),
+    _row(42, "DeleteGroups", 0, 2, 2, "groups", _DELETE, _GROUP),
+    _row(43, "ElectLeaders", 0, 2, 2, "replicas", _ALTER, _CLUSTER),
+    _row(44, "IncrementalAlterConfigs", 0, 1, 1, "configs", _ALTER_CONFIGS, _TOPIC, in_time=True),
+    _row(45, "AlterPartitionReassignments", 0, 1, 0, "replicas", _ALTER, _CLUSTER, in_time=True),
+    _row(46, "ListPartitionReassignments", 0, 0, 0, "replicas", _DESCRIBE, _CLUSTER),
+    _row(47, "OffsetDelete", 0, 0, 1, "groups", _DELETE, _GROUP),
+    _row(48, "DescribeClientQuotas", 0, 1, 1, "configs", _DESCRIBE_CONFIGS, _CLUSTER),
+    _row(49, "AlterClientQuotas", 0, 1, 1, "configs", _ALTER_CONFIGS, _CLUSTER, in_time=True),
+    _row(50, "DescribeUserScramCredentials", 0, 0, 0, "security", _DESCRIBE, _CLUSTER),
+    _row(51, "AlterUserScramCredentials", 0, 0, 0, "security", _ALTER, _CLUSTER, in_time=True),
+    _row(55, "DescribeQuorum", 0, 2, 0, "cluster", _DESCRIBE, _CLUSTER),
+    _row(57, "UpdateFeatures", 0, 2, 0, "cluster", _ALTER, _CLUSTER, in_time=True),
+    _row(60, "DescribeCluster", 0, 2, 0, "cluster", _DESCRIBE, _CLUSTER),
+    _row(61, "DescribeProducers", 0, 0, 0, "transactions", _READ, _TOPIC),
+    _row(65, "DescribeTransactions", 0, 0, 0, "transactions", _DESCRIBE, _TRANSACTIONAL_ID),
+    _row(66, "ListTransactions", 0, 2, 0, "transactions", _DESCRIBE, _TRANSACTIONAL_ID),
+    _row(68, "ConsumerGroupHeartbeat", 0, 1, 0, "groups", _READ, _GROUP),
+    _row(69, "ConsumerGroupDescribe", 0, 1, 0, "groups", _DESCRIBE, _GROUP),
+    _row(71, "GetTelemetrySubscriptions", 0, 0, 0, "telemetry", is_hidden=True),
+    _row(72, "PushTelemetry", 0, 0, 0, "telemetry", is_hidden=True),
+    _row(74, "ListConfigResources", 0, 1, 0, "configs", _DESCRIBE_CONFIGS, _CLUSTER),
+    _row(75, "DescribeTopicPartitions", 0, 0, 0, "topics", _DESCRIBE, _TOPIC),
+    _row(76, "ShareGroupHeartbeat", 1, 1, 0, "share", _READ, _GROUP),
+    _row(77, "ShareGroupDescribe", 1, 1, 0, "share", _DESCRIBE, _GROUP),
+    _row(78, "ShareFetch", 1, 2, 0, "share", _READ, _GROUP, Cost.FETCHED_BYTES),
+    _row(79, "ShareAcknowledge", 1, 2, 0, "share", _READ, _GROUP),
+    _row(83, "InitializeShareGroupState", 0, 0, 0, "share", _CLUSTER_ACTION, _CLUSTER),
+    _row(84, "ReadShareGroupState", 0, 0, 0, "share", _CLUSTER_ACTION, _CLUSTER),
+    _row(85, "WriteShareGroupState", 0, 1, 0, "share", _CLUSTER_ACTION, _CLUSTER),
+    _row(86, "DeleteShareGroupState", 0, 0, 0, "share", _CLUSTER_ACTION, _CLUSTER),
+    _row(87, "ReadShareGroupStateSummary", 0, 1, 0, "share", _CLUSTER_ACTION, _CLUSTER),
+    _row(90, "DescribeShareGroupOffsets", 0, 1, 0, "share", _DESCRIBE, _GROUP),
+    _row(91, "AlterShareGroupOffsets", 0, 0, 0, "share", _READ, _GROUP),
+    _row(92, "DeleteShareGroupOffsets", 0, 0, 0, "share", _DELETE, _GROUP),
 )
+
+API_TABLE: Final[Mapping[int, Api]] = MappingProxyType({row.key: row for row in _ROWS})
 
 
 def all_told(apis: Mapping[int, Api]) -> Mapping[int, Api]:

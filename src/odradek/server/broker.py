@@ -335,7 +335,7 @@ class BrokerServer:
             )
             self._resources.callback(balancing.cancel)
         self._build_tokens()
-        self.producer_ids = ProducerIdManager(self.store)
+        self.producer_ids = ProducerIdManager(self.store, self.timer)
         quotas = ReplicationQuotas(broker_id, self.config, self.clock)
         self.store.subscribe(ListenerStage.REPLICAS, quotas.apply_delta)
         self.replicas = ReplicaManager(

@@ -18,6 +18,7 @@ from odradek.controller.delayed_operations import (
     DelayedTopicChange,
     TopicKey,
 )
+from odradek.controller.producer_ids import MAX_WAIT_MS
 from odradek.controller.replicas.elections import plan_balance, plan_election
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata import (
@@ -339,10 +340,10 @@ def test_an_election_waits_for_its_leader() -> None:
 def test_producer_ids_are_unique_across_blocks_and_restarts(kit: Any) -> None:
     """A reused id would let one producer's records pass for another's duplicates."""
     ids: list[Any] = []
-    first = ProducerIdManager(kit.store)
+    first = ProducerIdManager(kit.store, kit.timer)
     for _ in range(1_500):
         first.next_id(ids.append)
-    ProducerIdManager(kit.store).next_id(ids.append)
+    ProducerIdManager(kit.store, kit.timer).next_id(ids.append)
     assert len(set(ids)) == 1_501
     assert ids[-1] == 2_000
 
@@ -358,15 +359,35 @@ class SlowStore:
 
 
 def test_callers_wait_for_one_block_and_a_failure_reaches_them_all() -> None:
-    """One commit for many callers; who comes after the failure tries anew."""
-    store = SlowStore()
-    manager = ProducerIdManager(store)  # type: ignore[arg-type]
+    """One commit for many callers; who comes after the failure tries anew. What the store says of
+    it would end a producer for good: that ZooKeeper is away, say."""
+    store, timer = SlowStore(), MockTimer()
+    manager = ProducerIdManager(store, timer)  # type: ignore[arg-type]
     outcomes: list[Any] = []
     manager.next_id(outcomes.append)
     manager.next_id(outcomes.append)
     assert len(store.asked) == 1
-    store.asked.pop()(BrokerError(ErrorCode.KAFKA_STORAGE_ERROR))
-    assert [outcome.code for outcome in outcomes] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2
+    store.asked.pop()(BrokerError(ErrorCode.BROKER_NOT_AVAILABLE))
+    assert [outcome.code for outcome in outcomes] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2
     manager.next_id(outcomes.append)
     store.asked.pop()(range(1000))
     assert outcomes[2] == 0
+    assert timer.size == 0
+
+
+def test_nobody_waits_long_for_a_silent_store() -> None:
+    """A producer would hang for as long as ZooKeeper is away, and its connection with it."""
+    store, timer = SlowStore(), MockTimer()
+    manager = ProducerIdManager(store, timer)  # type: ignore[arg-type]
+    outcomes: list[Any] = []
+    for _ in range(2):
+        manager.next_id(outcomes.append)
+        timer.advance_clock(MAX_WAIT_MS - 1)
+        manager.next_id(outcomes.append)
+        timer.advance_clock(1)
+    assert [outcome.code for outcome in outcomes] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 4
+    manager.next_id(outcomes.append)
+    (on_done,) = store.asked
+    on_done(range(1000))
+    assert outcomes[4] == 0, "the block that was late is used"
+    assert timer.size == 0

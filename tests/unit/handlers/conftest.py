@@ -114,7 +114,7 @@ class Cluster:
             share_groups=SimpleNamespace(has=lambda _group_id: False),
             share_partitions=SimpleNamespace(),
             share_sessions=SimpleNamespace(connection_closed=lambda _connection_id: None),
-            producer_ids=ProducerIdManager(self.store),
+            producer_ids=ProducerIdManager(self.store, self.timer),
             fetch_sessions=SimpleNamespace(),
             client_metrics=self.client_metrics,
             gathered=GatheredAppends(

@@ -43,6 +43,7 @@ class World:
         workers: Workers | None = None,
         on_progress: OnProgress | None = None,
         background: Background | None = None,
+        node_id: int = 1,
     ) -> LogManager:
         """A manager over the directories, as a broker that starts would have it."""
         file_system = file_system or OsFileSystem(64, durable=False)
@@ -59,14 +60,14 @@ class World:
         )
         self.managers.append(manager)
         self._pools[manager] = file_system.pool
-        manager.start(on_progress, cluster_id="cluster", node_id=1)
+        manager.start(on_progress, cluster_id="cluster", node_id=node_id)
         return manager
 
     def crash(self, manager: LogManager) -> None:
         """The process is gone: nothing is closed but by the kernel, which gives up the locks."""
         for directory in manager.directories:
             directory.release_lock()
-        if manager in self._pools:  # a test may bring a manager of its own
+        if manager in self._pools:  # a test may have it crash by itself
             self._pools.pop(manager).release_all()
 
     def log(self, manager: LogManager | None = None, **settings: str) -> Log:

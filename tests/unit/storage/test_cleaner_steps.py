@@ -2,17 +2,14 @@
 
 import itertools
 import os
-from uuid import uuid4
 
 import pytest
 
 from odradek.background import InlineBackground
-from odradek.config.broker import BrokerConfig
 from odradek.errors import BrokerError
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.legacy import build_message_set
 from odradek.records.reader import iter_records
-from odradek.storage import LogManager
 from odradek.storage.cleaner.segment_cleaner import Source
 from odradek.testing.faulty_files import FaultyFileSystem
 
@@ -56,22 +53,6 @@ class StoppingBackground(InlineBackground):
             self.cleaner.stop()
 
 
-def manager_with(world, background, files) -> LogManager:
-    manager = LogManager(
-        world.directories,
-        BrokerConfig({}),
-        world.clock,
-        world.timer,
-        background,
-        new_uuid=uuid4,
-        on_log_dir_failure=world.failed.append,
-        file_system=files,
-    )
-    manager.start(cluster_id="cluster", node_id=1)
-    world.managers.append(manager)
-    return manager
-
-
 def a_batch(first: int, records: int, codec: int = 0, value: bytes = b"v" * 80) -> bytearray:
     builder = RecordBatchBuilder(codec)
     for number in range(first, first + records):
@@ -106,7 +87,7 @@ def test_what_runs_on_the_event_loop_leaves_the_disk_alone(world):
     """All clients would wait for a slow disk."""
     files = FaultyFileSystem()
     background = NotingBackground(files)
-    manager = manager_with(world, background, files)
+    manager = world.start(files, background=background)
     log = filled(world, manager)
     manager.cleaner.look()
     assert log.cleaned_offset == 400
@@ -119,7 +100,7 @@ def test_compressed_batches_are_unpacked_in_the_background(world, codec):
     """The loop would stand still for the milliseconds that compression takes."""
     files = FaultyFileSystem()
     background = NotingBackground(files)
-    manager = manager_with(world, background, files)
+    manager = world.start(files, background=background)
     log = filled(world, manager, codec)
     manager.cleaner.look()
     assert log.cleaned_offset == 400
@@ -184,7 +165,7 @@ def test_a_round_ends_with_the_step_in_which_the_broker_stops(world):
     for number in itertools.count(1):
         world.directories = [f"{world.directories[0].split('@')[0]}@{number}"]
         background = StoppingBackground(number)
-        manager = manager_with(world, background, FaultyFileSystem())
+        manager = world.start(FaultyFileSystem(), background=background)
         log = filled(world, manager)
         log.local.flush()
         background.cleaner = manager.cleaner

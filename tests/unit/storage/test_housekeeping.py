@@ -1,12 +1,11 @@
 """What is written down of logs and when, when logs are flushed, and what the cleaner may take."""
 
 import os
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 from tests.late_background import LateBackground
 
-from odradek.config.broker import BrokerConfig
 from odradek.config.topic import LogConfig, parse_topic_settings
 from odradek.model import TopicPartition
 from odradek.records.builder import RecordBatchBuilder
@@ -43,19 +42,8 @@ class NotingFile(OsFile):
 
 
 def manager_with(world, background, **properties: str) -> LogManager:
-    manager = LogManager(
-        world.directories,
-        BrokerConfig({name.replace("_", "."): value for name, value in properties.items()}),
-        world.clock,
-        world.timer,
-        background,
-        new_uuid=uuid4,
-        on_log_dir_failure=world.failed.append,
-        file_system=OsFileSystem(64, durable=False),
-    )
-    manager.start(cluster_id="cluster", node_id=1)
-    world.managers.append(manager)
-    return manager
+    written = {name.replace("_", "."): value for name, value in properties.items()}
+    return world.start(properties=written, background=background)
 
 
 def checkpoint(world, name: str) -> str:

@@ -3,17 +3,16 @@
 import errno
 import json
 import os
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 from tests.late_background import LateBackground
 from tests.unit.storage.conftest import ORDERS_ID
 
-from odradek.background import InlineBackground
 from odradek.config.topic import LogConfig
 from odradek.errors import BrokerError, ErrorCode, LogDirFailure
 from odradek.model import TopicPartition
-from odradek.storage import LogManager, names
+from odradek.storage import names
 from odradek.testing.faulty_files import FaultyFileSystem
 
 SMALL = {"segment_bytes": "300", "index_interval_bytes": "100"}
@@ -73,19 +72,8 @@ def test_a_directory_in_use_is_refused(world):
 def test_a_directory_of_another_broker_is_refused(world):
     """A mixed-up mount would be taken for this broker's data."""
     world.start().shutdown()
-    manager = world.managers[-1]
-    stranger = LogManager(
-        world.directories,
-        manager._config,
-        world.clock,
-        world.timer,
-        InlineBackground(),
-        new_uuid=uuid4,
-        on_log_dir_failure=world.failed.append,
-    )
     with pytest.raises(ValueError, match="belongs to broker 1"):
-        stranger.start(cluster_id="cluster", node_id=2)
-    world.crash(stranger)
+        world.start(node_id=2)
 
 
 @pytest.mark.parametrize("is_new_first", [True, False])
@@ -101,23 +89,12 @@ def test_a_broker_of_another_number_leaves_nothing_behind(world, batches, tmp_pa
     new = str(tmp_path / "added")
     os.makedirs(new)
     world.directories[:] = [new, old] if is_new_first else [old, new]
-    for node_id in (2, 1):
-        manager = LogManager(
-            world.directories,
-            manager._config,
-            world.clock,
-            world.timer,
-            InlineBackground(),
-            new_uuid=uuid4,
-            on_log_dir_failure=world.failed.append,
-        )
-        if node_id == 2:
-            with pytest.raises(ValueError, match="belongs to broker 1"):
-                manager.start(cluster_id="cluster", node_id=2)
-            world.crash(manager)
-            assert set(os.listdir(old)) == before
-            assert names.META_PROPERTIES not in os.listdir(new)
-    manager.start(cluster_id="cluster", node_id=1)
+    with pytest.raises(ValueError, match="belongs to broker 1"):
+        world.start(node_id=2)
+    world.crash(world.managers[-1])
+    assert set(os.listdir(old)) == before
+    assert names.META_PROPERTIES not in os.listdir(new)
+    manager = world.start()
     assert world.log(manager).log_end_offset == 3
     assert names.META_PROPERTIES in os.listdir(new)
     manager.shutdown()
@@ -538,19 +515,9 @@ def test_progress_is_reported(world, batches):
     fill(world.log(manager, **SMALL), batches, 12)
     world.crash(manager)
     seen = []
-    again = LogManager(
-        world.directories,
-        manager._config,
-        world.clock,
-        world.timer,
-        InlineBackground(),
-        new_uuid=uuid4,
-        on_log_dir_failure=world.failed.append,
-    )
-    again.start(lambda p: seen.append((p.loaded_logs, p.total_logs, p.checked_bytes)))
+    world.start(on_progress=lambda p: seen.append((p.loaded_logs, p.total_logs, p.checked_bytes)))
     assert seen[-1][:2] == (1, 1)
     assert seen[-1][2] > 0
-    world.crash(again)
 
 
 def test_records_without_timestamps_age_from_the_last_append(world, batches):

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from tests.deadlines import deadline_s
-from tests.wire.client.consuming import fill, keep_reading, read, until
+from tests.wire.client.consuming import fill, keep_reading, read, until, write
 
 import odradek
-from odradek.client import Admin, Consumer, Producer
+from odradek.client import Admin, Consumer
 from odradek.client.core.admin_types import CommittedOffset, NewPartitions
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.errors import CommitFailed, KafkaError
@@ -84,11 +84,42 @@ class Listener:
         self.told.append(("revoked", len(partitions)))
 
 
+async def hand_over(
+    servers: str, topic: str, count: int, listener: object = None, **settings: Any
+) -> None:
+    """One member reads four partitions, shares them with another and leaves them to it: nothing is
+    owned twice, nothing is lost, and each record is read once, as all is committed."""
+    await fill(servers, topic, [count] * 4)
+    found: list[ConsumerRecord] = []
+    one, two = Consumer(servers, **settings), Consumer(servers, **settings)
+    one.subscribe([topic], listener=listener)
+    two.subscribe([topic])
+    first = asyncio.create_task(keep_reading(one, found))
+    await until(lambda: len(one.assignment()) == 4 and len(found) == 4 * count)
+    second = asyncio.create_task(keep_reading(two, found))
+    await until(lambda: len(one.assignment()) == len(two.assignment()) == 2)
+    assert not one.assignment() & two.assignment()
+    await write(servers, topic, [1] * 4)
+    await until(lambda: len(found) >= 4 * (count + 1))
+    await leave(one, first)
+    await until(lambda: len(two.assignment()) == 4)
+    await leave(two, second)
+    places = sorted((each.partition, each.offset) for each in found)
+    assert places == [(p, o) for p in range(4) for o in range(count + 1)]
+
+
+async def leave(consumer: Consumer, reader: asyncio.Task[None]) -> None:
+    """Ends a member and who reads by it."""
+    reader.cancel()
+    await asyncio.gather(reader, return_exceptions=True)
+    await consumer.close()
+
+
 @pytest.mark.parametrize("assignor", [*ASSIGNORS, pytest.param("consumer", marks=SLOW)])
 def test_members_share_and_hand_over(
     modern_servers: str, topic: str, names: Callable[[str], str], run: Run, assignor: str
 ) -> None:
-    """Nothing is owned twice, nothing is lost, and each record is read once when all commit."""
+    """Fails when members of a group of this client and its brokers lose or repeat a record."""
     settings: dict[str, object] = {
         "group_id": names("group"),
         "auto_offset_reset": "earliest",
@@ -100,34 +131,7 @@ def test_members_share_and_hand_over(
     else:
         settings["partition_assignment_strategy"] = assignor
     listener = Listener()
-
-    async def scenario() -> None:
-        await fill(modern_servers, topic, [20] * 4)
-        everything: list[ConsumerRecord] = []
-        one, two = Consumer(modern_servers, **settings), Consumer(modern_servers, **settings)
-        one.subscribe([topic], listener=listener)
-        two.subscribe([topic])
-        first = asyncio.create_task(keep_reading(one, everything))
-        await until(lambda: len(one.assignment()) == 4)
-        await until(lambda: len(everything) == 80)
-        second = asyncio.create_task(keep_reading(two, everything))
-        await until(lambda: len(one.assignment()) == 2 and len(two.assignment()) == 2)
-        assert not one.assignment() & two.assignment()
-        async with Producer(modern_servers) as producer:
-            for partition in range(4):
-                await producer.send(topic, b"20", partition=partition)
-        await until(lambda: len(everything) >= 84)
-        first.cancel()
-        await asyncio.gather(first, return_exceptions=True)
-        await one.close()
-        await until(lambda: len(two.assignment()) == 4)
-        second.cancel()
-        await asyncio.gather(second, return_exceptions=True)
-        await two.close()
-        places = sorted((each.partition, each.offset) for each in everything)
-        assert places == [(p, o) for p in range(4) for o in range(21)]
-
-    run(scenario())
+    run(hand_over(modern_servers, topic, 20, listener, **settings))
     eager = assignor in ("range", "roundrobin", "sticky")
     begin = [("assigned", 4), ("revoked", 4), ("assigned", 2)] if eager else [("assigned", 4)]
     assert listener.told[: len(begin)] == begin
@@ -136,32 +140,11 @@ def test_members_share_and_hand_over(
 
 def test_a_group_of_the_newer_protocol_hands_over(topic: str, run: Run) -> None:
     """As above, on a broker whose members need not wait for their heartbeats."""
+    settings = {"group_id": "g", "group_protocol": "consumer", "auto_offset_reset": "earliest"}
 
     async def scenario() -> None:
         async with odradek.Broker() as broker:
-            servers = broker.bootstrap_servers
-            await fill(servers, topic, [3] * 4)
-            settings = {
-                "group_id": "g",
-                "group_protocol": "consumer",
-                "auto_offset_reset": "earliest",
-            }
-            found: list[ConsumerRecord] = []
-            async with Consumer(servers, **settings) as one:
-                one.subscribe([topic])
-                first = asyncio.create_task(keep_reading(one, found))
-                await until(lambda: len(found) == 12)
-                async with Consumer(servers, **settings) as two:
-                    two.subscribe([topic])
-                    second = asyncio.create_task(keep_reading(two, found))
-                    await until(lambda: len(one.assignment()) == len(two.assignment()) == 2)
-                    assert not one.assignment() & two.assignment()
-                    second.cancel()
-                    await asyncio.gather(second, return_exceptions=True)
-                await until(lambda: len(one.assignment()) == 4)
-                first.cancel()
-                await asyncio.gather(first, return_exceptions=True)
-            assert len(found) == 12, "what the one had read, it had committed"
+            await hand_over(broker.bootstrap_servers, topic, 3, **settings)
 
     run(scenario())
 

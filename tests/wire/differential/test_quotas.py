@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from tests.wire.differential.harness import Peer, Scenario
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
+pytestmark = [pytest.mark.slow, pytest.mark.of_three_too, pytest.mark.xdist_group("jvm")]
 
 Check = Callable[[Scenario], None]
 USER, CLIENT = "user", "client-id"

@@ -9,7 +9,7 @@ from tests.wire.differential.harness import Peer, Scenario
 from odradek.records.builder import RecordBatchBuilder, assemble_batch
 from odradek.records.compression import Compression, compress
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
+pytestmark = [pytest.mark.slow, pytest.mark.of_three_too, pytest.mark.xdist_group("jvm")]
 
 Check = Callable[[Scenario], None]
 LZ4 = int(Compression.LZ4)
