@@ -87,7 +87,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
         _connections.add(self)
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._cause: KafkaError | None = None
-        # Set while the transport has nothing that the socket did not take yet.
+        # Set while the transport has nothing that the socket did not take yet, and no login holds
+        # anything back.
+        self._is_paused = False
         self._drained = asyncio.Event()
         self._drained.set()
         self._last_used_s = 0.0
@@ -227,10 +229,9 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self._core.send(api, version, body, None, is_answered=False)
             self._flush()
             timer = loop.call_later(timeout_ms / 1000, self._overdue, api, timeout_ms)
+            if self._core.has_held:
+                self._drained.clear()
             try:
-                if self._renewal is not None and self._core.is_held:
-                    # As long as that takes nothing else would bound what is held.
-                    await asyncio.wait([self._renewal])
                 await self._drained.wait()
             finally:
                 timer.cancel()
@@ -271,11 +272,17 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """The transport has more than the socket takes."""
+        self._is_paused = True
         self._drained.clear()
 
     def resume_writing(self) -> None:
         """The socket has taken all of it."""
-        self._drained.set()
+        self._is_paused = False
+        self._note_drained()
+
+    def _note_drained(self) -> None:
+        if not (self._is_paused or self._core.has_held):
+            self._drained.set()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the transport's to give
         """Where to receive."""
@@ -296,6 +303,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             if one.context.ended():
                 one.context.answered.set_result(one.answer)
         self._flush()
+        self._note_drained()
         self._note_session()
         if self.is_ready and not self._ready.done():
             self._ready.set_result(None)
