@@ -151,7 +151,8 @@ class Producer(Transacting):
         """Sends what waits, and aborts a transaction that is open, or commits one of which that was
         asked already, then disconnects.
 
-        That takes `timeout_ms` at most; what remains fails.
+        That takes `timeout_ms` at most; what remains fails. Without it the last record is decided
+        after `delivery.timeout.ms` at the latest; the transaction may take `max.block.ms` more.
         """
         self._is_closed = True
         await self._close_once(self._close, timeout_ms)
