@@ -197,10 +197,9 @@ class Connections(Generic[C]):
         return max(0, left_ms)
 
     def close(self, cause: KafkaError | None = None) -> None:
-        """Closes all; whoever waits gets `cause`."""
+        """Closes all; whoever waits gets `cause`. It stays known who was silent."""
         for connection in self._known.values():
             connection.close(cause)
-        self._known.clear()
 
     def _is_idle(self, connection: C) -> bool:
         """Whether it was unused for so long that its broker may be about to close it."""
