@@ -437,5 +437,6 @@ async def _connect(connection: AsyncConnection, host: str) -> None:
     transport = await loop.start_tls(
         below, connection, connection.tls, server_hostname=address.host
     )
-    if transport is not None:  # it may be lost already, which the connection was told of
-        connection.secured(transport, below)
+    if transport is None:
+        raise NetworkError(f"{address}: the connection was lost")
+    connection.secured(transport, below)

@@ -200,6 +200,7 @@ class Connections(Generic[C]):
         """Closes all; whoever waits gets `cause`. It stays known who was silent."""
         for connection in self._known.values():
             connection.close(cause)
+        self._known = {key: each for key, each in self._known.items() if each.was_silent}
 
     def _is_idle(self, connection: C) -> bool:
         """Whether it was unused for so long that its broker may be about to close it."""
