@@ -482,7 +482,9 @@ class Producer(Transacting):
     ) -> None:
         """A record is in no batch, and its transaction can only be aborted if it is still there."""
         is_over = isinstance(error, UsageError | TransactionAborted)
-        if transaction == self._transactions.life.number and not is_over:
+        # The transaction of what closing refuses on its way in is not over.
+        is_failed = isinstance(error, ClientClosed) or not is_over
+        if transaction == self._transactions.life.number and is_failed:
             self._transactions.failed(error)
         self._reports.tell(nowhere(topic, partition), error)
 
