@@ -260,7 +260,8 @@ def _cluster(options: SinkOptions) -> "Cluster":
     return Cluster(
         options.bootstrap_servers,
         client_id=options.client_id,
-        request_timeout_ms=options.delivery_timeout_ms,
+        request_timeout_ms=options.write.request_timeout_ms,
+        api_timeout_ms=options.delivery_timeout_ms,
         security=options.security.security(),
     )
 

@@ -3,7 +3,8 @@
 Everything of a client is real but its sockets and its clock. Brokers are logs that check sequences,
 epochs and transactions as Kafka's do, and lists of who leads what. Requests are lost, late, or
 answered in vain, connections break or go silent, leaders and the coordinator move, batches are
-refused, calls are cancelled. One topic, to which nobody writes in transactions, is made anew, or
+refused, calls are cancelled, topics are unknown for a while or forbidden, producers are closed in
+the midst of all that. One topic, to which nobody writes in transactions, is made anew, or
 loses the end of its logs. What was promised is compared with what the logs have.
 """
 
@@ -19,7 +20,12 @@ from tests.simulation.virtual import Connection, LoopClock, Network, VirtualLoop
 
 from odradek.client import CommittedOffset, GroupMetadata, Producer
 from odradek.client.core.producing.transaction_state import TransactionState
-from odradek.client.errors import FencedError, KafkaError, TransactionAborted, UsageError
+from odradek.client.errors import (
+    FencedError,
+    KafkaError,
+    TransactionAborted,
+    UsageError,
+)
 from odradek.client.record_metadata import RecordMetadata
 from odradek.errors import ErrorCode
 from odradek.handlers.table import API_TABLE
@@ -58,12 +64,25 @@ TOO_LARGE = b"!"
 DELIVERY_TIMEOUT_MS = 6_000
 SLACK_MS = 100
 PEACE_S = 60
+# What closing takes without a limit: the records' time, and the end of a transaction, which may
+# wait behind offsets that another task sends, by three questions.
+CLOSED_AFTER_MS = DELIVERY_TIMEOUT_MS + 1_500 + 4 * (5_000 + 1_500) + SLACK_MS
 BEFORE_APPEND = (
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.INVALID_RECORD,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 )
-NO_MEMBER = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
+NO_MEMBER = (
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+)
+NO_TOPIC = (
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)
 AFTER_APPEND = (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT)
 SETTINGS: dict[str, object] = {
     "request.timeout.ms": 1_500,
@@ -132,14 +151,14 @@ class PartitionLog:
         """What becomes of a batch, and where it is."""
         first, count = header.base_sequence, header.record_count
         known = self.producers.get(header.producer_id)
-        if known is not None:
+        if known is not None and header.producer_id >= 0:
             if header.producer_epoch < known.epoch:
                 return ErrorCode.INVALID_PRODUCER_EPOCH, -1
             if header.producer_epoch > known.epoch:
                 if first != 0:
                     return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
                 known = None
-        if known is not None:
+        if known is not None and header.producer_id >= 0:
             for sequence, length, offset in known.recent:
                 if (sequence, length) == (first, count):
                     return ErrorCode.NONE, offset
@@ -258,7 +277,8 @@ class Brokers:
                 for topic in request.topics
             ]
             response = ProduceResponse(topics, self.throttle_time_ms)
-            answer(encode_produce_response(response, version, header.correlation_id))
+            encoded = encode_produce_response(response, version, header.correlation_id)
+            answer(encoded if request.acks else b"")
             return
         body = messages.decode_request(key, version, view, header.body_position)
         if key in self._asked:
@@ -316,7 +336,11 @@ class Brokers:
         )
         if name is not None and port != self.coordinator:
             return _refusal(key, body, ErrorCode.NOT_COORDINATOR)
-        if self.rng.random() < self.refusals:
+        chance = self.rng.random()
+        if chance < self.refusals / 20:
+            nobodys = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            return _refusal(key, body, nobodys if name else ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        if chance < self.refusals:
             code = self.rng.choice(
                 (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             )
@@ -405,27 +429,26 @@ class Brokers:
     # --- what any broker knows --------------------------------------------------------------
 
     def _metadata(self, _body: Any, host: str) -> dict[str, object]:
-        topics = [
-            {
-                "name": topic,
-                "topic_id": self.topic_ids[topic],
-                "partitions": [
-                    {
-                        "partition_index": index,
-                        "leader_id": log.leader,
-                        "leader_epoch": log.leader_epoch,
-                        "replica_nodes": list(BROKERS),
-                        "isr_nodes": list(BROKERS),
-                        "error_code": ErrorCode.LEADER_NOT_AVAILABLE if log.leader < 0 else 0,
-                    }
-                    for (name, index), log in self.logs.items()
-                    if name == topic
-                ],
-            }
-            for topic in ALL_TOPICS
-        ]
+        topics = [self._topic(each) for each in ALL_TOPICS]
         brokers = [{"node_id": each, "host": host, "port": each} for each in BROKERS]
         return {"brokers": brokers, "controller_id": 1, "topics": topics}
+
+    def _topic(self, topic: str) -> dict[str, object]:
+        if self.rng.random() < self.refusals:
+            return {"name": topic, "error_code": self.rng.choice(NO_TOPIC), "partitions": []}
+        partitions = [
+            {
+                "partition_index": index,
+                "leader_id": log.leader,
+                "leader_epoch": log.leader_epoch,
+                "replica_nodes": list(BROKERS),
+                "isr_nodes": list(BROKERS),
+                "error_code": ErrorCode.LEADER_NOT_AVAILABLE if log.leader < 0 else 0,
+            }
+            for (name, index), log in self.logs.items()
+            if name == topic
+        ]
+        return {"name": topic, "topic_id": self.topic_ids[topic], "partitions": partitions}
 
     def _find(self, body: Any, host: str) -> dict[str, object]:
         [name] = body.coordinator_keys
@@ -500,8 +523,12 @@ class Life:
             "buffer.memory": self.rng.choice((400, 2_000, 100_000)),
             "max.in.flight.requests.per.connection": self.rng.choice((1, 2, 5)),
         }
+        self.acks = "all"
         if transactional_id is not None:
             settings["transactional.id"] = transactional_id
+        elif self.rng.random() < 0.3:
+            self.acks = self.rng.choice(("0", "1"))
+            settings |= {"acks": self.acks, "enable.idempotence": False}
         self.transactional_id = transactional_id
         self.topics = ALL_TOPICS if transactional_id is None else TOPICS
         self.producer = Producer(
@@ -517,7 +544,7 @@ class Life:
         self.meddled: set[int] = set()  # that a side task may have ended
         self.outcomes: dict[int, str] = {}
         self.numbers = 0
-        self.is_ending = False
+        self.is_ending = self.is_closed = False
         work = [self._send_on] if transactional_id is None else [self._transact]
         self.tasks = [asyncio.create_task(each("main")) for each in work]
         self.tasks += [asyncio.create_task(self._send_on(f"side{n}")) for n in range(2)]
@@ -529,7 +556,7 @@ class Life:
     # --- what its tasks do ------------------------------------------------------------------
 
     async def _send_on(self, task: str) -> None:
-        while not self.is_ending:
+        while not (self.is_ending or self.is_closed):
             with suppress(KafkaError):
                 await self._perhaps_cancelled(self._send_some(task))
             await asyncio.sleep(self.rng.random() * 0.3)
@@ -540,6 +567,10 @@ class Life:
             await self._send_offsets()
         elif self.transactional_id is not None and chance > 0.7 and task != "main":
             await self._meddle()
+        elif self.transactional_id is not None and chance > 0.67 and task != "main":
+            await self._open_beside(task)
+        elif 0.66 < chance < 0.662 and task != "main":
+            await self._close()
         elif chance < 0.1:
             await self.producer.flush()
         elif chance < 0.3:
@@ -553,7 +584,7 @@ class Life:
         return b"%s/%s/%06d" % (self.name.encode(), task.encode(), self.numbers) + mark
 
     async def _send(self, task: str) -> None:
-        value, number = self._value(task), self.life.number
+        value, number, is_open = self._value(task), self.life.number, self._is_open()
         topic, partition = self.rng.choice(self.topics), self.rng.choice((None, 0, 1))
         self.refused.add(value)
         try:
@@ -562,9 +593,7 @@ class Life:
             self.refused.discard(value)
             raise
         except KafkaError as error:
-            # Who is fenced may have had that transaction committed before.
-            if not isinstance(error, UsageError | TransactionAborted | FencedError):
-                self.incomplete.add(number)
+            self._lacks(number, error, was_begun=is_open)
             raise
         self.refused.discard(value)
         self._took(Sent(value, number, delivery))
@@ -580,15 +609,24 @@ class Life:
 
     async def _send_offsets(self) -> None:
         self.story.offsets += 1
-        offset, number = self.story.offsets, self.life.number
+        offset, number, is_open = self.story.offsets, self.life.number, self._is_open()
         offsets = {TopicPartition("in", 0): CommittedOffset(offset)}
         try:
             await self.producer.send_offsets_to_transaction(offsets, GroupMetadata(self.name))
         except (KafkaError, asyncio.CancelledError) as error:
-            if not isinstance(error, UsageError | TransactionAborted | FencedError):
-                self.incomplete.add(number)
+            self._lacks(number, error, was_begun=is_open)
             raise
         self.offsets.setdefault(number, set()).add(offset)
+
+    def _is_open(self) -> bool:
+        return not self.is_closed and self.life.state is TransactionState.IN_TRANSACTION
+
+    def _lacks(self, number: int, error: BaseException, *, was_begun: bool) -> None:
+        """A call failed: its transaction is not to be committed, unless it had ended before, as it
+        may have with whoever is fenced. Nothing is refused that was begun in it."""
+        is_late = isinstance(error, UsageError) and not was_begun
+        if not (is_late or isinstance(error, TransactionAborted | FencedError)):
+            self.incomplete.add(number)
 
     async def _meddle(self) -> None:
         """Ends a transaction that another task has begun."""
@@ -599,6 +637,25 @@ class Life:
         else:
             await self.producer.abort_transaction()
         self.outcomes[number] = "committed" if is_commit else "aborted"
+
+    async def _open_beside(self, task: str) -> None:
+        """Opens a transaction that the main task knows nothing of, as any task may end it."""
+        self.producer.begin_transaction()
+        self.meddled.add(self.life.number)
+        for _ in range(self.rng.randrange(3)):
+            await self.rng.choice((lambda: self._send(task), self._send_offsets))()
+        await self._meddle()
+
+    async def _close(self) -> None:
+        """Ends the producer while its tasks go on."""
+        self.is_closed = True
+        loop = asyncio.get_running_loop()
+        timeout_ms = self.rng.choice((None, 0, 500, 5_000))
+        limit_ms = CLOSED_AFTER_MS if timeout_ms is None else timeout_ms + SLACK_MS
+        begun_s = loop.time()
+        await asyncio.shield(self.producer.close(timeout_ms=timeout_ms))
+        took_ms = (loop.time() - begun_s) * 1000
+        self.story.check(took_ms <= limit_ms, f"close({timeout_ms}) took {took_ms} ms")
 
     def _took(self, sent: Sent, *, is_first: bool = True) -> None:
         self.sent.append(sent)
@@ -620,7 +677,7 @@ class Life:
     async def _transact(self, task: str) -> None:
         while not self.is_ending:
             await asyncio.sleep(self.rng.random() * 0.2)
-            if self.life.state is TransactionState.FATAL:
+            if self.is_closed or self.life.state is TransactionState.FATAL:
                 return
             with suppress(KafkaError):
                 if self.life.state in (
@@ -659,8 +716,10 @@ class Life:
         self.is_ending = True
         await asyncio.gather(*self.tasks)
         await self.producer.flush()
-        if self.transactional_id and self.life.state is not TransactionState.FATAL:
+        if self.transactional_id and self._may_go_on():
             try:
+                if self.life.state is TransactionState.IN_TRANSACTION:
+                    await self.producer.abort_transaction()
                 async with self.producer.transaction():
                     number = self.life.number
                     await self._send("last")
@@ -671,25 +730,35 @@ class Life:
                     raise
         await self.producer.close()
 
+    def _may_go_on(self) -> bool:
+        return not self.is_closed and self.life.state is not TransactionState.FATAL
+
     # --- what must hold ---------------------------------------------------------------------
 
     def check(self) -> None:
         logs, check = self.story.brokers.logs, self.story.check
-        values = [entry.value for log in logs.values() for entry in log.entries]
+        mine = f"{self.name}/".encode()
+        values = [
+            entry.value
+            for log in logs.values()
+            for entry in log.entries
+            if entry.value.startswith(mine) and self.acks == "all"
+        ]
         doubled = sorted({value for value in values if values.count(value) > 1})
         check(not doubled, f"there twice: {doubled}")
         for sent in self.sent:
             check(sent.delivery.done(), f"{sent.value!r} has no end")
             place = sent.place()
-            if place is None:
+            if place is None or self.acks == "0":
                 continue
             is_there = logs[place.topic, place.partition].has_had(sent.value, place.offset)
             check(is_there, f"{sent.value!r} is not at {place}")
         for where, log in logs.items():
             for task in ("main", "side0", "side1"):
-                mine = f"{self.name}/{task}/".encode()
-                order = [e.value for e in log.entries if e.value.startswith(mine)]
-                check(order == sorted(order), f"the order of {where}: {order}")
+                its = f"{self.name}/{task}/".encode()
+                order = [e.value for e in log.entries if e.value.startswith(its)]
+                holds = self.acks != "all" or order == sorted(order)
+                check(holds, f"the order of {where}: {order}")
         if self.transactional_id is not None:
             self._check_transactions()
 
@@ -770,9 +839,10 @@ class Story:
         self.lives.append(Life(self, name, transactional_id))
 
     def _succeed(self) -> None:
-        """Whoever was fenced, or seldom at any time, is followed by another."""
+        """Whoever was fenced or closed, or seldom at any time, is followed by another."""
         last = [life for life in self.lives if life.transactional_id][-1]
-        if last.life.state is TransactionState.FATAL or self.rng.random() < 0.02:
+        is_over = last.is_closed or last.life.state is TransactionState.FATAL
+        if is_over or self.rng.random() < 0.02:
             self.begin("x")
 
     def _misfortune(self) -> None:

@@ -28,6 +28,28 @@ MUTATIONS = {
         "        return self.unanswered > 0 or self.is_perhaps_in_log\n",
         "        return self.unanswered > 0\n",
     ),
+    "a commit that waits for another goes on though that has failed": Mutation(
+        "client/aio/transactions.py",
+        "            # Who was waited for may have failed it.\n"
+        "            self.life.move(TransactionState.COMMITTING if commit"
+        " else TransactionState.ABORTING)\n",
+        "",
+    ),
+    "a commit does not wait for offsets that were begun": Mutation(
+        "client/aio/transacting.py",
+        "            with self._about_to_enter():\n"
+        "                await self._transactions.send_offsets(with_metadata(offsets), member)\n",
+        "            await self._transactions.send_offsets(with_metadata(offsets), member)\n",
+    ),
+    "records and offsets ask for an epoch each": Mutation(
+        "client/aio/transactions.py",
+        "        async with self._identifying:\n"
+        "            if self.life.error is not None:\n"
+        "                raise self.life.error\n",
+        "        if True:\n"
+        "            if self.life.error is not None:\n"
+        "                raise self.life.error\n",
+    ),
     "what failed is numbered anew with what is given up": Mutation(
         "client/core/producing/accumulator.py",
         "        if batch.is_numbered and not queue.has_numbered:\n"
@@ -58,6 +80,7 @@ def test_a_mutant_is_found(tmp_path: Path, name: str) -> None:
     """The simulation would let somebody break just this."""
     tests = [
         "tests/simulation/test_client_sequences.py",
+        "tests/simulation/test_client_transactions.py",
         "tests/simulation/test_client_producers.py",
     ]
     assert_noticed(copy_sources(tmp_path), MUTATIONS[name], tests, ODRADEK_PRODUCER_SEEDS="60")

@@ -24,7 +24,13 @@ from tests.simulation.test_client_sequences import Stage, play
 from tests.simulation.virtual import Connection
 
 from odradek.client import CommittedOffset, GroupMetadata, Producer
-from odradek.client.errors import FencedError, KafkaError, TransactionError, UsageError
+from odradek.client.errors import (
+    ClientClosed,
+    FencedError,
+    KafkaError,
+    TransactionError,
+    UsageError,
+)
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol.header import decode_request_header
@@ -329,6 +335,26 @@ def test_a_block_does_not_commit_the_transaction_of_another_task() -> None:
             with pytest.raises(UsageError, match="another begun"):
                 await write(producer)
             await producer.abort_transaction()
+        assert stage.committed() == []
+
+    on_stage(scenario)
+
+
+def test_a_record_that_closing_refuses_is_not_missing_in_a_commit() -> None:
+    """A commit that waits for it would go on without it."""
+
+    async def scenario(stage: Coordinator) -> None:
+        producer = await stage.ready(buffer_memory=200, linger_ms=0)
+        producer.begin_transaction()
+        stage.late_s[PRODUCE] = 0.3
+        await producer.send("t", b"1" * 50)
+        sending = asyncio.create_task(producer.send("t", b"2" * 100))
+        await stage.is_asked(PRODUCE)
+        committing = asyncio.create_task(producer.commit_transaction())
+        await asyncio.sleep(0)
+        await asyncio.gather(producer.close(), sending, committing, return_exceptions=True)
+        assert isinstance(sending.exception(), ClientClosed)
+        assert isinstance(committing.exception(), KafkaError)
         assert stage.committed() == []
 
     on_stage(scenario)

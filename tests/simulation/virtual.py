@@ -78,7 +78,8 @@ class LoopClock(OwnClock):
         return 1_700_000_000_000 + self.monotonic_ms()
 
 
-# Takes a request's frame and whom to call with the answer's, once, now or later or never.
+# Takes a request's frame and whom to call with the answer's, once, now or later or never. Nothing
+# of a request that is not answered is an empty one.
 Serve = Callable[["Connection", bytes, Callable[[bytes], None]], None]
 
 
@@ -115,6 +116,9 @@ class Connection(asyncio.Transport):
             frame = bytes(self._received[4 : 4 + size])
             del self._received[: 4 + size]
             self._send(frame)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Its network takes all at once."""
 
     def abort(self) -> None:
         self.is_open = False
@@ -159,7 +163,7 @@ class Connection(asyncio.Transport):
 
     def _answer(self, frame: bytes) -> None:
         self._is_busy = False
-        if not self.is_silent:
+        if frame and not self.is_silent:
             self._later(lambda: self._receive(frame))
         self._handle()
 

@@ -300,4 +300,6 @@ def in_words(error: object) -> str:
         return str(error)
     # Those of names have negative numbers, which are nobody's but their own.
     number = error.errno or 0
-    return os.strerror(number) if number > 0 else error.strerror or str(error)
+    if number > 0:
+        return os.strerror(number)
+    return error.strerror or str(error) or type(error).__name__

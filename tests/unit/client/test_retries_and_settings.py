@@ -133,6 +133,7 @@ def test_batches_are_numbered_where_that_is_possible(
         (socket.gaierror(socket.EAI_NONAME, "no such name"), "no such name"),
         (TimeoutError("timed out"), "timed out"),
         ("the broker closed the connection", "the broker closed the connection"),
+        (ConnectionResetError(), "ConnectionResetError"),
     ],
 )
 def test_reasons_are_told_in_words(reason: object, words: str) -> None:

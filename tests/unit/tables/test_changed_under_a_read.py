@@ -86,7 +86,7 @@ def test_a_read_is_given_up_when_a_leader_has_records_and_does_not_give_them(bro
     fill(broker, "t")
     with Cluster(broker.bootstrap_servers) as cluster:
         cluster.topics(["orders"])
-        cluster.request_timeout_ms = 40
+        cluster.api_timeout_ms = 40
         cluster.list_offsets = lambda *_, **__: {ORDERS: 11}  # type: ignore[method-assign]
         reader = PartitionReader(cluster, ORDERS, max_wait_ms=20)
         with pytest.raises(RequestTimedOut, match="should reach 11"):

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, cast
 from weakref import WeakSet
 
 from odradek.client.addresses import Address
+from odradek.client.aio.socket_watch import SocketWatch
 from odradek.client.apis import ClientApi, VersionRanges
 from odradek.client.core.connection import (
     OVER_AFTER,
@@ -87,7 +88,10 @@ class AsyncConnection(asyncio.BufferedProtocol):
         _connections.add(self)
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._cause: KafkaError | None = None
-        # Set while the transport has nothing that the socket did not take yet.
+        # Set while the transport has nothing that the socket did not take yet, and no login holds
+        # anything back.
+        self._socket_watch: SocketWatch | None = None
+        self._is_paused = False
         self._drained = asyncio.Event()
         self._drained.set()
         self._last_used_s = 0.0
@@ -223,19 +227,27 @@ class AsyncConnection(asyncio.BufferedProtocol):
         loop = asyncio.get_running_loop()
         self._is_used()
         if self._transport is not None and not self.is_closed:
-            self._transport.set_write_buffer_limits(0)
+            self._notice_every_byte(self._transport)
             self._core.send(api, version, body, None, is_answered=False)
             self._flush()
             timer = loop.call_later(timeout_ms / 1000, self._overdue, api, timeout_ms)
+            if not self._is_drained:
+                self._drained.clear()
             try:
-                if self._renewal is not None and self._core.is_held:
-                    # As long as that takes nothing else would bound what is held.
-                    await asyncio.wait([self._renewal])
                 await self._drained.wait()
             finally:
                 timer.cancel()
         if self.is_closed:
             raise self._cause or NetworkError(f"{self.address}: closed")
+
+    def _notice_every_byte(self, transport: asyncio.Transport) -> None:
+        """From now on it is known when anything waits for the socket."""
+        if self._socket_watch is None:
+            transport.set_write_buffer_limits(0)
+        else:
+            self._socket_watch.begin()
+            # TLS pauses at its limit, not beyond it: by 0 it would with nothing written.
+            transport.set_write_buffer_limits(1, 0)
 
     def close(self, cause: KafkaError | None = None) -> None:
         """Closes the connection: whoever waits gets `cause`. Harmless when it is closed."""
@@ -257,6 +269,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     # --- what the transport calls -----------------------------------------------------------
 
+    def secured(self, transport: asyncio.BaseTransport, below: asyncio.Transport) -> None:
+        """The socket is there, and TLS on it, by `below`."""
+        self._socket_watch = SocketWatch(below, self._note_drained)
+        self.connection_made(transport)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is there."""
         # uvloop's transports are no subclasses of asyncio's.
@@ -271,11 +288,21 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """The transport has more than the socket takes."""
-        self._drained.clear()
+        self._is_paused = True
 
     def resume_writing(self) -> None:
-        """The socket has taken all of it."""
-        self._drained.set()
+        """The transport has handed on all of it."""
+        self._is_paused = False
+        self._note_drained()
+
+    @property
+    def _is_drained(self) -> bool:
+        is_full = self._socket_watch is not None and self._socket_watch.is_full
+        return not (self._is_paused or is_full or self._core.has_held)
+
+    def _note_drained(self) -> None:
+        if self._is_drained:
+            self._drained.set()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the transport's to give
         """Where to receive."""
@@ -296,6 +323,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             if one.context.ended():
                 one.context.answered.set_result(one.answer)
         self._flush()
+        self._note_drained()
         self._note_session()
         if self.is_ready and not self._ready.done():
             self._ready.set_result(None)
@@ -380,17 +408,10 @@ async def _resolved(address: Address, timeout_ms: int) -> list[str]:
 async def _open_one(
     connection: AsyncConnection, host: str, setup_timeout_ms: int
 ) -> AsyncConnection:
-    loop = asyncio.get_running_loop()
     address = connection.address
     try:
         async with asyncio.timeout(setup_timeout_ms / 1000):
-            await loop.create_connection(
-                lambda: connection,
-                host,
-                address.port,
-                ssl=connection.tls,
-                server_hostname=None if connection.tls is None else address.host,
-            )
+            await _connect(connection, host)
             await connection.ready()
     except BaseException as error:
         # Also of who is cancelled when all has just gone well: nobody would close it any more.
@@ -404,3 +425,18 @@ async def _open_one(
             raise NetworkError(f"{address}: {in_words(error)}") from error
         raise
     return connection
+
+
+async def _connect(connection: AsyncConnection, host: str) -> None:
+    loop = asyncio.get_running_loop()
+    address = connection.address
+    if connection.tls is None:
+        await loop.create_connection(lambda: connection, host, address.port)
+        return
+    below, _ = await loop.create_connection(asyncio.Protocol, host, address.port)
+    transport = await loop.start_tls(
+        below, connection, connection.tls, server_hostname=address.host
+    )
+    if transport is None:
+        raise NetworkError(f"{address}: the connection was lost")
+    connection.secured(transport, below)

@@ -151,7 +151,8 @@ class Producer(Transacting):
         """Sends what waits, and aborts a transaction that is open, or commits one of which that was
         asked already, then disconnects.
 
-        That takes `timeout_ms` at most; what remains fails.
+        That takes `timeout_ms` at most; what remains fails. Without it the last record is decided
+        after `delivery.timeout.ms` at the latest; the transaction may take `max.block.ms` more.
         """
         self._is_closed = True
         await self._close_once(self._close, timeout_ms)
@@ -481,7 +482,9 @@ class Producer(Transacting):
     ) -> None:
         """A record is in no batch, and its transaction can only be aborted if it is still there."""
         is_over = isinstance(error, UsageError | TransactionAborted)
-        if transaction == self._transactions.life.number and not is_over:
+        # The transaction of what closing refuses on its way in is not over.
+        is_failed = isinstance(error, ClientClosed) or not is_over
+        if transaction == self._transactions.life.number and is_failed:
             self._transactions.failed(error)
         self._reports.tell(nowhere(topic, partition), error)
 

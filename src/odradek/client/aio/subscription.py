@@ -121,11 +121,6 @@ class Subscription:
             return True
         return self._membership is not None and self.is_member and self._membership.needs_poll
 
-    @property
-    def is_polling(self) -> bool:
-        """Whether a poll goes on whose caller's time was over."""
-        return self._polling is not None
-
     async def poll(self) -> None:
         """Lets the membership do what it has to.
 

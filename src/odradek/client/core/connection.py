@@ -169,6 +169,11 @@ class ConnectionCore:
         any comes after its session."""
         self.is_held = True
 
+    @property
+    def has_held(self) -> bool:
+        """Whether requests wait for the end of a login."""
+        return bool(self._held)
+
     def take_session_lifetime_ms(self) -> int | None:
         """How long the session is good that has just begun, 0 being for ever; None if none has
         since this was last asked."""

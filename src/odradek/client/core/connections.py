@@ -197,10 +197,10 @@ class Connections(Generic[C]):
         return max(0, left_ms)
 
     def close(self, cause: KafkaError | None = None) -> None:
-        """Closes all; whoever waits gets `cause`."""
+        """Closes all; whoever waits gets `cause`. It stays known who was silent."""
         for connection in self._known.values():
             connection.close(cause)
-        self._known.clear()
+        self._known = {key: each for key, each in self._known.items() if each.was_silent}
 
     def _is_idle(self, connection: C) -> bool:
         """Whether it was unused for so long that its broker may be about to close it."""

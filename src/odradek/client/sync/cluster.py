@@ -46,7 +46,9 @@ _HELD_AT_ONCE: Final = 50
 class Cluster(ClusterCore[BlockingConnection]):
     """Connections to the brokers of a cluster, opened when they are needed.
 
-    Used by one thread. `request_timeout_ms` is for one question with all its retries.
+    Used by one thread. One answer may take `request_timeout_ms`, a question with all its retries
+    `api_timeout_ms`, by default as long. An answer never takes more than half of that: another
+    broker is asked then.
     """
 
     def __init__(
@@ -55,13 +57,15 @@ class Cluster(ClusterCore[BlockingConnection]):
         *,
         client_id: str = "odradek",
         request_timeout_ms: int = 30_000,
+        api_timeout_ms: int | None = None,
         clock: Clock | None = None,
         security: ClientSecurity = NO_SECURITY,
     ) -> None:
+        self.api_timeout_ms = request_timeout_ms if api_timeout_ms is None else api_timeout_ms
         given = {
             "bootstrap.servers": bootstrap_servers,
             "client.id": client_id,
-            "request.timeout.ms": request_timeout_ms,
+            "request.timeout.ms": max(1, min(request_timeout_ms, self.api_timeout_ms // 2)),
         }
         clock = clock if clock is not None else SystemClock()
         settings = ClientSettings(ADMIN_SETTINGS, given, {})
@@ -192,7 +196,7 @@ class Cluster(ClusterCore[BlockingConnection]):
         Raises:
             BrokerError: the error of the last attempt.
         """
-        found: T = wait(self.retrying_gen(attempt, self.request_timeout_ms, []))
+        found: T = wait(self.retrying_gen(attempt, self.api_timeout_ms, []))
         return found
 
     def forget(self, *, disconnect: bool) -> None:

@@ -33,39 +33,63 @@ class BlockingConnection:
         setup_timeout_s: float | None = None,
         security: ClientSecurity = NO_SECURITY,
     ) -> None:
-        """Connects and asks for the broker's versions. An answer may take `timeout_s`, and so may
-        the set-up, unless it has a time-out of its own.
+        """Connects to the first address of a name that answers, and asks for the broker's versions.
+        An answer may take `timeout_s`, and so may the set-up with each address, unless that has a
+        time-out of its own.
 
         Raises:
             KafkaError: nobody answers there, or the broker refuses.
         """
         self.address = address
         self._login = security.login
-        terms = None if self._login is None else _login_terms(self._login)
-        self._core = ConnectionCore(client_id, login=terms)
-        self._renew_at_s = math.inf  # by the monotonic clock
+        self._tls = security.tls
+        self._timeout_s = timeout_s
+        self._deadline_s = math.inf  # as all of these, by the monotonic clock
+        self._renew_at_s = math.inf
         self._answers: deque[Answer] = deque()
         self._last_used_s = time.monotonic()
+        terms = None if self._login is None else _login_terms(self._login)
+        failure = NetworkError(f"{address}: the name has no address")
+        for host in _resolved(address):
+            self._core = ConnectionCore(client_id, login=terms)
+            try:
+                self._open(host, setup_timeout_s or timeout_s)
+                return
+            except NetworkError as error:
+                failure = error
+        raise failure
+
+    def _open(self, host: str, timeout_s: float) -> None:
         self._was_silent = False
+        self._deadline_s = time.monotonic() + timeout_s
         try:
-            self._socket = socket.create_connection(address, setup_timeout_s or timeout_s)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if security.tls is not None:
-                self._socket = security.tls.wrap_socket(self._socket, server_hostname=address.host)
-        except ssl.SSLError as error:
-            self._socket.close()
-            raise AuthenticationError(f"{address}: TLS: {error.reason or error}") from error
+            self._socket = socket.create_connection((host, self.address.port), timeout_s)
         except OSError as error:
-            raise NetworkError(f"{address}: {in_words(error)}") from error
+            raise NetworkError(f"{self.address}: {in_words(error)}") from error
         try:
-            self._core.connected()
-            self._flush()
-            while self._core.state is not ConnectionState.READY:
-                self._receive_some()
+            self._greet()
+        except OSError as error:
+            raise self._broken(error) from error
         except BaseException:  # of whoever is interrupted, too
             self.close()
             raise
-        self._socket.settimeout(timeout_s)
+
+    def _greet(self) -> None:
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._begin_tls()
+        self._core.connected()
+        self._flush()
+        while self._core.state is not ConnectionState.READY:
+            self._receive_some()
+
+    def _begin_tls(self) -> None:
+        if self._tls is None:
+            return
+        self._limit_waiting()
+        try:
+            self._socket = self._tls.wrap_socket(self._socket, server_hostname=self.address.host)
+        except ssl.SSLError as error:
+            raise AuthenticationError(f"{self.address}: TLS: {error.reason or error}") from error
 
     @property
     def is_closed(self) -> bool:
@@ -103,10 +127,9 @@ class BlockingConnection:
         Raises:
             NetworkError: the connection broke, or no answer came in time.
         """
-        if timeout_ms is not None:
-            self._socket.settimeout(timeout_ms / 1000)
-        self.send(api, version, body)
-        return self.receive()
+        timeout_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
+        self._send(api, version, body, timeout_s)
+        return self._received()
 
     def send(self, api: ClientApi, version: int, body: Sequence[Buffer]) -> None:
         """Sends a request; `receive` gives its answer.
@@ -114,11 +137,15 @@ class BlockingConnection:
         Raises:
             NetworkError: the connection broke.
         """
+        self._send(api, version, body, self._timeout_s)
+
+    def _send(self, api: ClientApi, version: int, body: Sequence[Buffer], timeout_s: float) -> None:
         if self.is_closed:
             raise NetworkError(f"{self.address}: closed")
         self._last_used_s = time.monotonic()
         if self._last_used_s >= self._renew_at_s:
             self._renew_login()
+        self._deadline_s = time.monotonic() + timeout_s
         self._core.send(api, version, body, None)
         self._flush()
 
@@ -136,8 +163,12 @@ class BlockingConnection:
         """Waits for the answer to the oldest unanswered request.
 
         Raises:
-            NetworkError: the connection broke.
+            NetworkError: the connection broke, or no answer came in time.
         """
+        self._deadline_s = time.monotonic() + self._timeout_s
+        return self._received()
+
+    def _received(self) -> Answer:
         while not self._answers:
             if self.is_closed:
                 raise NetworkError(f"{self.address}: closed")
@@ -150,14 +181,25 @@ class BlockingConnection:
         self._core.lost()
         self._socket.close()
 
+    def _limit_waiting(self) -> None:
+        """Leaves the socket what is left of the time: a broker may send, and take, byte by byte."""
+        left_s = self._deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("timed out")
+        self._socket.settimeout(left_s)
+
     def _flush(self) -> None:
+        unsent = memoryview(b"".join(self._core.take_outgoing()))
         try:
-            self._socket.sendall(b"".join(self._core.take_outgoing()))
+            while unsent:
+                self._limit_waiting()
+                unsent = unsent[self._socket.send(unsent) :]
         except OSError as error:
             raise self._broken(error) from error
 
     def _receive_some(self) -> None:
         try:
+            self._limit_waiting()
             count = self._socket.recv_into(self._core.get_buffer())
         except OSError as error:
             raise self._broken(error) from error
@@ -198,3 +240,13 @@ def _login_terms(login: LoginSource) -> LoginTerms:
         return login.fetch().result(login.limit_ms / 1000)
     except TimeoutError:
         raise NetworkError(f"no token was given within {login.limit_ms} ms") from None
+
+
+def _resolved(address: Address) -> list[str]:
+    """The addresses of a name, in the order in which they are to be tried."""
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except (OSError, ValueError, OverflowError) as error:
+        # What a broker says of the others may be no host or port at all.
+        raise NetworkError(f"{address}: {in_words(error)}") from error
+    return list(dict.fromkeys(str(each[4][0]) for each in found))

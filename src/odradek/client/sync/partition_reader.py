@@ -110,7 +110,7 @@ class PartitionReader:
             raise error_for(ErrorCode.OFFSET_OUT_OF_RANGE, text)
 
     def _check_patience(self, waited_ms: int, offset: int, end: int) -> None:
-        if waited_ms >= self._cluster.request_timeout_ms:
+        if waited_ms >= self._cluster.api_timeout_ms:
             raise RequestTimedOut(
                 f"{self._topic_partition} has nothing at offset {offset}, but should reach {end}",
             )

@@ -92,7 +92,8 @@ class Producer(Shell[aio.Producer]):
     def close(self, timeout_ms: int | None = None) -> None:
         """Sends what waits, and aborts a transaction that is open, then disconnects.
 
-        That takes `timeout_ms` at most; what remains fails.
+        That takes `timeout_ms` at most; what remains fails. Without it the last record is decided
+        after `delivery.timeout.ms` at the latest; the transaction may take `max.block.ms` more.
         """
         self._close(lambda: self._client.close(timeout_ms))
 

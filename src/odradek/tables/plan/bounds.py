@@ -94,11 +94,12 @@ def open_cluster(options: ReadOptions, *, patiently: bool) -> Cluster:
     """
     client = options.client
     assert client.bootstrap_servers is not None, "checked with the options"
-    patience_ms = max(client.patience_ms, client.request_timeout_ms)
+    patience_ms = client.patience_ms if patiently else 0
     return Cluster(
         client.bootstrap_servers,
         client_id=client.client_id,
-        request_timeout_ms=patience_ms if patiently else client.request_timeout_ms,
+        request_timeout_ms=client.request_timeout_ms,
+        api_timeout_ms=max(patience_ms, client.request_timeout_ms),
         security=client.security.security(),
     )
 

@@ -21,6 +21,7 @@ from odradek.client.errors import (
     TransactionError,
     UsageError,
 )
+from odradek.event_loop import new_event_loop
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -384,6 +385,42 @@ def test_without_acknowledgements_all_that_was_taken_arrives_and_memory_is_bound
             assert [int((value or b"")[:6]) for value in values(broker)] == list(range(taken))
 
     run(scenario())
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, new_event_loop])
+@pytest.mark.parametrize("security", [None, "tls"])
+def test_what_is_told_without_acknowledgement_arrives_after_the_end(
+    security: str | None, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """TLS takes a request of any size from its user, and closing throws away what the socket has
+    not got."""
+    told: list[bytes | None] = []
+
+    async def tell(broker: odradek.Broker, settings: dict[str, object]) -> None:
+        async with Producer(config=settings) as producer:
+            await producer.send_and_wait("t", b"first")
+            with broker.pause():
+                with pytest.raises(RequestTimedOut):  # noqa: PT012 - the first that does not fit
+                    while True:
+                        value = b"%06d" % len(told) + b"x" * 900_000
+                        await producer.send_and_wait("t", value)
+                        told.append(value)
+                await producer.close(timeout_ms=0)
+
+    users = None
+    if security is not None:
+        pytest.importorskip("cryptography", reason="the extra `security`")
+        users = {"alice": "secret"}
+    with odradek.Broker(security=security, users=users) as broker:
+        broker.create_topic("t")
+        settings = {"bootstrap.servers": broker.bootstrap_servers}
+        if users is not None:
+            settings = broker.login("alice").client()
+        limits = {"acks": 0, "linger.ms": 0, "delivery.timeout.ms": 500, "request.timeout.ms": 500}
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(tell(broker, {**settings, **limits}))
+        broker.wait_for("t", 1 + len(told))
+        assert values(broker)[1 : 1 + len(told)] == told
 
 
 @pytest.mark.parametrize("code", ["KAFKA_STORAGE_ERROR", "LISTENER_NOT_FOUND"])
