@@ -72,8 +72,14 @@ def sockets(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Socket]]
     return call
 
 
+# Seconds of the clock of the sockets, which stands still but for what a broker costs.
+ANSWER, SETUP = 30.0, 10.0
+
+
 def connect() -> BlockingConnection:
-    return BlockingConnection(Address("b", 1), client_id="me", timeout_s=30, setup_timeout_s=10)
+    return BlockingConnection(
+        Address("b", 1), client_id="me", timeout_s=ANSWER, setup_timeout_s=SETUP
+    )
 
 
 def test_the_second_address_of_a_name_is_tried_when_the_first_stays_silent(

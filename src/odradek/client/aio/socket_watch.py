@@ -38,9 +38,9 @@ class SocketWatch(asyncio.BufferedProtocol):
         if not self.is_full:
             self._on_drained()
 
-    def get_buffer(self, sizehint: int) -> "bytearray | memoryview":
+    def get_buffer(self, sizehint: int) -> memoryview:
         """Where to receive."""
-        return self._below.get_buffer(sizehint)
+        return cast(memoryview, self._below.get_buffer(sizehint))
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes came."""
