@@ -132,9 +132,10 @@ class ShareGroups:
         )
 
     def end_states(self, group_id: str, made: Partitions) -> CoordinatorResult[None]:
-        """Lets the states that were made be assigned. One that was not may be there all the same, as
-        where the answer was lost: it is still known as being made, so that it goes with the group. A
-        group without members has nobody to assign anything to: its epoch rises with the next one."""
+        """Lets the states that were made be assigned. One that was not may be there all the same,
+        as where the answer was lost: it is still known as being made, so that it goes with the
+        group. A group without members has nobody to assign anything to: its epoch rises with the
+        next one."""
         group = self.find(group_id)
         if group is None or not made:
             return CoordinatorResult((), None)
