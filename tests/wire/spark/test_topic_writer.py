@@ -19,6 +19,7 @@ from tools import peers
 from tools.kafka_node import kafka_node
 
 import odradek
+from odradek.client.addresses import Address
 from odradek.client.core.producing import requests
 from odradek.client.core.producing.partitioner import partition_for_key
 from odradek.client.errors import KafkaError
@@ -358,7 +359,7 @@ class Cut:
         host, port = servers.split(":")
         self._target = (host, int(port))
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = self._listener.getsockname()
+        self.address = Address(*self._listener.getsockname())
         self.swallowed = False
         self._thread = threading.Thread(target=self._pass_on)
         self._thread.start()
