@@ -44,7 +44,7 @@ def broker() -> Iterator[odradek.Broker]:
 @pytest.fixture
 def settings(broker, request, tmp_path) -> PipelineSettings:
     """A topic of this test's own, with one partition."""
-    topic = re.sub(r"[\W_]+", "-", request.node.name)
+    topic = re.sub(r"[\W_]", "-", request.node.name)
     broker.create_topic(topic, partitions=1, config={"retention.ms": "-1"})
     return PipelineSettings(broker.bootstrap_servers, topic, to=str(tmp_path / "out"))
 
