@@ -42,7 +42,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
 
 def join(one: DataFrame, other: DataFrame, by: str, within: str) -> DataFrame:
     """The pairs, of two streams."""
-    apart = f.expr(f"INTERVAL {within}")
+    apart = f.lit(within).cast("interval")
     has_room = f.try_subtract(f.col("timestamp"), apart).isNotNull()
     left = one.where(has_room).withColumn("_by", f.expr(by)).withWatermark("timestamp", within)
     right = other.where(has_room).withColumn("_by", f.expr(by))

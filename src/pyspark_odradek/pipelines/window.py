@@ -93,7 +93,8 @@ def check(records: DataFrame, settings: PipelineSettings) -> None:
         PySparkException: it is wrong.
     """
     # Over Spark Connect nothing is looked at before somebody asks what comes of it.
-    _ = opened(records, settings).withColumn("apart", _within(settings)).schema
+    # A watermark has `within` read, which nothing else looks at before there are records.
+    _ = opened(records.withWatermark("timestamp", settings.within), settings).schema
 
 
 def opened(records: DataFrame, settings: PipelineSettings) -> DataFrame:
@@ -182,7 +183,7 @@ def _time(settings: PipelineSettings) -> Column:
 
 
 def _within(settings: PipelineSettings) -> Column:
-    return f.expr(f"INTERVAL {settings.within}")
+    return f.lit(settings.within).cast("interval")
 
 
 def _is_complete(end: Column, horizon: int | None) -> Column:
