@@ -59,7 +59,8 @@ PARTS: Final = {
     "cluster": ("tests/system/cluster", "tests/system/test_local_cluster.py"),
     "kills": ("tests/system/kills",),
     "spark": ("tests/wire/spark",),
-    "pipelines": ("tests/system/spark",),
+    "pipelines": ("tests/wire/spark/pipelines",),
+    "spark-processes": ("tests/system/spark",),
     "lake": (
         "tests/system/spark/test_lake.py",
         "tests/system/spark/test_object_store.py",

@@ -204,7 +204,7 @@ def test_every_test_file_has_one_part_and_every_path_of_a_part_is_there() -> Non
     files = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")]
     assert {part_of(path) for path in files} == set(PARTS)
     assert part_of("tests/system/spark/test_lake.py") == "lake"
-    assert part_of("tests/system/spark/test_cut.py") == "pipelines"
+    assert part_of("tests/system/spark/test_cut.py") == "spark-processes"
 
 
 def test_the_lock_is_within_the_ranges_of_the_project() -> None:
@@ -293,5 +293,5 @@ def test_everything_is_also_what_runs_for_rounds_only(
 def test_the_weekly_workflow_runs_every_part() -> None:
     """A part is added, and nobody ever runs it."""
     text = (ROOT / ".github" / "workflows" / "everything.yml").read_text()
-    listed = re.findall(r"^          - ([a-z]+)$", text, re.MULTILINE)
+    listed = re.findall(r"^          - ([a-z-]+)$", text, re.MULTILINE)
     assert listed == list(parts())
