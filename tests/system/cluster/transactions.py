@@ -18,6 +18,7 @@ from confluent_kafka import (
     OFFSET_INVALID,
     Consumer,
     ConsumerGroupTopicPartitions,
+    KafkaError,
     KafkaException,
     Producer,
     TopicPartition,
@@ -33,6 +34,11 @@ GRACE_S = 10
 # `send_offsets_to_transaction` does not come back), unless the state of some connection changes:
 # then it asks for the coordinator anew. Connections that are idle are closed, and change so.
 ASKS_ANEW = {"connections.max.idle.ms": 2_000}
+# An abort of librdkafka's (2.16) gives up the records that are not acknowledged, and the ones after
+# get their sequence numbers again, under the same epoch. Where the broker has such a record it
+# takes the next one for a retry and answers with the old one's offset, as Apache Kafka does: that
+# is lost, and its transaction is committed without it. A producer that has given something up is
+# not asked for more; the next one has another epoch.
 
 
 class TransactionHistory:
@@ -95,6 +101,8 @@ class TransactionalLoad:
         self._partitions: Final = partitions
         self._member: Final = Consumer({**self._servers, "group.id": self._group})
         self._number = -1
+        self._current: Producer | None = None
+        self._is_spent = False
         self._stops: Final = threading.Event()
         self._thread: Final = threading.Thread(target=self._run, daemon=True)
         self._reader: Final = threading.Thread(target=self._watch, daemon=True)
@@ -136,6 +144,16 @@ class TransactionalLoad:
         """What is wrong in the end."""
         return self.history.findings(self._read(), self._offset())
 
+    def go_on(self) -> None:
+        """Takes one more transaction to its end, with another producer where the one before is
+        spent."""
+        if self._current is None or self._is_spent:
+            self._current, self._is_spent = self._producer(), False
+        self._number += 1
+        if not self._transact(self._current, self._number):
+            self.history.unknown.append(self._number)
+            self._is_spent = True
+
     def _producer(self) -> Producer:
         producer = Producer(
             {
@@ -153,13 +171,8 @@ class TransactionalLoad:
 
     def _run(self) -> None:
         try:
-            producer = self._producer()
             while not self._stops.wait(PACE_S):
-                self._number += 1
-                if not self._transact(producer, self._number):
-                    self.history.unknown.append(self._number)
-                    if not self._stops.is_set():
-                        producer = self._producer()
+                self.go_on()
         except Exception as error:  # noqa: BLE001 - told with the findings
             self.history.broken.append(f"transactions ended: {error!r}")
 
@@ -169,7 +182,9 @@ class TransactionalLoad:
         try:
             producer.begin_transaction()
             for partition in range(self._partitions):
-                producer.produce(self._topic, str(number), partition=partition)
+                producer.produce(
+                    self._topic, str(number), partition=partition, on_delivery=self._on_delivery
+                )
             offsets = [TopicPartition(self._topic, 0, number)]
             group = self._member.consumer_group_metadata()
             self._retried(lambda: producer.send_offsets_to_transaction(offsets, group, CALL_S))
@@ -186,6 +201,9 @@ class TransactionalLoad:
             return False
         self.history.aborted.append(number)
         return True
+
+    def _on_delivery(self, error: KafkaError | None, _: object) -> None:
+        self._is_spent |= error is not None
 
     def _retried(self, call: object) -> None:
         """librdkafka says of an error whether the same call may be made again."""

@@ -300,6 +300,26 @@ def test_the_order_of_a_producers_batches(
     same_answers(scenario)
 
 
+def test_a_sequence_number_that_an_aborted_transaction_had(same_answers: Check) -> None:
+    """Fails when the retry of a batch is taken for another one since its transaction has ended: a
+    client that gives numbers twice under one epoch has its second batch lost, here as there."""
+
+    def scenario(peer: Peer) -> None:
+        create(peer, "again")
+        who = owner(peer, "again")
+        partition = {"index": 0, "records": batch(who)}
+        written = {"name": "again", "partition_data": [partition]}
+        fields = {"transactional_id": who.name, "acks": -1, "timeout_ms": 5000}
+        for committed in (False, True):
+            add(peer, who, 3, ("again", [0]))
+            peer.ask("produce", 11, topic_data=[written], **fields)
+            end(peer, who, 3, committed)
+            settle(peer, who.name)
+        peer.ask("produce", 11, topic_data=[written], **fields)
+
+    same_answers(scenario)
+
+
 def test_offsets_in_transactions(same_answers: Check) -> None:
     def scenario(peer: Peer) -> None:
         create(peer, "offs")
