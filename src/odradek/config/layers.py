@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from odradek.config.definition import ConfigSource, Setting
 
-_LISTENER_NAME: Final = re.compile(r"listener\.name\.[^.]*\.(.*)")
+_LISTENER_NAME: Final = re.compile(r"listener\.name\.([^.]*)\.(.*)")
 _MECHANISM: Final = re.compile(
-    r"(plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.(?=sasl\.)"
+    r"(plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.(?=sasl\.|connections\.)"
 )
 _MECHANISM_SETTINGS: Final = (
     "sasl.jaas.config",
@@ -61,8 +61,18 @@ def base_name(name: str) -> str | None:
     match = _LISTENER_NAME.fullmatch(name)
     if match is None:
         return None
-    base = _MECHANISM.sub("", match[1])
+    base = _MECHANISM.sub("", match[2])
     return next((each for each in _MECHANISM_SETTINGS if base.endswith(each)), base)
+
+
+def place_of(name: str) -> tuple[str | None, str | None]:
+    """The listener, in small letters, and the SASL mechanism that a setting is for; None for
+    all."""
+    match = _LISTENER_NAME.fullmatch(name)
+    if match is None:
+        return None, None
+    mechanism = _MECHANISM.match(match[2])
+    return match[1], None if mechanism is None else mechanism[1].upper()
 
 
 def layers_of(

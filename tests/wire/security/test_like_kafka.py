@@ -127,8 +127,8 @@ class Talk:
 
 def _plain(message: Any) -> dict[str, str]:
     fields = {each.name: getattr(message, each.name) for each in dataclasses.fields(message)}
-    if "session_lifetime" in fields:  # the milliseconds that have gone by are no difference
-        fields["session_lifetime"] = round(fields["session_lifetime"].total_seconds(), -1)
+    if "session_lifetime" in fields:  # the time that has gone by is no difference
+        fields["session_lifetime"] = f"{fields['session_lifetime'].total_seconds():.2g}"
     if "results" in fields:  # in the order of a hash table
         fields["results"] = sorted(fields["results"], key=lambda each: each.user)
     return {name: repr(_told(name, value)) for name, value in fields.items()}

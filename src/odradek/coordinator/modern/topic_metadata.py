@@ -4,7 +4,6 @@
 record has says so across restarts and brokers.
 """
 
-from hashlib import blake2b
 from typing import Final
 
 from odradek.metadata.cache import MetadataCache
@@ -38,6 +37,9 @@ class TopicMetadata:
 
 def topics_hash(names: set[str], image: MetadataImage) -> int:
     """A number that is another one when a topic comes, goes or gets partitions."""
+    # Imported here: a broker without groups of KIP-848 needs none of it, nor its library.
+    from hashlib import blake2b
+
     digest = blake2b(digest_size=_HASH_BYTES)
     for name in sorted(names):
         topic = image.topic(name)

@@ -8,10 +8,12 @@ seconds first.
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Final
-from zoneinfo import ZoneInfo
+from typing import TYPE_CHECKING, Final
 
 from odradek.replication.schedule.times import LATEST_MS, Unreadable, parse_duration
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 _EVERY: Final = "@every "
 
@@ -71,7 +73,10 @@ def _cron(text: str, zone: str | None) -> Repeat:
     return following
 
 
-def _zone(name: str | None) -> ZoneInfo:
+def _zone(name: str | None) -> "ZoneInfo":
+    # Imported here: few topics have schedules, and a start should be quick.
+    from zoneinfo import ZoneInfo
+
     try:
         return ZoneInfo(name or "UTC")
     except (KeyError, ValueError, OSError):

@@ -7,8 +7,11 @@ delivered early. What cannot be read raises `Unreadable`, whose text is for the 
 
 import re
 from datetime import UTC, datetime, timedelta
-from decimal import ROUND_CEILING, Decimal
-from typing import Final
+from math import ceil
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 LATEST_MS: Final = (1 << 63) - 1
 
@@ -62,7 +65,7 @@ def parse_moment(text: str) -> int:
         whole_ms = (moment - _EPOCH - ahead) // timedelta(milliseconds=1)
     except (ValueError, OverflowError) as error:
         raise Unreadable(f"{text!r} is not in the calendar: {error}") from None
-    moment_ms = whole_ms + _rounded_up(Decimal(fraction or 0) * _SECOND)
+    moment_ms = whole_ms + _rounded_up(_decimal(fraction or "0") * _SECOND)
     if moment_ms < 0:
         raise Unreadable(f"{text!r} lies before 1970")
     return moment_ms
@@ -97,8 +100,8 @@ def parse_duration(text: str) -> int:
             f"{text!r} is not a duration: 90s, 1h30m, PT1M30S and milliseconds are "
             "(units: ms, s, m, h, d, w)"
         )
-    total = sum(Decimal(amount) * _UNITS[unit] for unit, amount in amounts)
-    return _within_bounds(_rounded_up(Decimal(total)), text)
+    parts = [_decimal(amount) * _UNITS[unit] for unit, amount in amounts]
+    return _within_bounds(_rounded_up(sum(parts, _decimal("0"))), text)
 
 
 def after(start_ms: int, duration_ms: int) -> int:
@@ -110,8 +113,15 @@ def after(start_ms: int, duration_ms: int) -> int:
     return _within_bounds(start_ms + duration_ms, f"{duration_ms} ms from now")
 
 
-def _rounded_up(amount: Decimal) -> int:
-    return int(amount.to_integral_value(rounding=ROUND_CEILING))
+def _decimal(text: str) -> "Decimal":
+    # Imported here: few topics have schedules, and a start should be quick.
+    from decimal import Decimal
+
+    return Decimal(text)
+
+
+def _rounded_up(amount: "Decimal") -> int:
+    return ceil(amount)
 
 
 def _within_bounds(number: int, text: str) -> int:

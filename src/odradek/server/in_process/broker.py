@@ -46,6 +46,7 @@ from odradek.server.in_process.settings import (
     refuse_arguments,
     refuse_settings,
     setting_texts,
+    topic_name,
     with_authorizer,
 )
 from odradek.server.in_process.settling import settle
@@ -361,7 +362,7 @@ class Broker(OwnThread, FaultCalls):
         server = self._running()
         refuse_arguments(Broker.create_topic_async, mistyped, TOPIC_SETTINGS)
         check_topic_settings(config or ())
-        topic = CreatableTopic(name, partitions, configs=setting_texts(config))
+        topic = CreatableTopic(topic_name(name), partitions, configs=setting_texts(config))
         await self._there(create_topic(server, topic))
 
     create_topic = waits_for(create_topic_async)

@@ -48,6 +48,7 @@ from odradek.server.in_process.settings import (
     refuse_arguments,
     refuse_settings,
     setting_texts,
+    topic_name,
     with_authorizer,
 )
 from odradek.server.in_process.shown import topics_in_words
@@ -340,7 +341,7 @@ class Cluster(OwnThread, FaultCalls):
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "no broker is running")
         check_topic_settings(config or ())
         settings = setting_texts(config)
-        wish = CreatableTopic(name, partitions, replication_factor, configs=settings)
+        wish = CreatableTopic(topic_name(name), partitions, replication_factor, configs=settings)
         await self._there(create_topic(controller.server, wish))
 
     create_topic = waits_for(create_topic_async)

@@ -71,6 +71,17 @@ def check_topic_settings(names: Iterable[str]) -> None:
             raise BrokerError(ErrorCode.INVALID_CONFIG, text)
 
 
+def topic_name(name: object) -> str:
+    """The name of a topic, unless something else stands in its place: settings, for one.
+
+    Raises:
+        TypeError: it is no text.
+    """
+    if isinstance(name, str):
+        return name
+    raise TypeError(f"a topic is named by text, and not by {name!r}")
+
+
 def refuse_arguments(
     call: Callable[..., object], mistyped: Mapping[str, object], settings: Container[str]
 ) -> None:

@@ -73,6 +73,21 @@ def test_a_topics_settings_as_arguments() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        *("create_topic", "configure", "delete_topic", "produce", "produce_many", "records"),
+        *("wait_for", "to_arrow"),
+    ],
+)
+@pytest.mark.parametrize("maker", [odradek.Broker, lambda: odradek.Cluster(brokers=1)])
+def test_settings_in_the_place_of_a_topic(maker: Callable[[], Any], call: str) -> None:
+    """The answer would be that a dictionary cannot be hashed."""
+    more = {"produce": ["x"], "produce_many": [["x"]], "wait_for": [1]}.get(call, [])
+    with maker() as broker, pytest.raises(TypeError, match=r"^a topic is named by text, and not "):
+        getattr(broker, call)({"retention.ms": 1}, *more)
+
+
 def test_a_kind_of_deadline_that_is_mistyped() -> None:
     with odradek.Broker(clock=odradek.ManualClock()) as broker:
         assert broker.next_deadline("DelayedFetch") is None

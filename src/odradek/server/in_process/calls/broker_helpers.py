@@ -207,7 +207,7 @@ class BrokerHelpers:
             async with asyncio.timeout(timeout_s):
                 return await self._changes.look_until(look, reader.park)
         except TimeoutError:
-            if self.brokers.image.topic(topic) is None:
+            if self.brokers.find(topic) is None:
                 found = self.brokers.no_topic(topic)
             else:
                 found = f"{topic} has {reader.count} of {count} records"
@@ -230,7 +230,7 @@ class BrokerHelpers:
     async def _topic_to_write(self, name: str) -> TopicImage:
         """The topic, which comes into being as for a client that asks for its metadata."""
         creates = self.brokers.controller.config.auto_create_topics_enable
-        if self.brokers.image.topic(name) is None and creates:
+        if self.brokers.find(name) is None and creates:
             await self.brokers.auto_create(name)
         return self.brokers.topic(name)
 

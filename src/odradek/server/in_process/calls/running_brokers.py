@@ -14,6 +14,7 @@ from odradek.model import GROUP_METADATA_TOPIC, TopicPartition
 from odradek.server.awaiting import outcome
 from odradek.server.broker import BrokerServer
 from odradek.server.coordination.coordinators import TOPIC_CHANGE_TIMEOUT_MS
+from odradek.server.in_process.settings import topic_name
 from odradek.suggestions import did_you_mean
 
 
@@ -44,13 +45,17 @@ class RunningBrokers:
         """The one that creates topics and elects leaders; raises as `leader`."""
         return self._by_id(self.image.controller_id, ErrorCode.BROKER_NOT_AVAILABLE, "controller")
 
+    def find(self, name: str) -> TopicImage | None:
+        """The metadata of a topic; None if there is no such topic."""
+        return self.image.topic(topic_name(name))
+
     def topic(self, name: str) -> TopicImage:
         """The metadata of a topic.
 
         Raises:
             BrokerError: UNKNOWN_TOPIC_OR_PARTITION.
         """
-        topic = self.image.topic(name)
+        topic = self.find(name)
         if topic is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, self.no_topic(name))
         return topic

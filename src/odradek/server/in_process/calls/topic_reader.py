@@ -96,7 +96,7 @@ class TopicReader:
     def _indexes(self) -> Sequence[int]:
         if self._partition is not None:
             return (self._partition,)
-        topic = self._brokers.image.topic(self._topic)
+        topic = self._brokers.find(self._topic)
         return () if topic is None else range(len(topic.partitions))
 
     def _next_chunk(self, index: int) -> FetchedChunk | None:
