@@ -208,4 +208,4 @@ def test_a_store_that_cannot_be_used_is_told(stores):
 def test_protection_that_there_would_not_be_refuses_the_start(given, text):
     """They were named in a line of the log, or not at all, and the nodes were open."""
     with pytest.raises(ConfigError, match=text):
-        check_protection(config_of(given), given)
+        check_protection(config_of(given), {"zookeeper.connect": "localhost:2181", **given})
