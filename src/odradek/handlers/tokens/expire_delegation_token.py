@@ -3,36 +3,23 @@
 Version notes: 2 is flexible.
 """
 
-from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
-from odradek.handlers.tokens.requests_about_tokens import refusal
+from odradek.handlers.tokens.requests_about_tokens import change_expiry, fail
+from odradek.metadata.store import OnDone
 from odradek.protocol import messages
+from odradek.security.delegation_tokens import DelegationTokens
 
-NOT_SAID = 0
-NEVER = -1
+__all__ = ["fail", "handle"]
 
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers until when it is good."""
     body = request.body()
-    code = refusal(context, request)
-    if code is not None:
-        fail(request, code)
-        return
-    assert context.tokens is not None, "else there was a refusal"
-
-    def on_done(outcome: int | BrokerError) -> None:
-        if isinstance(outcome, BrokerError):
-            request.answer(error_code=outcome.code, expiry_timestamp_ms=NOT_SAID)
-        else:
-            request.answer(error_code=ErrorCode.NONE, expiry_timestamp_ms=outcome)
-
     period_ms = messages.milliseconds(body.expiry_time_period)
     caller = request.exchange.principal
-    context.tokens.expire(body.hmac, caller, period_ms, request.guard(on_done))
 
+    def expire(tokens: DelegationTokens, on_done: OnDone[int]) -> None:
+        tokens.expire(body.hmac, caller, period_ms, on_done)
 
-def fail(request: Request, code: ErrorCode) -> None:
-    """Answers with an error."""
-    request.answer(error_code=code, expiry_timestamp_ms=NEVER)
+    change_expiry(context, request, expire)

@@ -1,10 +1,17 @@
-"""The common part of the four APIs: who may ask, and principals in messages."""
+"""The common part of the four APIs: who may ask, how an expiry changes, principals in messages."""
 
-from odradek.errors import ErrorCode
+from collections.abc import Callable
+
+from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
+from odradek.metadata.store import OnDone
 from odradek.model import ANONYMOUS, KafkaPrincipal
+from odradek.security.delegation_tokens import DelegationTokens
 from odradek.security.principal import TokenPrincipal
+
+_NOT_SAID = 0
+_NEVER = -1
 
 
 def refusal(context: HandlerContext, request: Request) -> ErrorCode | None:
@@ -15,6 +22,32 @@ def refusal(context: HandlerContext, request: Request) -> ErrorCode | None:
     if context.tokens is None:
         return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
     return None
+
+
+def change_expiry(
+    context: HandlerContext,
+    request: Request,
+    change: Callable[[DelegationTokens, OnDone[int]], None],
+) -> None:
+    """Has a token expire at another time; answers when that is."""
+    code = refusal(context, request)
+    if code is not None:
+        fail(request, code)
+        return
+    assert context.tokens is not None, "else there was a refusal"
+
+    def on_done(outcome: int | BrokerError) -> None:
+        if isinstance(outcome, BrokerError):
+            request.answer(error_code=outcome.code, expiry_timestamp_ms=_NOT_SAID)
+        else:
+            request.answer(error_code=ErrorCode.NONE, expiry_timestamp_ms=outcome)
+
+    change(context.tokens, request.guard(on_done))
+
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers a change of an expiry with an error."""
+    request.answer(error_code=code, expiry_timestamp_ms=_NEVER)
 
 
 def principal_fields(principal: KafkaPrincipal, prefix: str = "") -> dict[str, object]:
