@@ -32,7 +32,7 @@ from benchmarks.process_usage import cpu_seconds
 from odradek.client.addresses import parse_bootstrap_servers
 from odradek.client.apis import LIST_OFFSETS
 from odradek.client.sync.connection import BlockingConnection
-from odradek.protocol.list_offsets import (
+from odradek.protocol.direct.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,

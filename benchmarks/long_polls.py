@@ -12,17 +12,22 @@ import tempfile
 from typing import Final
 
 from benchmarks.process_usage import resident_mb
-from odradek.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
-from odradek.protocol.framing import encode_size
-from odradek.protocol.header import encode_request_header
-from odradek.protocol.messages import encode_request
-from odradek.protocol.primitives import Buffer
-from odradek.protocol.produce import (
+from odradek.protocol.direct.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    encode_fetch_request,
+)
+from odradek.protocol.direct.produce import (
     ProducePartition,
     ProduceRequest,
     ProduceTopic,
     encode_produce_request,
 )
+from odradek.protocol.framing import encode_size
+from odradek.protocol.header import encode_request_header
+from odradek.protocol.messages import encode_request
+from odradek.protocol.primitives import Buffer
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.compression import Compression
 from odradek.testing.processes import BrokerProcess

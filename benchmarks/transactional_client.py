@@ -17,13 +17,13 @@ from fastcrc import crc32
 
 from benchmarks.commits import ask_until, exactly, frame_of, sized
 from odradek.errors import ErrorCode
-from odradek.protocol.header import encode_request_header
-from odradek.protocol.produce import (
+from odradek.protocol.direct.produce import (
     ProducePartition,
     ProduceRequest,
     ProduceTopic,
     encode_produce_request,
 )
+from odradek.protocol.header import encode_request_header
 from odradek.records.builder import RecordBatchBuilder
 
 PRODUCE, FIND_COORDINATOR, INIT_PRODUCER_ID, END_TXN = 0, 10, 22, 26

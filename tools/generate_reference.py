@@ -16,8 +16,8 @@ from kio.schema.index import api_key_map, schema_name_map
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
-from odradek.client.core import connection  # noqa: E402
 from odradek.client.core.groups import member_state  # noqa: E402
+from odradek.client.core.network import connection
 from odradek.client.core.producing import transaction_state  # noqa: E402
 from odradek.config import (  # noqa: E402
     BROKER_SETTINGS,

@@ -9,7 +9,8 @@ import json
 from time import perf_counter_ns
 from uuid import UUID
 
-from odradek.protocol import fetch, framing, header, list_offsets, primitives, produce
+from odradek.protocol import framing, header, primitives
+from odradek.protocol.direct import fetch, list_offsets, produce
 
 TOPIC_ID = UUID(int=0x1234)
 RECORDS = bytes(16 * 1024)

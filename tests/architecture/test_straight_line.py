@@ -15,7 +15,7 @@ STEPS = {
     "a frame is found in what the socket gave": [
         "network/socket_protocol.py",
         "network/connection.py",
-        "network/receive_buffers.py",
+        "network/memory/receive_buffers.py",
         "clock.py",
         "protocol/framing.py",
         "protocol/exchange.py",
@@ -28,16 +28,16 @@ STEPS = {
         "handlers/request.py",
     ],
     "its body is decoded, what its version forbids is refused, the rest is gathered": [
-        "handlers/produce.py",
-        "protocol/produce.py",
+        "handlers/records/produce.py",
+        "protocol/direct/produce.py",
         "handlers/topic_names.py",
-        "handlers/gathered_appends.py",
+        "handlers/records/gathered_appends.py",
     ],
     "nothing has to come before the append: it is in no transaction, and not heavy": [
-        "handlers/before_append.py",
+        "handlers/records/before_append.py",
         "handlers/transactions/transaction_verification.py",
-        "handlers/unpacking.py",
-        "handlers/scheduled_records.py",
+        "handlers/records/unpacking.py",
+        "handlers/records/scheduled_records.py",
     ],
     "the socket read has ended: all of it goes to its partitions": [
         "replication/replica_manager.py",
@@ -90,7 +90,7 @@ STEPS = {
 WALK = [
     "network/connection.py",
     "handlers/dispatcher.py",
-    "handlers/produce.py",
+    "handlers/records/produce.py",
     "replication/replica_manager.py",
     "replication/partition.py",
     "storage/log/appender.py",
@@ -133,7 +133,7 @@ with odradek.Broker(clock=clock) as broker:
     produce()  # connects, and makes the segment's files
     walked = []
     # The client drops the connection that it began with some time: that is no part of the way.
-    while not walked or any("handlers/parked_fetches.py" in path for path in walked):
+    while not walked or any("handlers/records/parked_fetches.py" in path for path in walked):
         entered.clear()
         produce()
         walked = list(entered)

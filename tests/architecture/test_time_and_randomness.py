@@ -27,7 +27,7 @@ IMPORTING = {"__import__", "find_spec", "import_module"}
 
 EXCUSED = {
     ("clock.py", "time"): "is the port",
-    ("protocol/message_schemas.py", "datetime"): "which kio derives from; nobody reads it",
+    ("protocol/schemas/message_schemas.py", "datetime"): "which kio derives from; nobody reads it",
     ("server/monitoring/idleness.py", "time"): "the processor's time, which no clock tells",
     ("server/randomness.py", "random.SystemRandom"): "where random numbers come from",
     ("server/broker.py", "random.SystemRandom"): "those of a broker that was not given any",

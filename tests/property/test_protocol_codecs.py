@@ -19,8 +19,9 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from odradek.errors import ErrorCode
-from odradek.protocol import fetch, list_offsets, messages, produce
-from odradek.protocol.fetch import (
+from odradek.protocol import messages
+from odradek.protocol.direct import fetch, list_offsets, produce
+from odradek.protocol.direct.fetch import (
     FetchPartition,
     FetchPartitionResponse,
     FetchRequest,
@@ -29,8 +30,7 @@ from odradek.protocol.fetch import (
     FetchTopicResponse,
     ForgottenTopic,
 )
-from odradek.protocol.header import decode_response_header
-from odradek.protocol.list_offsets import (
+from odradek.protocol.direct.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -38,8 +38,7 @@ from odradek.protocol.list_offsets import (
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
-from odradek.protocol.primitives import NodeEndpoint, ProtocolError
-from odradek.protocol.produce import (
+from odradek.protocol.direct.produce import (
     ProducePartition,
     ProducePartitionResponse,
     ProduceRequest,
@@ -47,6 +46,8 @@ from odradek.protocol.produce import (
     ProduceTopic,
     ProduceTopicResponse,
 )
+from odradek.protocol.header import decode_response_header
+from odradek.protocol.primitives import NodeEndpoint, ProtocolError
 
 PRODUCE, FETCH, LIST_OFFSETS = 0, 1, 2
 PRODUCE_VERSIONS = range(14)

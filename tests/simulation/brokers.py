@@ -43,7 +43,7 @@ from odradek.metadata.sqlite import EmbeddedMetadataStore, SharedMetadata
 from odradek.metadata.sqlite.shared import UNREGISTERED
 from odradek.metadata.store import NewTopic, OnDone, PartitionChange
 from odradek.model import NO_LEADER, AppendOrigin, TopicPartition
-from odradek.protocol.fetch import (
+from odradek.protocol.direct.fetch import (
     FetchPartitionResponse,
     FetchRequest,
     FetchResponse,

@@ -26,25 +26,25 @@ from odradek.handlers.dispatcher import Dispatcher
 from odradek.handlers.table import API_TABLE
 from odradek.model import TopicPartition
 from odradek.protocol import messages
-from odradek.protocol.fetch import (
+from odradek.protocol.direct.fetch import (
     FetchPartitionResponse,
     FetchResponse,
     FetchTopicResponse,
     decode_fetch_request,
     encode_fetch_response,
 )
-from odradek.protocol.header import (
-    RequestHeader,
-    decode_request_header,
-    encode_response_header,
-    response_header_version,
-)
-from odradek.protocol.list_offsets import (
+from odradek.protocol.direct.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
     decode_list_offsets_request,
     encode_list_offsets_response,
+)
+from odradek.protocol.header import (
+    RequestHeader,
+    decode_request_header,
+    encode_response_header,
+    response_header_version,
 )
 from odradek.records.batch import parse_header, stamp
 from odradek.records.builder import RecordBatchBuilder

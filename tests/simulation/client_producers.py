@@ -31,18 +31,18 @@ from odradek.errors import ErrorCode
 from odradek.handlers.table import API_TABLE
 from odradek.model import TopicPartition
 from odradek.protocol import messages
-from odradek.protocol.header import (
-    decode_request_header,
-    encode_response_header,
-    response_header_version,
-)
-from odradek.protocol.produce import (
+from odradek.protocol.direct.produce import (
     ProducePartition,
     ProducePartitionResponse,
     ProduceResponse,
     ProduceTopicResponse,
     decode_produce_request,
     encode_produce_response,
+)
+from odradek.protocol.header import (
+    decode_request_header,
+    encode_response_header,
+    response_header_version,
 )
 from odradek.records.batch import BatchHeader, parse_header
 from odradek.records.reader import iter_records

@@ -24,14 +24,14 @@ from tests.simulation.virtual import Connection
 
 from odradek.client import Consumer, Producer
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
-from odradek.protocol.header import RequestHeader, decode_request_header
-from odradek.protocol.produce import (
+from odradek.protocol.direct.produce import (
     ProducePartitionResponse,
     ProduceResponse,
     ProduceTopicResponse,
     decode_produce_request,
     encode_produce_response,
 )
+from odradek.protocol.header import RequestHeader, decode_request_header
 
 INIT_PRODUCER_ID = 22
 SETTINGS: dict[str, object] = {"enable_auto_commit": False, "metadata_max_age_ms": 100}

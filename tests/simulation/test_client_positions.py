@@ -24,7 +24,7 @@ from tests.simulation.test_client_cluster import (
 )
 
 from odradek.client import Consumer
-from odradek.client.aio.handout import Records
+from odradek.client.aio.consuming.handout import Records
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.errors import UsageError
 from odradek.errors import ErrorCode

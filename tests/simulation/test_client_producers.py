@@ -17,7 +17,7 @@ FOUND = [97]
 
 MUTATIONS = {
     "a record that expires before it leaves is none of its transaction": Mutation(
-        "client/aio/sender.py",
+        "client/aio/producing/sender.py",
         "        self._transactions.lost_batch(error, was_sent=bool(batch.attempts))\n",
         "        if batch.attempts:\n"
         "            self._transactions.lost_batch(error, was_sent=True)\n",
@@ -33,20 +33,20 @@ MUTATIONS = {
         "        return self.unanswered > 0\n",
     ),
     "a commit that waits for another goes on though that has failed": Mutation(
-        "client/aio/transactions.py",
+        "client/aio/producing/transactions.py",
         "            # Who was waited for may have failed it.\n"
         "            self.life.move(TransactionState.COMMITTING if commit"
         " else TransactionState.ABORTING)\n",
         "",
     ),
     "a commit does not wait for offsets that were begun": Mutation(
-        "client/aio/transacting.py",
+        "client/aio/producing/transacting.py",
         "            with self._about_to_enter():\n"
         "                await self._transactions.send_offsets(with_metadata(offsets), member)\n",
         "            await self._transactions.send_offsets(with_metadata(offsets), member)\n",
     ),
     "records and offsets ask for an epoch each": Mutation(
-        "client/aio/transactions.py",
+        "client/aio/producing/transactions.py",
         "        async with self._identifying:\n"
         "            if self.life.error is not None:\n"
         "                raise self.life.error\n",

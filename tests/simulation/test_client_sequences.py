@@ -17,7 +17,7 @@ from tests.simulation.virtual import Connection, LoopClock, Network, VirtualLoop
 from odradek.client import Producer
 from odradek.client.errors import KafkaError, RequestTimedOut
 from odradek.errors import ErrorCode
-from odradek.protocol.produce import ProducePartition, ProducePartitionResponse
+from odradek.protocol.direct.produce import ProducePartition, ProducePartitionResponse
 from odradek.records.reader import iter_records
 
 S = TypeVar("S", bound="Stage")

@@ -17,7 +17,7 @@ from typing import Final
 
 from odradek.cli.image_logins import settings_of_logins
 from odradek.config.definition import readable
-from odradek.config.properties import load_properties, parse_properties
+from odradek.config.files.properties import load_properties, parse_properties
 
 _PREFIX: Final = "KAFKA_"
 # They tell Kafka's scripts of its Java machine and its log, and are no settings there either; the

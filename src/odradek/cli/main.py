@@ -66,8 +66,12 @@ COMMANDS: Final = (
     Command(
         "schedules", "odradek.cli.everyday.schedules", "what will be delivered later, and when"
     ),
-    Command("top", "odradek.cli.everyday.top", "watch brokers, topics and groups at work"),
-    Command("metrics", "odradek.cli.everyday.metrics", "the metrics that a broker serves"),
+    Command(
+        "top", "odradek.cli.everyday.monitoring.top", "watch brokers, topics and groups at work"
+    ),
+    Command(
+        "metrics", "odradek.cli.everyday.monitoring.metrics", "the metrics that a broker serves"
+    ),
     Command("explain", "odradek.cli.everyday.explain", "why nothing comes, in words"),
     Command("topics", "odradek.cli.tools.topics", "list, describe, create, alter, delete topics"),
     Command("configs", "odradek.cli.tools.configs", "describe and change settings"),

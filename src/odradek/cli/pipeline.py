@@ -261,8 +261,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _security(path: str) -> "SecurityOptions":
     """Reads the TLS and SASL settings in a file of client settings."""
     from odradek.client.security_options import SecurityOptions
-    from odradek.config.properties import load_properties
-    from odradek.config.providers import resolved
+    from odradek.config.files.properties import load_properties
+    from odradek.config.files.providers import resolved
 
     return SecurityOptions.of(resolved(load_properties(path)))
 

@@ -19,8 +19,8 @@ from odradek.cli.arguments import natural_number, port
 from odradek.clock import SystemClock
 from odradek.config import BrokerConfig, ConfigError
 from odradek.config.endpoints import PLAIN, named_listener
-from odradek.config.properties import load_properties
-from odradek.config.providers import resolved
+from odradek.config.files.properties import load_properties
+from odradek.config.files.providers import resolved
 from odradek.config.single_node import SINGLE_NODE_DEFAULTS
 from odradek.config.suggestions import with_suggestion
 from odradek.config.unserved import unserved

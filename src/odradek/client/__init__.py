@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     )
     from odradek.client.aio.admin import Admin
     from odradek.client.aio.consumer import Consumer
-    from odradek.client.aio.delivery_reports import OnDelivery
+    from odradek.client.aio.consuming.handout import ConsumerInterceptor
     from odradek.client.aio.group import RebalanceListener
-    from odradek.client.aio.handout import ConsumerInterceptor
     from odradek.client.aio.producer import Producer
+    from odradek.client.aio.producing.delivery_reports import OnDelivery
     from odradek.client.aio.share_consumer import ShareConsumer
     from odradek.client.core.admin_types import (
         ClusterDescription,
@@ -156,7 +156,7 @@ __getattr__ = exports(
         "ConfigOperation": "odradek.client.core.admin_types",
         "ConfigResource": "odradek.client.core.admin_types",
         "Consumer": "odradek.client.aio.consumer",
-        "ConsumerInterceptor": "odradek.client.aio.handout",
+        "ConsumerInterceptor": "odradek.client.aio.consuming.handout",
         "ConsumerRecord": "odradek.client.core.consuming.consumer_record",
         "CreatedTopic": "odradek.client.core.admin_types",
         "DelegationToken": "odradek.client.core.admin_types",
@@ -191,7 +191,7 @@ __getattr__ = exports(
         "LogDirDescription": "odradek.client.core.admin_types",
         "ProducerState": "odradek.client.core.admin_types",
         "Subscription": "odradek.protocol.consumer_protocol",
-        "OnDelivery": "odradek.client.aio.delivery_reports",
+        "OnDelivery": "odradek.client.aio.producing.delivery_reports",
         "ProducerInterceptor": "odradek.client.core.producing.preparing",
         "ProducerRecord": "odradek.client.core.producing.preparing",
         "Serializer": "odradek.client.core.producing.preparing",

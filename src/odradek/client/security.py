@@ -13,7 +13,7 @@ from odradek.client.settings import TOKEN_PROVIDER, ClientSettings
 from odradek.config.definition import ConfigError
 
 if TYPE_CHECKING:
-    from odradek.client.core.handshake import LoginSource
+    from odradek.client.core.network.handshake import LoginSource
 
 
 class ClientSecurity(NamedTuple):
@@ -76,7 +76,7 @@ def _tls(settings: ClientSettings) -> ssl.SSLContext:
 
 
 def _login(settings: ClientSettings) -> "LoginSource":
-    from odradek.client.core.login import Login
+    from odradek.client.core.network.login import Login
     from odradek.security.sasl.mechanism import MECHANISMS, OAUTHBEARER
 
     mechanism = settings.text("sasl.mechanism")

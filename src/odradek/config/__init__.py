@@ -18,9 +18,9 @@ if TYPE_CHECKING:
         SettingType,
         Value,
     )
+    from odradek.config.files.properties import parse_properties
     from odradek.config.group import GROUP_SETTINGS
     from odradek.config.layers import Layered
-    from odradek.config.properties import parse_properties
     from odradek.config.topic import TOPIC_SETTINGS, LogConfig
 
 __all__ = [
@@ -56,6 +56,6 @@ __getattr__ = exports(
         "SettingType": "odradek.config.definition",
         "TOPIC_SETTINGS": "odradek.config.topic",
         "Value": "odradek.config.definition",
-        "parse_properties": "odradek.config.properties",
+        "parse_properties": "odradek.config.files.properties",
     },
 )

@@ -55,9 +55,8 @@ from odradek.metadata.store import (
     OnDone,
     PartitionChange,
 )
-from odradek.metadata.zookeeper import acl_znodes, tokens, znodes
 from odradek.metadata.zookeeper import metadata_updates as updates
-from odradek.metadata.zookeeper.acls import Acls, ClusterAcls
+from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.announcements import Announcements
 from odradek.metadata.zookeeper.client import (
     LOST,
@@ -74,8 +73,10 @@ from odradek.metadata.zookeeper.control_requests import ControlRequests
 from odradek.metadata.zookeeper.image_waiters import ImageWaiters
 from odradek.metadata.zookeeper.isr_changes import IsrChanges
 from odradek.metadata.zookeeper.membership import UNREGISTERED, Membership
-from odradek.metadata.zookeeper.quotas import ClusterQuotas
-from odradek.metadata.zookeeper.tokens import ClusterTokens
+from odradek.metadata.zookeeper.security import acl_znodes, tokens
+from odradek.metadata.zookeeper.security.acls import Acls, ClusterAcls
+from odradek.metadata.zookeeper.security.quotas import ClusterQuotas
+from odradek.metadata.zookeeper.security.tokens import ClusterTokens
 from odradek.metadata.zookeeper.topic_ids import write_ids_back
 from odradek.metadata.zookeeper.topic_operations import TopicOperations
 from odradek.metadata.zookeeper.znodes import ZnodeError

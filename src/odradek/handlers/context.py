@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from odradek.background import Background, InlineBackground
 from odradek.handlers.api import Api
-from odradek.handlers.parked_fetches import ParkedFetches
+from odradek.handlers.records.parked_fetches import ParkedFetches
 from odradek.handlers.replicas.control_connections import ControlConnections
 from odradek.handlers.request import RequestObserver, RequestQuotas
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from odradek.coordinator.share_groups.share_group_coordinator import ShareGroupCoordinator
     from odradek.coordinator.transactions.markers import MarkerWriter
     from odradek.coordinator.transactions.transaction_coordinator import TransactionCoordinator
-    from odradek.handlers.before_append import BeforeAppend
-    from odradek.handlers.fetch_sessions import FetchSessionCache
-    from odradek.handlers.gathered_appends import GatheredAppends
+    from odradek.handlers.records.before_append import BeforeAppend
+    from odradek.handlers.records.fetch_sessions import FetchSessionCache
+    from odradek.handlers.records.gathered_appends import GatheredAppends
     from odradek.handlers.share.share_sessions import ShareSessionCache
     from odradek.handlers.telemetry.client_metrics import ClientMetricsManager
     from odradek.handlers.transactions.transaction_verification import TransactionVerifier

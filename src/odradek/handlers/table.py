@@ -17,11 +17,11 @@ from typing import Final, Protocol
 
 from odradek._lazy import LazyModule
 from odradek.errors import ErrorCode
-from odradek.handlers import fetch, list_offsets, produce
 from odradek.handlers.api import ANYBODY, Api, Cost, Permission
 from odradek.handlers.cluster import api_versions
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.groups import heartbeat, offset_commit
+from odradek.handlers.records import fetch, list_offsets, produce
 from odradek.handlers.request import Request
 from odradek.handlers.topics import metadata
 from odradek.model import AclOperation, ResourceType

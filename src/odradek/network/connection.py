@@ -32,14 +32,14 @@ from odradek.clock import Clock
 from odradek.log_limit import LimitedLog
 from odradek.model import ANONYMOUS, KafkaPrincipal
 from odradek.network.foreign_protocols import describe
-from odradek.network.receive_buffers import (
+from odradek.network.memory.receive_buffers import (
     READ_BUFFER_BYTES,
     SETUP_BUFFER_BYTES,
     BufferPool,
     ReceiveBuffer,
 )
-from odradek.network.request_memory import RequestMemory
-from odradek.network.response_memory import ResponseMemory
+from odradek.network.memory.request_memory import RequestMemory
+from odradek.network.memory.response_memory import ResponseMemory
 from odradek.network.transport import Transport
 from odradek.network.turns import Turns
 from odradek.protocol.exchange import Exchange, RequestHandler

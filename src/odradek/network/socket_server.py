@@ -21,10 +21,10 @@ from odradek.network.listener import (
     ListenerSecurity,
     SocketOptions,
 )
+from odradek.network.memory.receive_buffers import BufferPool
+from odradek.network.memory.request_memory import RequestMemory
+from odradek.network.memory.response_memory import ResponseMemory
 from odradek.network.readiness import any_ready
-from odradek.network.receive_buffers import BufferPool
-from odradek.network.request_memory import RequestMemory
-from odradek.network.response_memory import ResponseMemory
 from odradek.network.turns import Turns
 from odradek.protocol.exchange import RequestHandler
 from odradek.timer import Timer

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
-from odradek.protocol.fetch import (
+from odradek.protocol.direct.fetch import (
     FetchPartition,
     FetchResponse,
     FetchTopic,

@@ -39,9 +39,9 @@ __all__ = [
 # A message, whose attributes depend on its API and version.
 Message = Any
 
-_classes: Final[Any] = LazyModule("odradek.protocol.message_classes")
-_reader: Final[Any] = LazyModule("odradek.protocol.message_reader")
-_writer: Final[Any] = LazyModule("odradek.protocol.message_writer")
+_classes: Final[Any] = LazyModule("odradek.protocol.schemas.message_classes")
+_reader: Final[Any] = LazyModule("odradek.protocol.schemas.message_reader")
+_writer: Final[Any] = LazyModule("odradek.protocol.schemas.message_writer")
 
 
 def request_type(api_key: int, version: int) -> Any:

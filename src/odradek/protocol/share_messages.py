@@ -11,8 +11,8 @@ by `message_classes`.
 from types import MappingProxyType
 from typing import Final
 
-from odradek.protocol.message_tables import MessagePair
 from odradek.protocol.schema import Field, Schema
+from odradek.protocol.schemas.message_tables import MessagePair
 
 READ_SHARE_GROUP_STATE: Final = 84
 WRITE_SHARE_GROUP_STATE: Final = 85

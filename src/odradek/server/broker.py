@@ -27,10 +27,10 @@ from odradek.controller import Controller, ProducerIdManager
 from odradek.errors import LogDirFailure
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.dispatcher import Dispatcher
-from odradek.handlers.fetch_sessions import FetchSessionCache
-from odradek.handlers.gathered_appends import GatheredAppends
-from odradek.handlers.parked_fetches import ParkedFetches
-from odradek.handlers.produce import steps_before_append
+from odradek.handlers.records.fetch_sessions import FetchSessionCache
+from odradek.handlers.records.gathered_appends import GatheredAppends
+from odradek.handlers.records.parked_fetches import ParkedFetches
+from odradek.handlers.records.produce import steps_before_append
 from odradek.handlers.request import RequestObserver
 from odradek.handlers.request_metrics import RequestMetrics
 from odradek.handlers.share.share_sessions import ShareSessionCache
@@ -45,14 +45,11 @@ from odradek.purgatory import DelayedOperationPurgatory, WaitingOperation
 from odradek.replication.follower.fetcher_manager import ReplicaFetcherManager
 from odradek.replication.quota import ReplicationQuotas
 from odradek.replication.replica_manager import ReplicaManager
-from odradek.server.authorization import Authorization
 from odradek.server.awaiting import outcome
 from odradek.server.background import ThreadPoolBackground, ThreadWorkers
 from odradek.server.client_metrics import client_metrics_manager, with_telemetry
-from odradek.server.client_quotas import ClientQuotas
 from odradek.server.controlled_shutdown import ControlledShutdown
 from odradek.server.coordination.coordinators import Coordinators
-from odradek.server.delegation_tokens import delegation_tokens, removal_of_expired
 from odradek.server.errors import StartError
 from odradek.server.lifecycle import BrokerEvent, BrokerState, Lifecycle
 from odradek.server.loading_report import start_logs
@@ -68,6 +65,9 @@ from odradek.server.peers.channels import PeerChannels
 from odradek.server.presence import Presence
 from odradek.server.randomness import random_uuid
 from odradek.server.registration import Registration
+from odradek.server.security.authorization import Authorization
+from odradek.server.security.client_quotas import ClientQuotas
+from odradek.server.security.delegation_tokens import delegation_tokens, removal_of_expired
 from odradek.server.statistics import write_statistics
 from odradek.storage.files import OsFileSystem
 from odradek.storage.manager.log_manager import LogManager

@@ -10,7 +10,7 @@ import pytest
 from odradek.cli import container
 from odradek.cli.container import settings_of
 from odradek.cli.start import collect_settings
-from odradek.config.properties import load_properties
+from odradek.config.files.properties import load_properties
 from odradek.security.jaas import parse_jaas
 
 

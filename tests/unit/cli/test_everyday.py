@@ -15,14 +15,14 @@ from datetime import datetime
 import pytest
 
 from odradek.cli.everyday import produce
-from odradek.cli.everyday.cluster_view import Sample, View, view_of
 from odradek.cli.everyday.conditions import parse_condition
 from odradek.cli.everyday.flags import flags_first, tell_if_nobody_listens
 from odradek.cli.everyday.group_lags import GroupLag, PartitionLag
 from odradek.cli.everyday.groups import by_partition, overview
+from odradek.cli.everyday.monitoring.cluster_view import Sample, View, view_of
+from odradek.cli.everyday.monitoring.top import TopScreen, frame_lines
 from odradek.cli.everyday.places import Base, Place, parse_place
 from odradek.cli.everyday.record_formats import json_line, line_for_people, parse_format
-from odradek.cli.everyday.top import TopScreen, frame_lines
 from odradek.cli.everyday.words import duration_words, number_words, size_words
 from odradek.cli.main import main
 from odradek.cli.standard_input import read_lines

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import odradek
-from odradek.cli.everyday import metrics as command
+from odradek.cli.everyday.monitoring import metrics as command
 from odradek.cli.main import main
 
 

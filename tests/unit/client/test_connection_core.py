@@ -3,8 +3,8 @@
 import pytest
 
 from odradek.client.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
-from odradek.client.core.connection import Answer, ConnectionCore, ConnectionState
-from odradek.client.core.frames import HANDSHAKE_MAX_BYTES
+from odradek.client.core.network.connection import Answer, ConnectionCore, ConnectionState
+from odradek.client.core.network.frames import HANDSHAKE_MAX_BYTES
 from odradek.client.errors import KafkaError, UnsupportedVersion
 from odradek.errors import ErrorCode
 from odradek.protocol import messages

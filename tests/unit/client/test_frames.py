@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.client.core.frames import RESPONSE_MAX_BYTES, FrameReceiver
+from odradek.client.core.network.frames import RESPONSE_MAX_BYTES, FrameReceiver
 from odradek.protocol.framing import encode_size
 from odradek.protocol.primitives import ProtocolError
 

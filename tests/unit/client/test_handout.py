@@ -4,8 +4,8 @@ partitions that a consumer has."""
 from types import SimpleNamespace
 from typing import Any, cast
 
+from odradek.client.aio.consuming.handout import Handout
 from odradek.client.aio.fetching.fetcher import Fetcher
-from odradek.client.aio.handout import Handout
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.core.consuming.positions import Positions
 from odradek.client.core.metrics import ClientMetrics

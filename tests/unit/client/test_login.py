@@ -3,8 +3,8 @@
 import pytest
 
 from odradek.client.apis import API_VERSIONS, METADATA
-from odradek.client.core.connection import ConnectionCore, ConnectionState
-from odradek.client.core.login import Login
+from odradek.client.core.network.connection import ConnectionCore, ConnectionState
+from odradek.client.core.network.login import Login
 from odradek.client.errors import AuthenticationError
 from odradek.clock import ManualClock
 from odradek.protocol import messages

@@ -3,7 +3,7 @@
 from math import isnan
 
 from odradek.client.core.metrics import ClientMetrics
-from odradek.client.core.traffic import Traffic
+from odradek.client.core.network.traffic import Traffic
 from odradek.clock import ManualClock
 
 

@@ -20,7 +20,7 @@ from tests.issuers import (
 )
 
 from odradek.client.aio.connection import login_terms
-from odradek.client.core.login import Login
+from odradek.client.core.network.login import Login
 from odradek.client.errors import AuthenticationError, KafkaError, NetworkError
 from odradek.client.oauth.issuer import shown_url
 from odradek.client.oauth.login import KeptTokenLogin, TokenLogin

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.client.aio.transactions import TransactionManager
+from odradek.client.aio.producing.transactions import TransactionManager
 from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.client.core.producing.transaction_state import TransactionState

@@ -9,7 +9,7 @@ from tests.unit.client.test_login import Broker
 from odradek.client.addresses import Address
 from odradek.client.aio.connection import AsyncConnection
 from odradek.client.apis import PRODUCE
-from odradek.client.core.login import Login
+from odradek.client.core.network.login import Login
 from odradek.protocol.framing import encode_size
 from odradek.security.sasl.mechanism import PLAIN
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from odradek.config import ConfigError, parse_properties
-from odradek.config.properties import load_properties
+from odradek.config.files.properties import load_properties
 
 
 @pytest.mark.parametrize(

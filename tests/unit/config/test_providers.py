@@ -6,7 +6,7 @@ import pytest
 
 import odradek
 from odradek.config import ConfigError
-from odradek.config.providers import resolved
+from odradek.config.files.providers import resolved
 
 PACKAGE = "org.apache.kafka.common.config.provider"
 PROVIDERS = {

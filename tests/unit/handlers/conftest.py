@@ -15,7 +15,7 @@ from odradek.controller.controller import Controller
 from odradek.controller.producer_ids import ProducerIdManager
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.dispatcher import Dispatcher
-from odradek.handlers.gathered_appends import GatheredAppends
+from odradek.handlers.records.gathered_appends import GatheredAppends
 from odradek.handlers.table import API_TABLE
 from odradek.handlers.telemetry.client_metrics import ClientMetricsManager
 from odradek.metadata.cache import MetadataCache

@@ -12,8 +12,8 @@ from odradek.controller.configs.entries import ConfigDescriber
 from odradek.controller.topics.plans import TopicPlanner
 from odradek.coordinator.transactions.markers import MarkerWriter
 from odradek.errors import BrokerError, ErrorCode
-from odradek.handlers import list_offsets
 from odradek.handlers.long_requests import LONG_REQUEST_BYTES, SLICE_ENTRIES
+from odradek.handlers.records import list_offsets
 from odradek.handlers.request import LONG_ANSWER_ENTRIES, RequestQuotas
 from odradek.handlers.table import API_TABLE
 from odradek.protocol import messages

@@ -16,9 +16,9 @@ from odradek.coordinator.transactions.requests import ProducerIdAndEpoch
 from odradek.coordinator.transactions.writes import TransactionWrites
 from odradek.errors import ErrorCode
 from odradek.handlers.long_requests import SLICE_ENTRIES
-from odradek.handlers.produce import steps_before_append
+from odradek.handlers.records.produce import steps_before_append
+from odradek.handlers.records.unpacking import HEAVY_BYTES
 from odradek.handlers.transactions.transaction_verification import TransactionVerifier
-from odradek.handlers.unpacking import HEAVY_BYTES
 from odradek.metadata.image import PartitionImage, TopicImage
 from odradek.protocol import messages
 from odradek.records.batch import parse_header

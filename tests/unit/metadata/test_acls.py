@@ -21,7 +21,7 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata import MetadataStoreError
 from odradek.metadata.sqlite import schema
 from odradek.metadata.sqlite.database import Database
-from odradek.metadata.zookeeper import acl_znodes
+from odradek.metadata.zookeeper.security import acl_znodes
 from odradek.metadata.zookeeper.znodes import ZnodeError
 from odradek.model import AclOperation, ResourceType
 

@@ -10,7 +10,7 @@ from tests.unit.metadata.zookeeper_cluster import Cluster
 
 from odradek.client_quota import DEFAULT, QuotaEntity, QuotaKey
 from odradek.metadata.sqlite.database import Database
-from odradek.metadata.zookeeper import quota_znodes
+from odradek.metadata.zookeeper.security import quota_znodes
 
 PRODUCE, CONSUME = QuotaKey.PRODUCER_BYTES, QuotaKey.CONSUMER_BYTES
 ALICE = QuotaEntity(user="alice b/ä*~+")

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from odradek.clock import ManualClock
 from odradek.log_limit import LimitedLog
 from odradek.network.connection import Connection, ConnectionContext
-from odradek.network.receive_buffers import BufferPool
-from odradek.network.request_memory import RequestMemory
-from odradek.network.response_memory import ResponseMemory
+from odradek.network.memory.receive_buffers import BufferPool
+from odradek.network.memory.request_memory import RequestMemory
+from odradek.network.memory.response_memory import ResponseMemory
 from odradek.network.turns import Turns
 from odradek.protocol.exchange import Exchange, RequestHandler
 from odradek.timer import MockTimer

@@ -7,8 +7,8 @@ import pytest
 from odradek.clock import ManualClock
 from odradek.log_limit import LimitedLog
 from odradek.network.connection_quotas import ConnectionQuotas
-from odradek.network.receive_buffers import READ_BUFFER_BYTES, BufferPool, size_class
-from odradek.network.request_memory import RequestMemory
+from odradek.network.memory.receive_buffers import READ_BUFFER_BYTES, BufferPool, size_class
+from odradek.network.memory.request_memory import RequestMemory
 
 
 def test_quota_per_address_and_in_all() -> None:

@@ -9,7 +9,7 @@ from tests.unit.network.fakes import Harness, framed
 from odradek.log_limit import LimitedLog
 from odradek.model import ANONYMOUS
 from odradek.network.authentication import LoginGates
-from odradek.network.receive_buffers import READ_BUFFER_BYTES, SETUP_BUFFER_BYTES
+from odradek.network.memory.receive_buffers import READ_BUFFER_BYTES, SETUP_BUFFER_BYTES
 from odradek.protocol import messages
 from odradek.protocol.header import encode_request_header, request_header_version
 from odradek.security.principal import user

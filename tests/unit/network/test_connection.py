@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.network.fakes import FakeTransport, Harness, framed
 
-from odradek.network.receive_buffers import READ_BUFFER_BYTES
+from odradek.network.memory.receive_buffers import READ_BUFFER_BYTES
 
 TWO_BUFFERS = [b"e" * 1000] * (2 * READ_BUFFER_BYTES // 1000)
 

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from uuid import UUID
 
-from odradek.protocol.message_tables import MESSAGES
+from odradek.protocol.schemas.message_tables import MESSAGES
 
 GOLDEN = Path(__file__).parent / "controller_frames.json"
 

@@ -5,8 +5,8 @@ from uuid import UUID
 import pytest
 
 from odradek.protocol import messages
-from odradek.protocol.heartbeat import decode_heartbeat_request, encode_heartbeat_response
-from odradek.protocol.offset_commit import (
+from odradek.protocol.direct.heartbeat import decode_heartbeat_request, encode_heartbeat_response
+from odradek.protocol.direct.offset_commit import (
     TOPIC_ID_VERSION,
     decode_offset_commit_request,
     encode_offset_commit_response,

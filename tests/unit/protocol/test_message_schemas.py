@@ -19,7 +19,9 @@ import hypothesis
     "module", ["odradek", "odradek.client.aio.admin", "odradek.cli.tools.groups.consumer_groups"]
 )
 def test_hypothesis_is_not_imported(tmp_path: Path, module: str) -> None:
-    imports = f"import {module}, odradek.protocol.message_schemas, kio.schema.metadata.v9.request"
+    imports = (
+        f"import {module}, odradek.protocol.schemas.message_schemas, kio.schema.metadata.v9.request"
+    )
     command = [sys.executable, "-c", LOOK.format(imports=imports)]
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, timeout=deadline_s(60), check=True

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.protocol import fetch, list_offsets, produce
+from odradek.protocol.direct import fetch, list_offsets, produce
 
 
 def joined(buffers):

@@ -6,9 +6,9 @@ from uuid import UUID
 import pytest
 
 from odradek.protocol import messages
-from odradek.protocol.message_reader import read_message
-from odradek.protocol.message_schemas import load_request_schema, load_response_schema
-from odradek.protocol.message_writer import write_message
+from odradek.protocol.schemas.message_reader import read_message
+from odradek.protocol.schemas.message_schemas import load_request_schema, load_response_schema
+from odradek.protocol.schemas.message_writer import write_message
 from odradek.protocol.share_messages import SHARE_MESSAGES
 
 BATCH = {"first_offset": 5, "last_offset": 6, "delivery_state": 2, "delivery_count": 1}

@@ -7,7 +7,7 @@ from tests.unit.replication.fakes import Cluster, FakeQuota, batch
 
 from odradek.clock import ManualClock
 from odradek.errors import BrokerError, ErrorCode
-from odradek.handlers.fetch_sessions import FetchSessionCache
+from odradek.handlers.records.fetch_sessions import FetchSessionCache
 from odradek.metadata.image import (
     BrokerRegistration,
     MetadataDelta,
@@ -16,7 +16,7 @@ from odradek.metadata.image import (
     TopicImage,
 )
 from odradek.model import TopicPartition
-from odradek.protocol.fetch import (
+from odradek.protocol.direct.fetch import (
     FetchPartition,
     FetchPartitionResponse,
     FetchRequest,

@@ -12,7 +12,7 @@ from odradek.client.apis import ClientApi
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol import messages
-from odradek.protocol.list_offsets import (
+from odradek.protocol.direct.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,

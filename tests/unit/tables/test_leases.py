@@ -12,7 +12,7 @@ from odradek.client.core.consuming.list_offsets import lease_request
 from odradek.client.sync import Cluster
 from odradek.clock import ManualClock
 from odradek.model import TopicPartition
-from odradek.protocol.list_offsets import (
+from odradek.protocol.direct.list_offsets import (
     LeaseTerms,
     decode_list_offsets_request,
     encode_list_offsets_request,

@@ -11,7 +11,7 @@ from tests.wire.client.test_producer import make_anew
 
 import odradek
 from odradek.client import Consumer, Producer
-from odradek.client.aio.handout import Records
+from odradek.client.aio.consuming.handout import Records
 from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.errors import BadRecord, NoOffsetForPartition, OffsetOutOfRange, UsageError
 from odradek.model import TopicPartition

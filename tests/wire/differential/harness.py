@@ -32,8 +32,8 @@ from odradek.protocol.header import (
     request_header_version,
     response_header_version,
 )
-from odradek.protocol.message_tables import MESSAGES
 from odradek.protocol.primitives import ProtocolError
+from odradek.protocol.schemas.message_tables import MESSAGES
 
 TIMEOUT_S: Final = deadline_s(30)
 SETTLING_S: Final = deadline_s(20)

@@ -27,7 +27,7 @@ from odradek.client.sync import BlockingConnection, Cluster
 from odradek.clock import SystemClock
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition as Place
-from odradek.protocol.produce import ProducePartitionResponse
+from odradek.protocol.direct.produce import ProducePartitionResponse
 from odradek.tables.arrow import arrow_schema
 from odradek.tables.errors import OutdatedQuery
 from odradek.tables.plan.identity import Identity

@@ -7,7 +7,7 @@ import argparse
 import sys
 from urllib.parse import urlencode
 
-from odradek.cli.everyday.scraping import URL_HELP, ScrapeError, default_url, fetch_text
+from odradek.cli.everyday.monitoring.scraping import URL_HELP, ScrapeError, default_url, fetch_text
 
 KINDS = ("group", "topic", "client", "transaction")
 

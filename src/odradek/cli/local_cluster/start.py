@@ -15,7 +15,7 @@ from odradek.cli.free_port import free_port
 from odradek.cli.local_cluster.state import ClusterState, held, load
 from odradek.cli.start import key_value, read_properties
 from odradek.config import BrokerConfig, ConfigError
-from odradek.config.providers import resolved
+from odradek.config.files.providers import resolved
 from odradek.network.listener import SocketOptions, bind_socket
 from odradek.server.errors import StartError
 from odradek.system_calls import core_count

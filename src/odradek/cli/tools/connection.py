@@ -17,8 +17,8 @@ from odradek.cli.tools.option_words import read_words, refuse_values
 from odradek.client.addresses import parse_bootstrap_servers
 from odradek.client.settings import ADMIN_SETTINGS
 from odradek.config.definition import ConfigError, Setting, readable
-from odradek.config.properties import load_properties
-from odradek.config.providers import resolved
+from odradek.config.files.properties import load_properties
+from odradek.config.files.providers import resolved
 from odradek.expressions import (
     ExpressionError,
     ExpressionsUnavailable,

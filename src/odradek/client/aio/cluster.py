@@ -15,9 +15,9 @@ from odradek.client.aio.connection import AsyncConnection, open_connection
 from odradek.client.aio.waiting import awaits, wait
 from odradek.client.apis import ClientApi
 from odradek.client.core.cluster import ClusterCore, Decode, Encode
-from odradek.client.core.connections import MAIN_CHANNEL
 from odradek.client.core.freshness import BROKERS_ALONE, Subject
 from odradek.client.core.metadata import ClusterMetadata
+from odradek.client.core.network.connections import MAIN_CHANNEL
 from odradek.client.core.retries import NO_LIMIT, Rng
 from odradek.client.core.waits import Gen
 from odradek.client.errors import ClientClosed, RequestTimedOut

@@ -18,14 +18,14 @@ from weakref import WeakSet
 from odradek.client.addresses import Address
 from odradek.client.aio.socket_watch import SocketWatch
 from odradek.client.apis import ClientApi, VersionRanges
-from odradek.client.core.connection import (
+from odradek.client.core.network.connection import (
     OVER_AFTER,
     RENEWED_AFTER,
     ConnectionCore,
     ConnectionState,
 )
-from odradek.client.core.handshake import Answer, LoginSource, LoginTerms
-from odradek.client.core.traffic import Traffic
+from odradek.client.core.network.handshake import Answer, LoginSource, LoginTerms
+from odradek.client.core.network.traffic import Traffic
 from odradek.client.errors import (
     AuthenticationError,
     KafkaError,

@@ -15,7 +15,10 @@ from typing import Final, Literal, overload
 
 from odradek.client.aio.closing import AsyncClosing, ClosingTimeout
 from odradek.client.aio.cluster import ClusterClient
-from odradek.client.aio.commits import CommitCallback, Commits
+from odradek.client.aio.consuming.commits import CommitCallback, Commits
+from odradek.client.aio.consuming.handout import Columns, ConsumerInterceptor, Handout, Records
+from odradek.client.aio.consuming.reading import Reading
+from odradek.client.aio.consuming.subscription import Subscription
 from odradek.client.aio.fetching.fetcher import Fetcher
 from odradek.client.aio.group import (
     ClassicMembership,
@@ -23,10 +26,7 @@ from odradek.client.aio.group import (
     Membership,
     RebalanceListener,
 )
-from odradek.client.aio.handout import Columns, ConsumerInterceptor, Handout, Records
 from odradek.client.aio.offsets import list_all_offsets
-from odradek.client.aio.reading import Reading
-from odradek.client.aio.subscription import Subscription
 from odradek.client.aio.waking import Waking
 from odradek.client.core.admin_types import CommittedOffset, OffsetAndTimestamp
 from odradek.client.core.consuming.consumer_record import ConsumerRecord

@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.apis import DESCRIBE_CLUSTER, ClientApi
 from odradek.client.core.cluster import Decode, Encode
-from odradek.client.core.connections import MAIN_CHANNEL
 from odradek.client.core.metadata import ClusterMetadata, Node
+from odradek.client.core.network.connections import MAIN_CHANNEL
 from odradek.client.core.waits import Gen
 from odradek.client.errors import RequestError, UnsupportedVersion, raise_for
 from odradek.errors import ErrorCode

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.apis import ClientApi
 from odradek.client.core.cluster import GROUP, Message
-from odradek.client.core.connections import MAIN_CHANNEL
+from odradek.client.core.network.connections import MAIN_CHANNEL
 from odradek.client.errors import CoordinatorError, NetworkError, RequestTimedOut
 from odradek.errors import ErrorCode
 

@@ -16,16 +16,16 @@ from typing import Any, Final, TypeVar
 
 from odradek.client.aio.closing import ClosingTimeout
 from odradek.client.aio.cluster import ClusterClient
-from odradek.client.aio.delivery_reports import (
+from odradek.client.aio.producing.delivery_reports import (
     DeliveryReports,
     OnDelivery,
     call_back,
     nowhere,
     tell_together,
 )
-from odradek.client.aio.sender import Sender
-from odradek.client.aio.transacting import OPEN_STATES, Transacting
-from odradek.client.aio.transactions import TransactionManager
+from odradek.client.aio.producing.sender import Sender
+from odradek.client.aio.producing.transacting import OPEN_STATES, Transacting
+from odradek.client.aio.producing.transactions import TransactionManager
 from odradek.client.core.metadata import TopicMetadata
 from odradek.client.core.processes import tell_of_forks
 from odradek.client.core.producing.accumulator import Accumulator, ProducerBatch
@@ -63,7 +63,7 @@ from odradek.client.record_metadata import RecordMetadata
 from odradek.client.settings import PRODUCER_SETTINGS, ClientSettings
 from odradek.clock import Clock
 from odradek.errors import ErrorCode
-from odradek.protocol.produce import ProducePartitionResponse
+from odradek.protocol.direct.produce import ProducePartitionResponse
 from odradek.records.compression import Compression
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from odradek.client.aio.closing import AsyncClosing, ClosingTimeout
 from odradek.client.aio.cluster import ClusterClient
-from odradek.client.aio.handout import Records
+from odradek.client.aio.consuming.handout import Records
 from odradek.client.aio.sharing.broker_shares import BrokerShares, Brought, Said
 from odradek.client.aio.sharing.membership import ShareMembership
 from odradek.client.aio.waking import Waking

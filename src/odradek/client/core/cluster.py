@@ -12,9 +12,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from odradek.client.addresses import Address, parse_bootstrap_servers
 from odradek.client.apis import FIND_COORDINATOR, METADATA, ClientApi
-from odradek.client.core.connections import MAIN_CHANNEL, C, Connections
 from odradek.client.core.freshness import Freshness, Subject
-from odradek.client.core.handshake import Answer
 from odradek.client.core.metadata import (
     ClusterMetadata,
     Node,
@@ -22,6 +20,8 @@ from odradek.client.core.metadata import (
     encode_metadata_request,
 )
 from odradek.client.core.metrics import ClientMetrics
+from odradek.client.core.network.connections import MAIN_CHANNEL, C, Connections
+from odradek.client.core.network.handshake import Answer
 from odradek.client.core.processes import OfOneProcess
 from odradek.client.core.retries import NO_LIMIT, Attempts, ExponentialBackoff, Rng
 from odradek.client.core.waits import Gen, Pause

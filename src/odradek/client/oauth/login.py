@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Final, NamedTuple
 
-from odradek.client.core.handshake import LoginTerms
-from odradek.client.core.login import Login
+from odradek.client.core.network.handshake import LoginTerms
+from odradek.client.core.network.login import Login
 from odradek.client.errors import AuthenticationError, KafkaError, NetworkError
 from odradek.client.oauth.token import RefreshRules, Token, parse_token
 from odradek.errors import ErrorCode

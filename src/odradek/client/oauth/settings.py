@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from odradek.client.core.login import Login
+from odradek.client.core.network.login import Login
 from odradek.client.oauth.http import PORTS, Patience
 from odradek.client.oauth.issuer import (
     Credentials,

@@ -11,7 +11,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
 
-from odradek.client.aio.handout import Records
+from odradek.client.aio.consuming.handout import Records
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.errors import ClientClosed, KafkaError
 from odradek.client.sync.shell import Client, Shell

@@ -31,7 +31,7 @@ from odradek.client.sync.waiting import wait
 from odradek.clock import Clock, SystemClock
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
-from odradek.protocol.list_offsets import (
+from odradek.protocol.direct.list_offsets import (
     LeaseTerms,
     decode_list_offsets_response,
     encode_list_offsets_request,

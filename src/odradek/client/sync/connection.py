@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from odradek.client.addresses import Address
 from odradek.client.apis import ClientApi
-from odradek.client.core.connection import RENEWED_AFTER, ConnectionCore, ConnectionState
-from odradek.client.core.handshake import Answer, LoginSource, LoginTerms
+from odradek.client.core.network.connection import RENEWED_AFTER, ConnectionCore, ConnectionState
+from odradek.client.core.network.handshake import Answer, LoginSource, LoginTerms
 from odradek.client.errors import AuthenticationError, KafkaError, NetworkError, in_words
 from odradek.client.security import NO_SECURITY, ClientSecurity
 from odradek.protocol.primitives import Buffer, ProtocolError

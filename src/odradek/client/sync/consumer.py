@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any, Literal, cast, overload
 
 from odradek.client.aio import consumer as aio
-from odradek.client.aio.commits import CommitCallback
+from odradek.client.aio.consuming.commits import CommitCallback
+from odradek.client.aio.consuming.handout import Columns, ConsumerInterceptor, Records
 from odradek.client.aio.group import RebalanceListener
 from odradek.client.aio.group.membership import Partitions
-from odradek.client.aio.handout import Columns, ConsumerInterceptor, Records
 from odradek.client.core.consuming.deserializers import Deserializer
 from odradek.client.core.groups.assignors import Assignor
 from odradek.client.core.groups.commits import Offsets

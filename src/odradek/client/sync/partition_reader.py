@@ -16,7 +16,7 @@ from odradek.client.sync.cluster import Cluster
 from odradek.client.sync.connection import BlockingConnection
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
-from odradek.protocol.fetch import (
+from odradek.protocol.direct.fetch import (
     TOPIC_ID_VERSION,
     FetchPartition,
     FetchPartitionResponse,

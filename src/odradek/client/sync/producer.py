@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from odradek.client.aio import producer as aio
-from odradek.client.aio.delivery_reports import OnDelivery
+from odradek.client.aio.producing.delivery_reports import OnDelivery
 from odradek.client.core.producing.intake import Partitioner
 from odradek.client.core.producing.preparing import ProducerInterceptor, Serializer
 from odradek.client.sync.shell import Shell, asks

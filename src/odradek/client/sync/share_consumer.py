@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from odradek.client.aio import share_consumer as aio
-from odradek.client.aio.handout import Records
+from odradek.client.aio.consuming.handout import Records
 from odradek.client.aio.share_consumer import AcknowledgementCallback
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.core.consuming.deserializers import Deserializer

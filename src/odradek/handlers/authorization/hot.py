@@ -3,11 +3,11 @@
 import logging
 from typing import Final
 
-from odradek.handlers import fetch, list_offsets, produce
 from odradek.handlers.authorization.access import REFUSALS, Guarded
 from odradek.handlers.groups import offset_commit
+from odradek.handlers.records import fetch, list_offsets, produce
 from odradek.model import AclOperation, ResourceType, TopicPartition
-from odradek.protocol.heartbeat import decode_heartbeat_request
+from odradek.protocol.direct.heartbeat import decode_heartbeat_request
 from odradek.security.authorizer.authorizer import AUDIT_LOG, slot
 
 _READ, _WRITE = AclOperation.READ, AclOperation.WRITE

@@ -9,7 +9,7 @@ Version notes: 3 adds static members, 4 is flexible.
 from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
-from odradek.protocol.heartbeat import decode_heartbeat_request, encode_heartbeat_response
+from odradek.protocol.direct.heartbeat import decode_heartbeat_request, encode_heartbeat_response
 
 
 def handle(context: HandlerContext, request: Request) -> None:

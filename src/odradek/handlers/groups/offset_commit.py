@@ -24,7 +24,7 @@ from odradek.handlers.long_requests import LONG_REQUEST_BYTES
 from odradek.handlers.request import Request
 from odradek.handlers.topic_names import is_same_topic
 from odradek.metadata.image import MetadataImage, TopicImage
-from odradek.protocol.offset_commit import (
+from odradek.protocol.direct.offset_commit import (
     TOPIC_ID_VERSION,
     OffsetCommitMessage,
     OffsetCommitTopic,

@@ -16,7 +16,7 @@ from odradek.config.broker import BrokerConfig
 from odradek.coordinator.transactions.requests import AddPartitionsRequest, ProducerIdAndEpoch
 from odradek.coordinator.transactions.writes import TransactionWrites
 from odradek.errors import BrokerError, ErrorCode
-from odradek.handlers.before_append import BeforeAppend, PendingAppend, Refusals
+from odradek.handlers.records.before_append import BeforeAppend, PendingAppend, Refusals
 from odradek.model import TopicPartition
 from odradek.storage.producers.producer_state import ProducerStateManager
 from odradek.timer import Timer, TimerTask

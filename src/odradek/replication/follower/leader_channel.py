@@ -6,7 +6,7 @@ from typing import Protocol, TypeAlias
 from odradek.errors import BrokerError
 from odradek.metadata.image import BrokerRegistration
 from odradek.model import TopicPartition
-from odradek.protocol.fetch import FetchRequest, FetchResponse
+from odradek.protocol.direct.fetch import FetchRequest, FetchResponse
 
 OnFetched: TypeAlias = Callable[[FetchResponse | BrokerError], None]
 OnOffset: TypeAlias = Callable[[int | BrokerError], None]

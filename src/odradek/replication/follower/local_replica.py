@@ -5,7 +5,7 @@ leader's is the true one. The point is found by epochs, never by the high waterm
 follower hears of late (KIP-101).
 """
 
-from odradek.protocol.fetch import FetchPartition, FetchPartitionResponse
+from odradek.protocol.direct.fetch import FetchPartition, FetchPartitionResponse
 from odradek.replication.partition import Partition
 from odradek.storage.log.log import Log
 

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
-from odradek.protocol.fetch import (
+from odradek.protocol.direct.fetch import (
     FetchPartition,
     FetchPartitionResponse,
     FetchRequest,

@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from odradek.handlers.fetch_sessions import FetchSessionCache
+from odradek.handlers.records.fetch_sessions import FetchSessionCache
 from odradek.handlers.topic_names import topic_name
 from odradek.metadata.image import MetadataImage
 from odradek.model import TopicPartition
 from odradek.protocol import messages
-from odradek.protocol.fetch import decode_fetch_request
+from odradek.protocol.direct.fetch import decode_fetch_request
+from odradek.protocol.direct.produce import decode_produce_request
 from odradek.protocol.header import RequestHeader
 from odradek.protocol.primitives import ProtocolError
-from odradek.protocol.produce import decode_produce_request
 
 _PRODUCE: Final = 0
 _FETCH: Final = 1

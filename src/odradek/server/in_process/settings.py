@@ -6,8 +6,8 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Final
 
 from odradek.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig
+from odradek.config.files.providers import resolved
 from odradek.config.protection import check_protection
-from odradek.config.providers import resolved
 from odradek.config.single_node import SINGLE_NODE_DEFAULTS
 from odradek.config.suggestions import with_suggestion
 from odradek.config.tables.security import AUTHORIZER_CLASSES

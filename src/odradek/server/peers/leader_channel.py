@@ -13,18 +13,18 @@ from typing import Final, TypeVar
 from odradek.client.addresses import Address
 from odradek.client.aio.connection import AsyncConnection, open_connection
 from odradek.client.apis import FETCH, LIST_OFFSETS, ClientApi
-from odradek.client.core.handshake import Answer
+from odradek.client.core.network.handshake import Answer
 from odradek.client.errors import AuthenticationError, KafkaError, NetworkError
 from odradek.client.security import NO_SECURITY, ClientSecurity
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol import messages
-from odradek.protocol.fetch import (
+from odradek.protocol.direct.fetch import (
     FetchRequest,
     decode_fetch_response,
     encode_fetch_request,
 )
-from odradek.protocol.list_offsets import (
+from odradek.protocol.direct.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from odradek.client.apis import ClientApi
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
-from odradek.protocol.fetch import FetchRequest
+from odradek.protocol.direct.fetch import FetchRequest
 from odradek.replication.follower.leader_channel import LeaderChannel, OnFetched, OnOffset
 from odradek.server.peers.broker_channel import OnAnswered
 from odradek.server.peers.leader_channel import SocketLeaderChannel

@@ -8,8 +8,8 @@ the users of PLAIN, as in Kafka. With OAUTHBEARER it is who an issuer's token na
 from collections.abc import Callable
 from ssl import SSLContext
 
-from odradek.client.core.handshake import LoginSource
-from odradek.client.core.login import Login
+from odradek.client.core.network.handshake import LoginSource
+from odradek.client.core.network.login import Login
 from odradek.clock import Clock
 from odradek.config import BrokerConfig, ConfigError
 from odradek.security.jaas import MODULES, UNSIGNED_SUBJECT

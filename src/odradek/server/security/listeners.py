@@ -7,7 +7,7 @@ from ssl import SSLContext
 from typing import Final
 
 from odradek.background import Background
-from odradek.client.core.handshake import LoginSource
+from odradek.client.core.network.handshake import LoginSource
 from odradek.client.security import ClientSecurity
 from odradek.clock import Clock
 from odradek.config import BrokerConfig, ConfigError

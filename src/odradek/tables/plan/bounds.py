@@ -13,7 +13,7 @@ from odradek.client.sync import Cluster
 from odradek.clock import SystemClock
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import INTERNAL_TOPICS, TopicPartition
-from odradek.protocol.list_offsets import RENEWED_LEASE, LeaseTerms
+from odradek.protocol.direct.list_offsets import RENEWED_LEASE, LeaseTerms
 from odradek.suggestions import did_you_mean
 from odradek.tables.errors import MissingData, WrongPath
 from odradek.tables.plan.identity import Identity, check_cluster, describe_log_dirs, topic_id_of

@@ -18,7 +18,7 @@ from uuid import uuid4
 from odradek.clock import SystemClock
 from odradek.errors import BrokerError
 from odradek.model import TopicPartition
-from odradek.protocol.list_offsets import RENEWED_LEASE
+from odradek.protocol.direct.list_offsets import RENEWED_LEASE
 from odradek.system_calls import host_name
 from odradek.tables.errors import MissingData
 from odradek.tables.plan.bounds import Bounds, open_bounds

@@ -30,7 +30,7 @@ from typing import Final
 
 from odradek.client.aio.admin import Admin
 from odradek.client.aio.cluster import ClusterClient
-from odradek.client.aio.transactions import END_EXPLICIT_TXN, TransactionManager
+from odradek.client.aio.producing.transactions import END_EXPLICIT_TXN, TransactionManager
 from odradek.client.apis import INIT_PRODUCER_ID, ClientApi
 from odradek.client.core.admin_types import CommittedOffset, TransactionListing
 from odradek.client.core.cluster import TRANSACTION

@@ -22,7 +22,7 @@ from odradek.client.sync.waiting import wait
 from odradek.clock import Clock
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
-from odradek.protocol.produce import decode_produce_response
+from odradek.protocol.direct.produce import decode_produce_response
 from odradek.records.batch import split_batches
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.reader import read_batch

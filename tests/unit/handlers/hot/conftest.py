@@ -9,31 +9,31 @@ import pytest
 
 from odradek.background import InlineBackground
 from odradek.handlers.dispatcher import Dispatcher
-from odradek.handlers.fetch_sessions import FetchSessionCache
+from odradek.handlers.records.fetch_sessions import FetchSessionCache
 from odradek.metadata import ListenerStage
 from odradek.model import TopicPartition
-from odradek.protocol.fetch import (
+from odradek.protocol.direct.fetch import (
     FetchPartition,
     FetchRequest,
     FetchTopic,
     decode_fetch_response,
     encode_fetch_request,
 )
-from odradek.protocol.header import decode_response_header, response_header_version
-from odradek.protocol.list_offsets import (
+from odradek.protocol.direct.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
     decode_list_offsets_response,
     encode_list_offsets_request,
 )
-from odradek.protocol.produce import (
+from odradek.protocol.direct.produce import (
     ProducePartition,
     ProduceRequest,
     ProduceTopic,
     decode_produce_response,
     encode_produce_request,
 )
+from odradek.protocol.header import decode_response_header, response_header_version
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.compression import Compression
 from odradek.replication.quota import ReplicationQuotas

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from odradek.errors import BrokerError, ErrorCode
-from odradek.handlers.before_append import BeforeAppend
 from odradek.handlers.dispatcher import Dispatcher
+from odradek.handlers.records.before_append import BeforeAppend
 from odradek.model import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)

@@ -4,7 +4,7 @@ import pytest
 
 from odradek.errors import ErrorCode
 from odradek.model import AppendOrigin
-from odradek.protocol.fetch import (
+from odradek.protocol.direct.fetch import (
     FetchPartition,
     FetchRequest,
     FetchTopic,

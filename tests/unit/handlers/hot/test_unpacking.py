@@ -8,7 +8,7 @@ from tests.late_background import LateBackground
 from odradek.background import InlineBackground
 from odradek.errors import ErrorCode
 from odradek.handlers.dispatcher import Dispatcher
-from odradek.handlers.unpacking import (
+from odradek.handlers.records.unpacking import (
     HEAVY_BYTES,
     HEAVY_GZIP_BYTES,
     HEAVY_UNPACKED_BYTES,

@@ -12,7 +12,12 @@ from odradek.client.addresses import parse_bootstrap_servers
 from odradek.client.apis import FETCH
 from odradek.client.sync.connection import BlockingConnection
 from odradek.clock import ManualClock
-from odradek.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, encode_fetch_request
+from odradek.protocol.direct.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    encode_fetch_request,
+)
 from odradek.purgatory import WaitingOperation
 
 VERSION = 12

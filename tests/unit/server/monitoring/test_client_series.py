@@ -11,7 +11,7 @@ from tests.deadlines import deadline_s
 from tests.otlp import gauge, point, pushed, total
 
 import odradek
-from odradek.cli.everyday.metrics import read_series
+from odradek.cli.everyday.monitoring.metrics import read_series
 from odradek.client import ConfigChange, ConfigResource, ConfigResourceType
 from odradek.client.sync import Admin
 from odradek.clock import ManualClock

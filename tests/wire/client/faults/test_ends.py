@@ -18,7 +18,7 @@ from tests.wire.client.faults.test_cancellation import assert_nothing_is_left, s
 import odradek
 from odradek.client import Admin, Consumer, Producer
 from odradek.client.aio.admin.base import AdminBase
-from odradek.client.aio.sender import Sender
+from odradek.client.aio.producing.sender import Sender
 from odradek.client.apis import (
     CONSUMER_GROUP_HEARTBEAT,
     HEARTBEAT,

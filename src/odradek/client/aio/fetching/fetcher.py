@@ -42,7 +42,7 @@ from odradek.client.errors import (
 from odradek.clock import LONG_AGO_MS
 from odradek.errors import ErrorCode
 from odradek.model import NO_LEADER_EPOCH, TopicPartition
-from odradek.protocol.fetch import (
+from odradek.protocol.direct.fetch import (
     FetchPartitionResponse,
     FetchResponse,
 )

@@ -6,10 +6,10 @@ from uuid import UUID
 
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.apis import FETCH
-from odradek.client.core.connections import FETCH_CHANNEL
 from odradek.client.core.consuming.list_offsets import CONSUMER, READ_COMMITTED, READ_UNCOMMITTED
+from odradek.client.core.network.connections import FETCH_CHANNEL
 from odradek.model import TopicPartition
-from odradek.protocol.fetch import (
+from odradek.protocol.direct.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,

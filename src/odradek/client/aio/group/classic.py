@@ -16,11 +16,11 @@ from typing import Any, Final
 from odradek.client.aio.group.membership import Membership, is_lost
 from odradek.client.apis import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from odradek.client.core.cluster import Message
-from odradek.client.core.connections import GROUP_CHANNEL
 from odradek.client.core.groups.assignors import Assignor, assignor_of
 from odradek.client.core.groups.consumer_protocol import read_assignment, read_subscription
 from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.client.core.groups.member_state import MemberEvent, MemberState, moved
+from odradek.client.core.network.connections import GROUP_CHANNEL
 from odradek.client.errors import KafkaError, raise_for
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition

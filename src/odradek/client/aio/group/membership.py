@@ -16,7 +16,6 @@ from odradek.client.aio.waiting import is_being_cancelled
 from odradek.client.apis import OFFSET_COMMIT, OFFSET_COMMIT_BY_ID, OFFSET_FETCH, ClientApi
 from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.core.cluster import GROUP, Message
-from odradek.client.core.connections import MAIN_CHANNEL
 from odradek.client.core.consuming.positions import PartitionPosition, Positions
 from odradek.client.core.groups.commits import (
     NO_IDS,
@@ -27,6 +26,7 @@ from odradek.client.core.groups.commits import (
 from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.client.core.metadata import by_topic
 from odradek.client.core.metrics import ClientMetrics
+from odradek.client.core.network.connections import MAIN_CHANNEL
 from odradek.client.core.retries import ExponentialBackoff
 from odradek.client.errors import (
     CommitFailed,

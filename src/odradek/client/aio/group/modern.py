@@ -14,8 +14,8 @@ from uuid import UUID
 from odradek.client.aio.group.membership import Membership
 from odradek.client.apis import CONSUMER_GROUP_HEARTBEAT
 from odradek.client.core.cluster import Message
-from odradek.client.core.connections import GROUP_CHANNEL
 from odradek.client.core.groups.group_metadata import GroupMetadata
+from odradek.client.core.network.connections import GROUP_CHANNEL
 from odradek.client.errors import KafkaError, raise_for
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition

@@ -12,7 +12,7 @@ from uuid import UUID
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.apis import SHARE_ACKNOWLEDGE, SHARE_FETCH, ClientApi
 from odradek.client.core.cluster import Message
-from odradek.client.core.connections import FETCH_CHANNEL
+from odradek.client.core.network.connections import FETCH_CHANNEL
 from odradek.client.core.sharing.acknowledgements import (
     Acknowledgements,
     AcknowledgeType,

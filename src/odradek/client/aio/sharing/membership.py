@@ -14,7 +14,7 @@ from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.coordinators import ask_coordinator
 from odradek.client.apis import SHARE_GROUP_HEARTBEAT
 from odradek.client.core.cluster import Message
-from odradek.client.core.connections import GROUP_CHANNEL
+from odradek.client.core.network.connections import GROUP_CHANNEL
 from odradek.client.core.retries import ExponentialBackoff
 from odradek.client.errors import KafkaError, raise_for
 from odradek.errors import ErrorCode

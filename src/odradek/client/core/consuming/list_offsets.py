@@ -18,7 +18,7 @@ from odradek.client.errors import (
 )
 from odradek.errors import ErrorCode
 from odradek.model import NO_LEADER_EPOCH, TopicPartition
-from odradek.protocol.list_offsets import (
+from odradek.protocol.direct.list_offsets import (
     LeaseTerms,
     ListOffsetsPartition,
     ListOffsetsRequest,

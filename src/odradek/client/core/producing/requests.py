@@ -8,8 +8,7 @@ from odradek.client.core.metadata import ClusterMetadata, Node
 from odradek.client.errors import StaleMetadata
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
-from odradek.protocol.primitives import Buffer
-from odradek.protocol.produce import (
+from odradek.protocol.direct.produce import (
     TOPIC_ID_VERSION,
     ProducePartition,
     ProducePartitionResponse,
@@ -18,6 +17,7 @@ from odradek.protocol.produce import (
     ProduceTopic,
     encode_produce_request,
 )
+from odradek.protocol.primitives import Buffer
 
 # Transactional batches of newer versions add their partition to the transaction by themselves;
 # partitions are added by AddPartitionsToTxn here, which every broker understands.

@@ -1,0 +1,136 @@
+"""Does what comes before a consumer gives anything out: the group has its way, what is due is
+committed, what commits came to and what is wrong is told, more is fetched.
+
+Every read asks `must_look` whether that comes first, however much there is at hand.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from odradek.client.aio.consuming.commits import Commits
+from odradek.client.aio.consuming.subscription import Subscription
+from odradek.client.aio.fetching.fetcher import Fetcher
+from odradek.client.aio.waking import Waking
+from odradek.client.core.consuming.positions import Positions
+from odradek.client.core.processes import OfOneProcess, tell_of_forks
+from odradek.client.errors import ClientClosed
+from odradek.clock import Clock
+from odradek.log_limit import LimitedLog
+
+_LOGGER: Final = logging.getLogger(__name__)
+# How often a reader is told at most that it reads nothing.
+_IDLE_INTERVAL_MS: Final = 30_000
+
+
+class Reading(OfOneProcess):
+    """The reads of one consumer, one at a time."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        positions: Positions,
+        subscription: Subscription,
+        fetcher: Fetcher,
+        commits: Commits,
+        waking: Waking,
+    ) -> None:
+        super().__init__()
+        self._positions = positions
+        self._subscription = subscription
+        self._fetcher = fetcher
+        self._commits = commits
+        self._waking = waking
+        self._idle = LimitedLog(_LOGGER, clock, _IDLE_INTERVAL_MS)
+        self._is_closed = False
+        self.is_going_on = False
+        tell_of_forks(self, Reading._on_forked)
+
+    def end(self) -> None:
+        """The consumer is closed: who reads, or reads later, is told."""
+        self._is_closed = True
+        self._fetcher.news.set()
+
+    def _on_forked(self) -> None:
+        """Gives out nothing any more: what is at hand is the parent's."""
+        self._is_closed = True
+
+    @property
+    def must_look(self) -> bool:
+        """Whether something comes before what is at hand can be given out."""
+        return (
+            self._is_closed
+            or self._waking.is_due
+            or self._subscription.needs_poll
+            or self._commits.needs_reader
+        )
+
+    async def wait_until(self, is_there: Callable[[], bool], timeout_ms: int) -> None:
+        """Keeps membership and fetches going until there is something, or the time is over.
+
+        Raises:
+            ClientClosed: the consumer was closed.
+            KafkaError: reading cannot go on as it is.
+        """
+        if not self._positions.assigned and not self._subscription.is_member:
+            self._idle.warning("a read without subscription or assignment brings nothing")
+        waited = self._waking.waited(max(timeout_ms, 1))
+        try:
+            async with waited:
+                self.is_going_on = True
+                while True:
+                    await self._look(lets_others_work=not timeout_ms)
+                    if not timeout_ms:
+                        return
+                    if self._subscription.needs_poll:
+                        continue  # before anything is given out
+                    if is_there():
+                        return
+                    await self._news()
+        except TimeoutError:
+            if not waited.is_over:
+                raise  # by the callback of a commit
+            self.check_open()
+        finally:
+            self.is_going_on = False
+            self._subscription.was_read()
+
+    async def _look(self, *, lets_others_work: bool) -> None:
+        self.check_open()
+        self._fetcher.news.clear()
+        self._commits.run_callbacks()
+        await self._subscription.poll()
+        self.check_open()
+        self._commits.commit_if_due()
+        self._fetcher.pump()
+        if self._fetcher.has_unsent or self._commits.are_under_way or lets_others_work:
+            # What is missing is asked for before the reader goes on, commits get their answers
+            # though it never waits, and who only looks, again and again, lets the loop bring what
+            # there is.
+            await asyncio.sleep(0)
+        self.raise_error()
+
+    async def _news(self) -> None:
+        """Waits for some, or until a commit is due: who waits has dealt with all there was."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._commits.due_in_s):
+                await self._fetcher.news.wait()
+
+    def raise_error(self) -> None:
+        """Tells, once, what has kept the fetcher from going on."""
+        error, self._fetcher.error = self._fetcher.error, None
+        if error is not None:
+            raise error
+
+    def check_open(self) -> None:
+        """Refuses a read of a consumer that was closed.
+
+        Raises:
+            ClientClosed: it was.
+            UsageError: it is that of another process.
+        """
+        if self._is_closed:
+            self.check_process()
+            raise ClientClosed("the consumer was closed")

@@ -1,0 +1,522 @@
+"""Sends what the accumulator has: one task decides what goes now; answers come by callbacks.
+
+The task sleeps until a batch is due, an answer came or somebody knocks (`wake`). It also sees to
+what must come first: the producer's id, and of a transaction the partitions. Leaders that are not
+known, or not where they were, are asked for in the background: only their partitions wait.
+
+Nothing is waited for between the choice of what is ready and its sending: the choice would be of
+yesterday.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any, Final
+from uuid import UUID
+
+from odradek.client.aio.cluster import ClusterClient
+from odradek.client.aio.connection import AsyncConnection
+from odradek.client.aio.producing.transactions import TransactionManager
+from odradek.client.apis import ClientApi
+from odradek.client.core.metadata import ClusterMetadata
+from odradek.client.core.network.handshake import Answer
+from odradek.client.core.producing import requests
+from odradek.client.core.producing.accumulator import Accumulator, ProducerBatch
+from odradek.client.core.producing.producer_metrics import ProducerMetrics
+from odradek.client.core.producing.transaction_state import TransactionState
+from odradek.client.core.retries import ExponentialBackoff
+from odradek.client.errors import (
+    KafkaError,
+    NetworkError,
+    RequestTimedOut,
+    StaleMetadata,
+    TransactionAborted,
+    error_for,
+)
+from odradek.errors import ErrorCode
+from odradek.model import TopicPartition
+from odradek.protocol.direct.produce import (
+    ProducePartitionResponse,
+    ProduceResponse,
+    decode_produce_response,
+)
+from odradek.protocol.primitives import Buffer
+
+_LOGGER: Final = logging.getLogger(__name__)
+_LOST_PLACE: Final = frozenset(
+    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID}
+)
+# Said before anything is appended. Whatever else goes wrong may have done so afterwards.
+_NOT_APPENDED: Final = _LOST_PLACE | {
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+}
+_ENDING: Final = frozenset(
+    {TransactionState.ABORTABLE, TransactionState.ABORTING, TransactionState.FATAL}
+)
+Delivered = Callable[[ProducerBatch, ProducePartitionResponse | None, KafkaError | None], None]
+
+
+class Sender:
+    """The background of a producer.
+
+    `delivered` is called for every batch when it is known what became of it, and again when one
+    comes back that was given up while it was under way.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterClient,
+        accumulator: Accumulator,
+        transactions: TransactionManager,
+        delivered: Delivered,
+    ) -> None:
+        settings = cluster.settings
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._transactions = transactions
+        self._delivered = delivered
+        acks = settings.text("acks")
+        self._acks = -1 if acks == "all" else int(acks)
+        self._request_max_bytes = settings.number("max.request.size")
+        self._max_in_flight = settings.number("max.in.flight.requests.per.connection")
+        self._delivery_timeout_ms = settings.number("delivery.timeout.ms")
+        self._retries = settings.number("retries")
+        self._backoff = ExponentialBackoff(
+            settings.number("retry.backoff.ms"),
+            settings.number("retry.backoff.max.ms"),
+            cluster.rng,
+        )
+        self._requests: dict[int, set[asyncio.Future[Any]]] = {}
+        self._woken = asyncio.Event()
+        # Partitions whose leader is not known, or not where it was, since when they were marked so.
+        self._leaderless: set[TopicPartition] = set()
+        self._refreshing: asyncio.Task[ClusterMetadata] | None = None
+        self._metrics = ProducerMetrics(cluster.metrics)
+        cluster.metrics.gauge(
+            "requests-in-flight", lambda: sum(len(each) for each in self._requests.values())
+        )
+        self._task = self._begin()
+
+    def wake(self) -> None:
+        """There may be something to do."""
+        self._woken.set()
+
+    def _begin(self) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._run())
+        task.add_done_callback(self._ended)
+        return task
+
+    async def close(self) -> None:
+        """Ends at once; what is not delivered by then fails."""
+        tasks = [self._task, *(task for tasks in self._requests.values() for task in tasks)]
+        if self._refreshing is not None:
+            tasks.append(self._refreshing)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        closed = KafkaError("the producer was closed before the record was delivered")
+        self._give_up(self._accumulator.unfinished(), closed)
+
+    # --- the loop ---------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            self._woken.clear()
+            try:
+                due_ms = await self._send_ready()
+                failures = 0
+            except TimeoutError:
+                due_ms = self._now_ms()
+            except KafkaError as error:
+                due_ms = self._now_ms() + self._backoff.wait_ms(failures)
+                failures += 1
+                self._on_trouble(error)
+            await self._sleep_until(due_ms)
+
+    def _patience_s(self) -> float | None:
+        """How long to wait for a broker before looking at what has expired meanwhile."""
+        expiry_ms = self._next_expiry_ms()
+        return None if expiry_ms is None else max(1, expiry_ms - self._now_ms()) / 1000
+
+    async def _sleep_until(self, due_ms: int | None) -> None:
+        timer: asyncio.TimerHandle | None = None
+        if due_ms is not None:
+            wait_s = max(0, due_ms - self._now_ms()) / 1000
+            timer = asyncio.get_running_loop().call_later(wait_s, self._woken.set)
+        try:
+            await self._woken.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _on_trouble(self, error: KafkaError) -> None:
+        """Metadata or the producer's id cannot be had; what waits fails when it is for good."""
+        _LOGGER.debug("nothing can be sent now: %s", error)
+        if not error.retriable:
+            self._transactions.failed(error)
+            self._give_up(self._accumulator.pending(), error)
+
+    async def _send_ready(self) -> int | None:
+        """Sends what is due; when to look again, None if something else will wake us.
+
+        Raises:
+            KafkaError: the producer's id cannot be had, or a partition not be added.
+            TimeoutError: something has expired meanwhile.
+        """
+        now_ms = self._now_ms()
+        self._expire(now_ms)
+        if self._transactions.life.state in _ENDING:
+            self._drop_pending()
+        ready, due_ms = self._accumulator.ready(now_ms)
+        by_node = self._by_leader(ready)
+        throttled_ms = self._without_throttled(by_node)
+        self._refresh(ready)
+        if by_node:
+            preparation = self._preparation([each for some in by_node.values() for each in some])
+            if preparation is not None:
+                async with asyncio.timeout(self._patience_s()):
+                    await preparation
+                return now_ms
+            for node_id, partitions in by_node.items():
+                self._send_to(node_id, partitions)
+        throttled_until_ms = None if throttled_ms is None else now_ms + throttled_ms
+        dues = (due_ms, throttled_until_ms, self._next_expiry_ms())
+        return min([each for each in dues if each is not None], default=None)
+
+    def _preparation(self, ready: list[TopicPartition]) -> Awaitable[None] | None:
+        """The steps due before sending to these partitions; almost always none."""
+        transactions = self._transactions
+        if not transactions.numbers_batches:
+            return None
+        if transactions.producer_id == self._accumulator.spent_producer_id:
+            return transactions.obtain_id()
+        if transactions.is_transactional and transactions.lacks(ready):
+            return transactions.add_partitions(ready)
+        return None
+
+    # --- leaders ----------------------------------------------------------------------------
+
+    def _by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        found: dict[int, list[TopicPartition]] = {}
+        for partition in partitions:
+            leader = self._cluster.metadata.leader_of(partition)
+            if leader is None:
+                self._leaderless.add(partition)
+            elif (
+                partition not in self._leaderless
+                and not self._accumulator.is_under_way_to_another(
+                    partition, leader.id, self._topic_id(partition)
+                )
+            ):
+                found.setdefault(leader.id, []).append(partition)
+        return found
+
+    def _without_throttled(self, by_node: dict[int, list[TopicPartition]]) -> int | None:
+        """Takes out brokers that want to be asked nothing yet; for how long the first of them."""
+        throttled = {each: self._cluster.throttled_ms(each) for each in by_node}
+        for node_id, wait_ms in throttled.items():
+            if wait_ms:
+                del by_node[node_id]
+        return min((wait_ms for wait_ms in throttled.values() if wait_ms), default=None)
+
+    def _refresh(self, ready: Iterable[TopicPartition]) -> None:
+        """Asks for metadata of partitions without a known leader, or with one that is doubted or
+        old; the others go on meanwhile."""
+        wanted = {each.topic for each in self._leaderless}
+        wanted |= self._cluster.outdated({each.topic for each in ready})
+        if wanted and self._refreshing is None:
+            self._refreshing = asyncio.create_task(self._cluster.refresh(wanted))
+            self._refreshing.add_done_callback(partial(self._refreshed, set(self._leaderless)))
+
+    def _refreshed(
+        self, asked: set[TopicPartition], refreshing: asyncio.Task[ClusterMetadata]
+    ) -> None:
+        self._refreshing = None
+        if refreshing.cancelled():
+            return
+        fault = refreshing.exception()
+        if fault is None:
+            self._leaderless -= asked
+        elif isinstance(fault, KafkaError):
+            self._on_trouble(fault)
+        else:
+            _LOGGER.error("asking for leaders failed unexpectedly", exc_info=fault)
+        self.wake()
+
+    # --- one request ------------------------------------------------------------------------
+
+    def _send_to(self, node_id: int, partitions: list[TopicPartition]) -> None:
+        requests = self._requests.setdefault(node_id, set())
+        waiting = list(partitions)
+        while waiting and len(requests) < self._max_in_flight:
+            batches: list[ProducerBatch] = []
+            size_bytes = 0
+            while waiting and size_bytes < self._request_max_bytes:
+                batch = self._drain(waiting.pop(0), node_id)
+                size_bytes += batch.size_bytes
+                batches.append(batch)
+            connection = self._cluster.connection_at_hand(node_id)
+            # What waits for a connection yet goes before what comes after it.
+            is_awaited = any(isinstance(each, asyncio.Task) for each in requests)
+            if connection is None or is_awaited or self._acks == 0:
+                task = asyncio.create_task(self._produce(node_id, batches))
+                requests.add(task)
+                task.add_done_callback(partial(self._request_ended, requests, batches))
+            else:
+                self._produce_at_once(connection, requests, batches)
+
+    def _drain(self, partition: TopicPartition, node_id: int) -> ProducerBatch:
+        return self._accumulator.drain(
+            partition,
+            self._transactions.producer_id,
+            self._transactions.producer_epoch,
+            self._now_ms(),
+            node_id,
+            self._topic_id(partition),
+        )
+
+    def _topic_id(self, partition: TopicPartition) -> UUID | None:
+        topic = self._cluster.metadata.topics.get(partition.topic)
+        return None if topic is None else topic.topic_id
+
+    def _produce_at_once(
+        self,
+        connection: AsyncConnection,
+        requests: set[asyncio.Future[Any]],
+        batches: list[ProducerBatch],
+    ) -> None:
+        """As `_produce`, on a connection that is there: without a task."""
+        metadata = self._cluster.metadata
+        try:
+            api, version, answered = self._sent(connection, batches)
+        except Exception as fault:  # noqa: BLE001 - a mistake of ours, the sender is not to die of
+            self._request_failed(batches, fault)
+            self.wake()
+            return
+        requests.add(answered)
+
+        def on_answer(answered: asyncio.Future[Answer]) -> None:
+            requests.discard(answered)
+            if answered.cancelled():
+                return
+            try:
+                response = self._read(connection, api, version, answered.result())
+                self._on_response(batches, response, metadata)
+            except Exception as fault:  # noqa: BLE001 - a mistake of ours, batches are not to hang
+                self._request_failed(batches, fault)
+            self.wake()
+
+        answered.add_done_callback(on_answer)
+
+    async def _produce(self, node_id: int, batches: list[ProducerBatch]) -> None:
+        try:
+            connection = await self._cluster.connection(node_id)
+            metadata = self._cluster.metadata
+            response = await self._ask(connection, batches)
+        except KafkaError as error:
+            self._all_failed(batches, error)
+        else:
+            self._on_response(batches, response, metadata)
+
+    async def _ask(
+        self, connection: AsyncConnection, batches: list[ProducerBatch]
+    ) -> ProduceResponse | None:
+        if self._acks == 0:
+            api, version, body = self._encoded(connection, batches)
+            # What the transport still has is in memory, and thrown away with it.
+            await connection.send_unanswered(api, version, body, self._cluster.request_timeout_ms)
+            return None
+        api, version, answered = self._sent(connection, batches)
+        return self._read(connection, api, version, await answered)
+
+    def _sent(
+        self, connection: AsyncConnection, batches: list[ProducerBatch]
+    ) -> tuple[ClientApi, int, asyncio.Future[Answer]]:
+        """Sends batches; as what, in which version, and what will be answered."""
+        api, version, body = self._encoded(connection, batches)
+        answered = connection.request(api, version, body, self._cluster.request_timeout_ms)
+        return api, version, answered
+
+    def _encoded(
+        self, connection: AsyncConnection, batches: list[ProducerBatch]
+    ) -> tuple[ClientApi, int, list[Buffer]]:
+        terms = requests.Terms(
+            self._transactions.transactional_id, self._acks, self._cluster.request_timeout_ms
+        )
+        api = terms.api
+        version = connection.agree(api)
+        body = requests.encode_request(
+            terms,
+            [
+                (each.partition, each.encoded(self._transactions.is_transactional))
+                for each in batches
+            ],
+            self._cluster.metadata,
+            version,
+        )
+        self._metrics.sent(batches)
+        for batch in batches:
+            batch.unanswered += 1
+        return api, version, body
+
+    def _read(
+        self, connection: AsyncConnection, api: ClientApi, version: int, answer: Answer
+    ) -> ProduceResponse:
+        return self._cluster.decoded(connection, api, version, answer, decode_produce_response)
+
+    def _request_ended(
+        self,
+        requests: set[asyncio.Future[Any]],
+        batches: list[ProducerBatch],
+        task: asyncio.Task[None],
+    ) -> None:
+        requests.discard(task)
+        # Not before: of requests that end together none would make room for the next.
+        self.wake()
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            self._broke(batches, fault)
+
+    def _request_failed(self, batches: list[ProducerBatch], fault: Exception) -> None:
+        """A request failed, by an error of Kafka's or a mistake of ours."""
+        if isinstance(fault, KafkaError):
+            self._all_failed(batches, fault)
+        else:
+            self._broke(batches, fault)
+
+    def _broke(self, batches: list[ProducerBatch], fault: BaseException) -> None:
+        """A mistake of ours: the batches are owed an end all the same."""
+        _LOGGER.error("a produce request failed unexpectedly", exc_info=fault)
+        left = [batch for batch in batches if not batch.is_done]
+        self._give_up(left, KafkaError(f"the producer failed: {fault!r}"))
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            _LOGGER.error("the sender failed unexpectedly", exc_info=fault)
+            error = KafkaError(f"the producer failed: {fault!r}")
+            self._give_up(self._accumulator.pending(), error)
+            self._task = self._begin()  # whoever sends more is owed an end of that, too
+
+    # --- answers ----------------------------------------------------------------------------
+
+    def _on_response(
+        self,
+        batches: list[ProducerBatch],
+        response: ProduceResponse | None,
+        metadata: ClusterMetadata,
+    ) -> None:
+        """Topics are called in `response` what they were called in `metadata`, when it was asked
+        for: they may be unknown by now, or be others."""
+        answers = {} if response is None else requests.answers_in(response, metadata)
+        if response is not None:
+            latency_ms = self._now_ms() - batches[0].drained_ms
+            self._metrics.answered(latency_ms, response.throttle_time_ms)
+        for batch in batches:
+            answer = answers.get(batch.partition)
+            if response is None:
+                self._succeeded(batch, None)
+                continue
+            if answer is None:
+                self._failed(batch, NetworkError(f"no answer about {batch.partition}"))
+                continue
+            batch.unanswered -= 1
+            batch.is_perhaps_in_log |= answer.error_code not in _NOT_APPENDED
+            if answer.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                self._succeeded(batch, answer)
+            else:
+                self._cluster.metadata = requests.with_leader_of(
+                    self._cluster.metadata, batch.partition, answer, response
+                )
+                self._failed(batch, error_for(answer.error_code, answer.error_message), answer)
+
+    def _succeeded(self, batch: ProducerBatch, answer: ProducePartitionResponse | None) -> None:
+        self._accumulator.done(batch)
+        self._delivered(batch, answer, None)
+
+    def _all_failed(self, batches: list[ProducerBatch], error: KafkaError) -> None:
+        for batch in batches:
+            self._failed(batch, error)
+
+    def _failed(
+        self,
+        batch: ProducerBatch,
+        error: KafkaError,
+        answer: ProducePartitionResponse | None = None,
+    ) -> None:
+        if isinstance(error, StaleMetadata | NetworkError):
+            self._leaderless.add(batch.partition)
+            self._cluster.doubt([batch.partition.topic])
+        if batch.is_told:
+            self._give_up([batch], error)
+        elif error.code == ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
+            self._accumulator.split(batch)
+            self._metrics.splits.add()
+            self.wake()
+        elif self._may_retry(batch, error):
+            wait_ms = self._backoff.wait_ms(batch.attempts - 1)
+            self._accumulator.retry(batch, self._now_ms() + wait_ms)
+            self._metrics.tried_again(batch)
+        else:
+            self._give_up([batch], error, answer)
+
+    def _may_retry(self, batch: ProducerBatch, error: KafkaError) -> bool:
+        age_ms = self._now_ms() - batch.created_ms
+        if age_ms >= self._delivery_timeout_ms or batch.attempts > self._retries:
+            return False
+        if error.retriable:
+            return True
+        if error.code not in _LOST_PLACE or not self._transactions.numbers_batches:
+            return False
+        if not self._accumulator.has_earlier(batch):
+            if self._transactions.is_transactional:
+                return False
+            if not self._accumulator.may_be_numbered_anew(batch):
+                return False
+            # The broker has forgotten us, or lost what it had acknowledged.
+            self._accumulator.lost_place(batch)
+        return True
+
+    def _give_up(
+        self,
+        batches: Iterable[ProducerBatch],
+        error: KafkaError,
+        answer: ProducePartitionResponse | None = None,
+    ) -> None:
+        for batch in list(batches):
+            if not batch.is_told:
+                self._fail(batch, error)
+            self._accumulator.give_up(batch)
+            self._delivered(batch, answer, error)
+
+    def _fail(self, batch: ProducerBatch, error: KafkaError) -> None:
+        self._transactions.lost_batch(error, was_sent=bool(batch.attempts))
+        self._metrics.failed(batch)
+
+    def _expire(self, now_ms: int) -> None:
+        for batch in self._accumulator.expired(now_ms - self._delivery_timeout_ms):
+            error = RequestTimedOut(
+                f"{batch.record_count} records for {batch.partition} were not delivered within "
+                f"delivery.timeout.ms ({self._delivery_timeout_ms})"
+            )
+            if batch.is_in_flight:
+                # Its place in the sequence is not known before its request has an end.
+                self._fail(batch, error)
+                self._delivered(batch, None, error)
+            else:
+                self._give_up([batch], error)
+
+    def _next_expiry_ms(self) -> int | None:
+        oldest_ms = self._accumulator.oldest_ms
+        return None if oldest_ms is None else oldest_ms + self._delivery_timeout_ms
+
+    def _drop_pending(self) -> None:
+        """The transaction is being aborted: what has not left will not leave."""
+        aborted = TransactionAborted("the transaction was aborted before the record was sent")
+        self._give_up(self._accumulator.pending(), self._transactions.life.error or aborted)
+
+    def _now_ms(self) -> int:
+        return self._cluster.clock.monotonic_ms()

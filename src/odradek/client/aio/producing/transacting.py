@@ -1,0 +1,189 @@
+"""The calls of a producer's user about transactions: begin, commit, abort, or a block of them.
+
+What was begun before a commit comes into it, records and offsets alike, or fails it. Who comes
+meanwhile with a block of his own is refused: a producer has one transaction at a time.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final
+
+from odradek.client.aio.closing import AsyncClosing
+from odradek.client.aio.producing.transactions import TransactionManager
+from odradek.client.core.groups.commits import Offsets, with_metadata
+from odradek.client.core.groups.group_metadata import GroupMetadata, checked_group
+from odradek.client.core.producing.transaction_state import TransactionState
+from odradek.client.errors import KafkaError, UsageError
+from odradek.errors import ErrorCode
+
+_LOGGER: Final = logging.getLogger(__name__)
+OPEN_STATES: Final = (
+    TransactionState.IN_TRANSACTION,
+    TransactionState.SETTLING,
+    TransactionState.ABORTABLE,
+    TransactionState.ABORTING,
+)
+"""Those that an abort leads out of."""
+
+
+class Transacting(AsyncClosing):
+    """The calls of a transaction, of a producer that knows when all is delivered."""
+
+    _transactions: TransactionManager
+    _idle: asyncio.Event
+    # What is about to enter the transaction, and how many tasks are in a block or end one.
+    _entering = 0
+    _in_use = 0
+
+    async def init_transactions(self) -> None:
+        """Makes this producer the one of its transactional id; needed once, before the first.
+
+        Raises:
+            KafkaError: it cannot.
+        """
+        self._check_transactional()
+        await self._transactions.init_transactions()
+
+    def begin_transaction(self) -> None:
+        """Begins a transaction.
+
+        Raises:
+            KafkaError: there is one already, or there can be none.
+        """
+        self._check_transactional()
+        self._transactions.begin()
+
+    async def send_offsets_to_transaction(self, offsets: Offsets, group: GroupMetadata) -> None:
+        """Commits a group's offsets together with the records of the transaction.
+
+        Raises:
+            KafkaError: the transaction can only be aborted then.
+            TypeError: the group is a name, which would not keep out who is no member any more.
+        """
+        self._check_transactional()
+        member = checked_group(group)
+        if offsets:
+            with self._about_to_enter():
+                await self._transactions.send_offsets(with_metadata(offsets), member)
+
+    async def commit_transaction(self) -> None:
+        """Delivers what was sent, and commits it.
+
+        Who is cancelled here, or gets a retriable error, calls it again: whether the transaction is
+        committed is not known then.
+
+        Raises:
+            KafkaError: the transaction is to be aborted, or the producer has been replaced.
+        """
+        self._check_transactional()
+        life = self._transactions.life
+        number = life.number
+        with self._using():
+            if life.state is not TransactionState.COMMITTING:
+                life.move(TransactionState.SETTLING)
+                await self._settled(awaits_entering=True)
+                if life.number != number:
+                    raise UsageError(
+                        "somebody else has ended the transaction", ErrorCode.INVALID_TXN_STATE
+                    )
+                life.move(TransactionState.COMMITTING)
+            await self._transactions.end(commit=True, number=number)
+
+    async def abort_transaction(self) -> None:
+        """Takes everything back; what was not sent yet fails with `TransactionAborted`.
+
+        Who is cancelled here, or gets a retriable error, calls it again.
+
+        Raises:
+            KafkaError: the producer has been replaced.
+        """
+        self._check_transactional()
+        number = self._transactions.life.number
+        with self._using():
+            self._transactions.life.move(TransactionState.ABORTING)
+            # Even of what was given up: it is not to arrive behind the end of its transaction.
+            await self._settled(awaits_answers=True)
+            await self._transactions.end(commit=False, number=number)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """A transaction for the length of an `async with` block: aborted if the block raises, or if
+        it cannot be committed.
+
+        When it is not known how an earlier one has ended, that is seen to first. While another task
+        is in such a block, or ends a transaction, there can be none.
+
+        Raises:
+            KafkaError: it was not committed; retriable, if it is not known whether it was.
+        """
+        self._check_transactional()
+        if self._in_use:
+            raise UsageError(
+                "another task is in a transaction of this producer", ErrorCode.INVALID_TXN_STATE
+            )
+        with self._using():
+            await self._end_earlier()
+            self.begin_transaction()
+            number = self._transactions.life.number
+            try:
+                yield
+                self._check_number(number)
+                await self.commit_transaction()
+            except BaseException:
+                await self._end_for_another_error(number)
+                raise
+
+    async def _end_earlier(self) -> None:
+        """Sees to a transaction that was left open, if nobody is known to be in it."""
+        state = self._transactions.life.state
+        if state is TransactionState.COMMITTING:
+            await self.commit_transaction()
+        elif state in OPEN_STATES and state is not TransactionState.IN_TRANSACTION:
+            await self.abort_transaction()
+
+    async def _end_for_another_error(self, number: int) -> None:
+        life = self._transactions.life
+        if self._cluster.is_forked or life.number != number or life.state not in OPEN_STATES:
+            return
+        try:
+            await self.abort_transaction()
+        except KafkaError as error:
+            # The next one sees to it, or the coordinator does.
+            _LOGGER.warning("a transaction could not be aborted: %s", error)
+
+    def _check_number(self, number: int) -> None:
+        if self._transactions.life.number != number:
+            raise UsageError(
+                "the transaction of this block was ended in it, and another begun",
+                ErrorCode.INVALID_TXN_STATE,
+            )
+
+    def _check_transactional(self) -> None:
+        self._cluster.check_process()
+        if not self._transactions.is_transactional:
+            raise UsageError("transactions need a transactional.id", ErrorCode.INVALID_TXN_STATE)
+
+    @contextmanager
+    def _about_to_enter(self) -> Iterator[None]:
+        """A commit waits for what is in here."""
+        self._entering += 1
+        try:
+            yield
+        finally:
+            self._entering -= 1
+            self._idle.set()
+
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        self._in_use += 1
+        try:
+            yield
+        finally:
+            self._in_use -= 1
+
+    async def _settled(
+        self, *, awaits_answers: bool = False, awaits_entering: bool = False
+    ) -> None:
+        raise NotImplementedError

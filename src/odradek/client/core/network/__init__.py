@@ -1,0 +1,1 @@
+"""Connections to brokers without their sockets: frames, handshake, login, traffic."""

@@ -1,0 +1,211 @@
+"""The connections of a client, by broker and purpose: opened when they are needed, left alone when
+they cannot be, given up when they were idle for so long that their broker may be about to do so.
+
+Answers come in the order of the requests, so what may wait long at the broker has a connection of
+its own, a channel: joining a group, and fetches. A broker may ask to be left alone for a while
+(KIP-219): that is kept here as well, since it is about the broker, whoever asks it what.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from odradek.client.addresses import Address
+from odradek.client.apis import ClientApi
+from odradek.client.core.metrics import ClientMetrics
+from odradek.client.core.network.traffic import Traffic
+from odradek.client.core.retries import ExponentialBackoff, Rng
+from odradek.client.core.waits import Gen, Pause
+from odradek.client.errors import KafkaError
+from odradek.client.settings import ClientSettings
+from odradek.clock import LONG_AGO_MS, Clock
+from odradek.log_limit import LimitedLog
+from odradek.protocol.primitives import Buffer
+
+_LOGGER: Final = logging.getLogger(__name__)
+# As often as librdkafka says at most that a broker cannot be reached.
+_TROUBLE_INTERVAL_MS: Final = 30_000
+MAIN_CHANNEL: Final = "main"
+GROUP_CHANNEL: Final = "group"
+FETCH_CHANNEL: Final = "fetch"
+_NO_FAILURES: Final = (0, LONG_AGO_MS)
+
+
+class Connection(Protocol):
+    """A connection as either shell has it."""
+
+    @property
+    def address(self) -> Address:
+        """Whose it is."""
+        ...
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be asked any more."""
+        ...
+
+    @property
+    def was_silent(self) -> bool:
+        """Whether it was given up because no answer came."""
+        ...
+
+    @property
+    def in_flight_count(self) -> int:
+        """How many requests wait for their answers."""
+        ...
+
+    @property
+    def idle_ms(self) -> float:
+        """How long ago it was used last."""
+        ...
+
+    def agree(self, api: ClientApi) -> int:
+        """The version of an API to speak on it."""
+        ...
+
+    def request(self, api: ClientApi, version: int, body: Sequence[Buffer], timeout_ms: int) -> Any:
+        """Asks; gives the answer, or what is to be awaited for it."""
+        ...
+
+    def close(self, cause: KafkaError | None = None) -> None:
+        """Closes it: whoever waits gets `cause`."""
+        ...
+
+
+C = TypeVar("C", bound=Connection)
+
+
+class Connections(Generic[C]):
+    """`connect` opens one, given an address and how long that may take in ms."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        clock: Clock,
+        rng: Rng,
+        client_id: str,
+        metrics: ClientMetrics,
+        connect: Callable[[Address, int], Any],
+    ) -> None:
+        self._clock = clock
+        self._client_id = client_id
+        self._connect = connect
+        self._idle_max_ms = settings.number("connections.max.idle.ms")
+        self._reconnects = ExponentialBackoff(
+            settings.number("reconnect.backoff.ms"),
+            settings.number("reconnect.backoff.max.ms"),
+            rng,
+        )
+        self._setup_timeouts = ExponentialBackoff(
+            settings.number("socket.connection.setup.timeout.ms"),
+            settings.number("socket.connection.setup.timeout.max.ms"),
+            rng,
+        )
+        self._known: dict[tuple[Address, str], C] = {}
+        self._failures: dict[Address, tuple[int, int]] = {}
+        self._throttled_until_ms: dict[Address, int] = {}
+        self._trouble = LimitedLog(_LOGGER, clock, _TROUBLE_INTERVAL_MS)
+        self._whole = Traffic(clock)
+        self._traffic: dict[Address, Traffic] = {}
+        self._opened = metrics.meter("connection-creation")
+        metrics.gauge("connection-count", lambda: len(self.open))
+
+    @property
+    def open(self) -> list[C]:
+        """Lists the open connections."""
+        return [each for each in self._known.values() if not each.is_closed]
+
+    def traffic_with(self, address: Address) -> Traffic:
+        """The counters of a broker, whichever connection it has."""
+        traffic = self._traffic.get(address)
+        if traffic is None:
+            traffic = self._traffic[address] = Traffic(self._clock, self._whole)
+        return traffic
+
+    def traffic(self, names: Mapping[Address, str], group: str) -> dict[str, dict[str, float]]:
+        """All that was counted, by groups of Kafka's names: of the client, and of each broker by
+        the name that its address has."""
+        found = {f"{group}-metrics": self._whole.values()}
+        for address, traffic in self._traffic.items():
+            name = names.get(address, str(address))
+            found[f"{group}-node-metrics.{name}"] = traffic.values()
+        return found
+
+    def at_hand(self, address: Address, channel: str) -> C | None:
+        """The connection to a broker, if it can be used at once."""
+        known = self._known.get((address, channel))
+        return None if known is None or known.is_closed or self._is_idle(known) else known
+
+    def least_loaded(self) -> C | None:
+        """The open connection with the least to do."""
+        connections = [
+            connection
+            for (_, channel), connection in self._known.items()
+            if channel == MAIN_CHANNEL and not connection.is_closed
+        ]
+        return min(connections, key=lambda each: each.in_flight_count, default=None)
+
+    def in_order(self, addresses: Iterable[Address]) -> list[Address]:
+        """Brokers in the order in which to try them: those last that did not answer when they were
+        asked last, or could not be reached."""
+        silent = {address for (address, _), each in self._known.items() if each.was_silent}
+        return sorted(
+            dict.fromkeys(addresses),
+            key=lambda address: (address in silent, self._not_before_ms(address)),
+        )
+
+    def open_gen(self, address: Address, channel: str) -> Gen[C]:
+        """Opens a connection in the place of the one that there may be.
+
+        Raises:
+            KafkaError: nobody answers there in time, or the broker refuses.
+        """
+        known = self._known.get((address, channel))
+        if known is not None:
+            known.close()
+        failures, _ = self._failures.get(address, _NO_FAILURES)
+        wait_ms = self._not_before_ms(address) - self._clock.monotonic_ms()
+        if wait_ms > 0:
+            yield Pause(wait_ms)
+        try:
+            setup_timeout_ms = self._setup_timeouts.wait_ms(failures)
+            connection: C = yield lambda: self._connect(address, setup_timeout_ms)
+        except KafkaError as error:
+            not_before_ms = self._clock.monotonic_ms() + self._reconnects.wait_ms(failures)
+            self._failures[address] = (failures + 1, not_before_ms)
+            self._trouble.warning(f"{self._client_id}: a broker cannot be reached: {error.message}")
+            raise
+        self._failures.pop(address, None)
+        self._known[address, channel] = connection
+        self._opened.add()
+        return connection
+
+    def throttle(self, address: Address, throttle_time_ms: int) -> None:
+        """A broker wants to be asked nothing for so long."""
+        until_ms = self._clock.monotonic_ms() + throttle_time_ms
+        before_ms = self._throttled_until_ms.get(address, until_ms)
+        self._throttled_until_ms[address] = max(until_ms, before_ms)
+
+    def throttled_ms(self, address: Address) -> int:
+        """For how long a broker is to be asked nothing yet."""
+        until_ms = self._throttled_until_ms.get(address)
+        if until_ms is None:
+            return 0
+        left_ms = until_ms - self._clock.monotonic_ms()
+        if left_ms <= 0:
+            del self._throttled_until_ms[address]
+        return max(0, left_ms)
+
+    def close(self, cause: KafkaError | None = None) -> None:
+        """Closes all; whoever waits gets `cause`. It stays known who was silent."""
+        for connection in self._known.values():
+            connection.close(cause)
+        self._known = {key: each for key, each in self._known.items() if each.was_silent}
+
+    def _is_idle(self, connection: C) -> bool:
+        """Whether it was unused for so long that its broker may be about to close it."""
+        is_long = 0 <= self._idle_max_ms <= connection.idle_ms
+        return is_long and not connection.in_flight_count
+
+    def _not_before_ms(self, address: Address) -> int:
+        return self._failures.get(address, _NO_FAILURES)[1]

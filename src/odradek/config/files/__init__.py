@@ -1,0 +1,1 @@
+"""Java property files, and the values that they take from elsewhere."""

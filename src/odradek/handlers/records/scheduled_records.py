@@ -1,0 +1,32 @@
+"""Records for schedule topics are read before they are appended (`before_append`).
+
+Which are refused is said in `replication.schedule.admission`.
+"""
+
+from collections.abc import Callable
+
+from odradek.errors import BrokerError
+from odradek.handlers.records.before_append import BeforeAppend, PendingAppend, Refusals
+from odradek.model import TopicPartition
+from odradek.replication.schedule.manager import ScheduleManager
+
+
+class ScheduledRecords(BeforeAppend):
+    """The step for records of schedule topics."""
+
+    def __init__(self, schedules: ScheduleManager) -> None:
+        self._schedules = schedules
+
+    def concerns(self, append: PendingAppend) -> bool:
+        """Whether any of the topics is one of schedules."""
+        topics = self._schedules.topics
+        return bool(topics) and any(where.topic in topics for where, _ in append.entries)
+
+    def start(self, append: PendingAppend, on_done: Callable[[Refusals], None]) -> None:
+        """Reads the records, and refuses batches with one that cannot be done."""
+        refused: dict[TopicPartition, BrokerError] = {}
+        for where, source in append.sources():
+            refusal = self._schedules.refusal(where, source, append.is_denied)
+            if refusal is not None:
+                refused[where] = refusal
+        on_done(refused)

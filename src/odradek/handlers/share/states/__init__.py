@@ -1,0 +1,1 @@
+"""The APIs of share groups' states, which brokers ask one another."""

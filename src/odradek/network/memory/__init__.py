@@ -1,0 +1,1 @@
+"""Memory that requests and responses hold, bounded."""

@@ -1,0 +1,1 @@
+"""Codecs written by hand, of the messages that a broker meets most."""

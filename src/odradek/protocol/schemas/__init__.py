@@ -1,0 +1,1 @@
+"""Kafka's message schemas, and the classes, readers and writers made of them."""
