@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
 from odradek.client.core.groups import member_state  # noqa: E402
-from odradek.client.core.network import connection
+from odradek.client.core.network import connection  # noqa: E402
 from odradek.client.core.producing import transaction_state  # noqa: E402
 from odradek.config import (  # noqa: E402
     BROKER_SETTINGS,

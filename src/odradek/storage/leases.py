@@ -2,9 +2,10 @@
 
 A lease is a file `<id>.lease` in the directory of a partition: from which offset on its records are
 held, for whom, and until when. A broker writes it for a reader that asks by the wire
-(`handlers/records/list_offsets.py`), a reader of the files writes it itself; the log looks for leases when
-retention or compaction is about to take something away, and at no other time. So there is no state
-to keep in step, a lease outlives its broker, and `odradek leases` sees it without asking anybody.
+(`handlers/records/list_offsets.py`), a reader of the files writes it itself; the log looks for
+leases when retention or compaction is about to take something away, and at no other time. So there
+is no state to keep in step, a lease outlives its broker, and `odradek leases` sees it without
+asking anybody.
 
     { "version": 1, "offset": 4711, "owner": "spark-driver:4711", "expires_ms": 1790000000000 }
 
