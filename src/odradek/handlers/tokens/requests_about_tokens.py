@@ -29,7 +29,7 @@ def change_expiry(
     request: Request,
     change: Callable[[DelegationTokens, OnDone[int]], None],
 ) -> None:
-    """Has a token expire at another time; answers when that is."""
+    """Changes when a token expires; answers with the new time."""
     code = refusal(context, request)
     if code is not None:
         fail(request, code)
