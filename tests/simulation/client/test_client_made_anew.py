@@ -9,8 +9,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.simulation.client_groups import GROUP, OFFSET_COMMIT, PRODUCE, TOPIC
-from tests.simulation.test_client_cluster import (
+from tests.simulation.client.client_groups import GROUP, OFFSET_COMMIT, PRODUCE, TOPIC
+from tests.simulation.client.test_client_cluster import (
     ALL,
     FLEXIBLE_FROM,
     PROTOCOLS,

@@ -5,7 +5,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.simulation.test_client_cluster import BROKERS, PROTOCOLS, Stage, play, read
+from tests.simulation.client.test_client_cluster import BROKERS, PROTOCOLS, Stage, play, read
 
 from odradek.client import Consumer, Producer
 

@@ -10,8 +10,8 @@ from itertools import cycle
 from typing import Any
 
 import pytest
-from tests.simulation.client_groups import GROUP, LIST_OFFSETS, TOPIC
-from tests.simulation.test_client_cluster import (
+from tests.simulation.client.client_groups import GROUP, LIST_OFFSETS, TOPIC
+from tests.simulation.client.test_client_cluster import (
     ALL,
     CONSUMER_HEARTBEAT,
     HEARTBEAT,

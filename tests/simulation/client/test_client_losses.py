@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.simulation.client_groups import GROUP, OFFSET_COMMIT, TOPIC
-from tests.simulation.test_client_cluster import (
+from tests.simulation.client.client_groups import GROUP, OFFSET_COMMIT, TOPIC
+from tests.simulation.client.test_client_cluster import (
     ALL,
     CONSUMER_HEARTBEAT,
     FLEXIBLE_FROM,

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from tests.simulation.client_producers import BROKERS, SETTINGS, Brokers
+from tests.simulation.client.client_producers import BROKERS, SETTINGS, Brokers
 from tests.simulation.virtual import Connection, LoopClock, Network, VirtualLoop
 
 from odradek.client import Producer

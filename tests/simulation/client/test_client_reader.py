@@ -5,8 +5,8 @@
 
 import pytest
 from tests.rounds import slow_behind
-from tests.simulation.client_reader import Story
-from tests.simulation.test_client_cluster import PROTOCOLS, Stage, play
+from tests.simulation.client.client_reader import Story
+from tests.simulation.client.test_client_cluster import PROTOCOLS, Stage, play
 
 
 @pytest.mark.parametrize("seed", slow_behind(8, "ODRADEK_READER_SEEDS", 50))

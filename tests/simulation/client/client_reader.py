@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from tests.simulation.client_groups import GROUP, TOPIC
-from tests.simulation.test_client_cluster import (
+from tests.simulation.client.client_groups import GROUP, TOPIC
+from tests.simulation.client.test_client_cluster import (
     ALL,
     CONSUMER_HEARTBEAT,
     HEARTBEAT,

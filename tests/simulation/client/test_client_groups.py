@@ -6,7 +6,7 @@ seeds of every kind of group (`500`, or `500:700`).
 
 import pytest
 from tests.rounds import slow_behind
-from tests.simulation.client_groups import play
+from tests.simulation.client.client_groups import play
 
 COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky"}
 NEWER = {"group.protocol": "consumer"}

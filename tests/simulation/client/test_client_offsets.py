@@ -6,8 +6,13 @@ If these fail, a reader gives up what passes by itself, or begins behind records
 import asyncio
 
 import pytest
-from tests.simulation.client_groups import GROUP, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, TOPIC
-from tests.simulation.test_client_cluster import ALL, Stage, play, read
+from tests.simulation.client.client_groups import (
+    GROUP,
+    LIST_OFFSETS,
+    OFFSET_FOR_LEADER_EPOCH,
+    TOPIC,
+)
+from tests.simulation.client.test_client_cluster import ALL, Stage, play, read
 
 from odradek.client.errors import LogTruncated
 from odradek.errors import ErrorCode

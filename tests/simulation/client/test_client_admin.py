@@ -10,8 +10,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.simulation.client_groups import BROKERS, CREATE_TOPICS, FIND_COORDINATOR, METADATA
-from tests.simulation.test_client_cluster import FLEXIBLE_FROM, Answer, Stage, answering, play
+from tests.simulation.client.client_groups import BROKERS, CREATE_TOPICS, FIND_COORDINATOR, METADATA
+from tests.simulation.client.test_client_cluster import (
+    FLEXIBLE_FROM,
+    Answer,
+    Stage,
+    answering,
+    play,
+)
 from tests.simulation.virtual import Connection, LoopClock
 
 from odradek.acl import (

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import pytest
-from tests.simulation.client_producers import SETTINGS, Brokers
+from tests.simulation.client.client_producers import SETTINGS, Brokers
 from tests.simulation.virtual import Connection, LoopClock, Network, VirtualLoop
 
 from odradek.client import Producer

@@ -1,8 +1,8 @@
 """What a client logs, now and then a line, of what it tells by no error because it may pass."""
 
 import pytest
-from tests.simulation.client_groups import METADATA
-from tests.simulation.test_client_cluster import ALL, Stage, answering, play
+from tests.simulation.client.client_groups import METADATA
+from tests.simulation.client.test_client_cluster import ALL, Stage, answering, play
 
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.mutants import Mutation, assert_noticed, copy_sources
 from tests.rounds import slow_behind
-from tests.simulation.client_producers import play
+from tests.simulation.client.client_producers import play
 
 # A mutant was found by this one alone (a record that expires before it leaves is none of its
 # transaction).
@@ -93,8 +93,8 @@ def hold(seed: int) -> None:
 def test_a_mutant_is_found(tmp_path: Path, name: str) -> None:
     """The simulation would let somebody break just this."""
     tests = [
-        "tests/simulation/test_client_sequences.py",
-        "tests/simulation/test_client_transactions.py",
-        "tests/simulation/test_client_producers.py",
+        "tests/simulation/client/test_client_sequences.py",
+        "tests/simulation/client/test_client_transactions.py",
+        "tests/simulation/client/test_client_producers.py",
     ]
     assert_noticed(copy_sources(tmp_path), MUTATIONS[name], tests, ODRADEK_PRODUCER_SEEDS="60")

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.simulation import client_groups
-from tests.simulation.client_groups import FETCH, GROUP
-from tests.simulation.test_client_cluster import ALL, Stage, answering, play
+from tests.simulation.client import client_groups
+from tests.simulation.client.client_groups import FETCH, GROUP
+from tests.simulation.client.test_client_cluster import ALL, Stage, answering, play
 from tests.simulation.virtual import VirtualLoop
 
 from odradek.client import Consumer

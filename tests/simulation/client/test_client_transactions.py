@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.simulation.client_producers import (
+from tests.simulation.client.client_producers import (
     ADD_OFFSETS,
     END_TXN,
     FLEXIBLE_FROM,
@@ -20,7 +20,7 @@ from tests.simulation.client_producers import (
     TXN_OFFSET_COMMIT,
     _refusal,
 )
-from tests.simulation.test_client_sequences import Stage, play
+from tests.simulation.client.test_client_sequences import Stage, play
 from tests.simulation.virtual import Connection
 
 from odradek.client import CommittedOffset, GroupMetadata, Producer
