@@ -3,14 +3,13 @@
 Version notes: 2 is flexible.
 """
 
+from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
-from odradek.handlers.tokens.requests_about_tokens import change_expiry, fail
+from odradek.handlers.tokens.requests_about_tokens import change_expiry, fail_change
 from odradek.metadata.store import OnDone
 from odradek.protocol import messages
 from odradek.security.delegation_tokens import DelegationTokens
-
-__all__ = ["fail", "handle"]
 
 
 def handle(context: HandlerContext, request: Request) -> None:
@@ -23,3 +22,8 @@ def handle(context: HandlerContext, request: Request) -> None:
         tokens.expire(body.hmac, caller, period_ms, on_done)
 
     change_expiry(context, request, expire)
+
+
+def fail(request: Request, code: ErrorCode) -> None:
+    """Answers with an error."""
+    fail_change(request, code)

@@ -32,7 +32,7 @@ def change_expiry(
     """Changes when a token expires; answers with the new time."""
     code = refusal(context, request)
     if code is not None:
-        fail(request, code)
+        fail_change(request, code)
         return
     assert context.tokens is not None, "else there was a refusal"
 
@@ -45,7 +45,7 @@ def change_expiry(
     change(context.tokens, request.guard(on_done))
 
 
-def fail(request: Request, code: ErrorCode) -> None:
+def fail_change(request: Request, code: ErrorCode) -> None:
     """Answers a change of an expiry with an error."""
     request.answer(error_code=code, expiry_timestamp_ms=_NEVER)
 
