@@ -9,7 +9,7 @@ from tests.wire.differential.harness import Peer, Scenario
 from tests.wire.differential.test_groups import Member, coordinators, describe, subscription
 from tests.wire.differential.test_offsets import commit, fetch, make_topic
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
+pytestmark = [pytest.mark.slow, pytest.mark.of_three_too, pytest.mark.xdist_group("jvm")]
 
 __all__ = ["coordinators"]
 Check = Callable[[Scenario], None]

@@ -14,7 +14,7 @@ from tests.wire.differential.test_offsets import make_topic
 from odradek.model import SHARE_GROUP_STATE_TOPIC
 from odradek.records.builder import RecordBatchBuilder
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
+pytestmark = [pytest.mark.slow, pytest.mark.of_three_too, pytest.mark.xdist_group("jvm")]
 
 __all__ = ["coordinators"]
 Check = Callable[[Scenario], None]
