@@ -299,7 +299,7 @@ class GroupCoordinator:
             later_ms = self._topics_to_forget.get(topics, deleted_ms)
             self._topics_to_forget[topics] = max(later_ms, deleted_ms)
 
-        def on_refused(error: BrokerError) -> None:
+        def on_refused(error: Exception) -> None:
             logger.warning("offsets of deleted topics are not removed: %s", error)
             again()
 

@@ -205,14 +205,15 @@ class CoordinatorRuntime(Generic[S]):
 
     # Upkeep
 
-    def sweep(self, work: Sweep[S], on_refused: Callable[[BrokerError], None]) -> None:
+    def sweep(self, work: Sweep[S], on_refused: Callable[[Exception], None]) -> None:
         """Runs long work over the shards in charge, letting the loop turn between two slices.
 
         `work` yields what each slice wants to write. That is appended before the next slice is
         asked for, which may find the shard changed by others; a lost shard is asked no more.
         What it decides is written behind what is uncommitted then, so it has to look at that.
         `on_refused` is called for what was not written. Each record of a slice stands for itself.
-        A shard whose slice raises is left, and the others have their turns all the same.
+        A shard whose slice raises is left, which `on_refused` hears of before it is raised, and the
+        others have their turns all the same.
         """
         self._sweep_next(
             deque([self._sweep_shard(each, work, on_refused) for each in self._active_contexts()])
@@ -230,23 +231,27 @@ class CoordinatorRuntime(Generic[S]):
                 self._defer(lambda: self._sweep_next(shards))
 
     def _sweep_shard(
-        self, context: ShardContext[S], work: Sweep[S], on_refused: Callable[[BrokerError], None]
+        self, context: ShardContext[S], work: Sweep[S], on_refused: Callable[[Exception], None]
     ) -> Iterator[bool]:
         """Yields True after each slice."""
         if not self._leads(context):
             return
-        for records in work(context.shard, context.uncommitted):
-            if records:
-                self._append_slice(context, records, on_refused)
-            yield True
-            if not self._leads(context):
-                return
+        try:
+            for records in work(context.shard, context.uncommitted):
+                if records:
+                    self._append_slice(context, records, on_refused)
+                yield True
+                if not self._leads(context):
+                    return
+        except Exception as error:
+            on_refused(error)
+            raise
 
     def _append_slice(
         self,
         context: ShardContext[S],
         records: Sequence[CoordinatorRecord],
-        on_refused: Callable[[BrokerError], None],
+        on_refused: Callable[[Exception], None],
     ) -> None:
         def on_committed(error: BrokerError | None) -> None:
             if error is None:

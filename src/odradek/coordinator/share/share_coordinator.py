@@ -150,5 +150,5 @@ def _forgotten(
     return shard.forget_topics()
 
 
-def _log_refusal(error: BrokerError) -> None:
-    logger.info("states of share groups are tidied up later: %s", error.code.name)
+def _log_refusal(error: Exception) -> None:
+    logger.info("states of share groups are tidied up later: %s", error)
