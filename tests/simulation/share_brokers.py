@@ -26,7 +26,8 @@ from odradek.replication.share.manager import SharePartitionManager
 from odradek.replication.share.persister import SharePartitionKey, SharePersister
 
 if TYPE_CHECKING:
-    from tests.simulation.sharing import ShareMember, Simulation
+    from tests.simulation.share_members import ShareMember
+    from tests.simulation.sharing import Simulation
 
 TOPIC = "t"
 PARTITIONS = 2
