@@ -22,6 +22,7 @@ class ShareMember:
         self.name = name
         self.group_id = group_id
         self.lives = 0
+        self.sent = self.heard = 0
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -49,15 +50,21 @@ class ShareMember:
 
     def beat(self) -> None:
         self.beat_at_ms = self.simulation.now_ms
-        names = None if self.epoch else frozenset([TOPIC])
+        # Everything again where the last answer was not heard: it may have held an assignment.
+        is_full = not self.epoch or self.heard != self.sent
+        names = frozenset([TOPIC]) if is_full else None
+        self.sent += 1
         request = ShareHeartbeatRequest(
             self.group_id, self.member_id, self.epoch, subscribed_topic_names=names
         )
-        life, sent_ms = (self.lives, self.epoch), self.simulation.now_ms
-        self.simulation.beat(request, lambda outcome: self._on_answer(life, sent_ms, outcome))
+        life, number = (self.lives, self.epoch), self.sent
+        sent_ms = self.simulation.now_ms
+        self.simulation.beat(
+            request, lambda outcome: self._on_answer(life, number, sent_ms, outcome)
+        )
 
     def _on_answer(
-        self, life: object, sent_ms: int, outcome: ShareHeartbeatResult | BrokerError
+        self, life: object, number: int, sent_ms: int, outcome: ShareHeartbeatResult | BrokerError
     ) -> None:
         if self.is_gone or life != (self.lives, self.epoch):
             return
@@ -70,7 +77,7 @@ class ShareMember:
                 self.simulation.check_refused(self, outcome)
                 self.rejoin()
             return
-        self.epoch = outcome.member_epoch
+        self.epoch, self.heard = outcome.member_epoch, number
         self.known_at_ms = sent_ms
         if outcome.assignment is not None:
             self.assigned = outcome.assignment.get(self.simulation.topic_id, frozenset())
