@@ -6,7 +6,7 @@ import pytest
 from tests.mutants import Mutation, assert_noticed, copy_sources
 
 SIMULATION = ["tests/simulation/test_sharing.py"]
-SEEDS = "12"
+SEEDS = "30"
 
 MUTATIONS = {
     "a leader of before goes on writing": Mutation(

@@ -179,6 +179,20 @@ def test_members_share_what_there_is(world: ShareWorld) -> None:
     assert [each.member_id for each in described.members] == ["a"]
 
 
+def test_a_member_that_sends_everything_again_is_told_its_partitions_again(
+    world: ShareWorld,
+) -> None:
+    """If this fails, nobody reads the partitions of a member that lost the answer which told it of
+    them: by the client's library it sends its subscription again, as after any failure."""
+    first = world.beat("a")
+    world.beat("b")
+    told = world.beat("a", first.member_epoch, None)
+    assert world.assigned(told) == {"t": [0, 1]}
+    for epoch in (first.member_epoch, told.member_epoch):
+        assert world.assigned(world.beat("a", epoch)) == {"t": [0, 1]}
+        assert world.assigned(world.beat("a", epoch, None)) is None
+
+
 def test_a_silent_member_is_out(world: ShareWorld) -> None:
     """If this fails, a member that died keeps its partitions."""
     world.beat("a")

@@ -217,6 +217,21 @@ def test_epochs(same_answers: Check, coordinators: None) -> None:
     same_answers(scenario)
 
 
+def test_a_member_that_sends_everything_again(same_answers: Check, coordinators: None) -> None:
+    """If this fails, a member whose answer was lost never hears what it has to read."""
+
+    def scenario(peer: Peer) -> None:
+        name = "share-again"
+        topic_id = make_topic(peer, name, 1)
+        member = ShareMember(peer, f"{name}-g", str(uuid5(NOBODY, name)), name)
+        member.join(topic_id, 1)
+        member.beat(subscribed_topic_names=None)
+        member.beat(subscribed_topic_names=[name])
+        member.leave()
+
+    same_answers(scenario)
+
+
 def test_groups_of_other_kinds(same_answers: Check, coordinators: None) -> None:
     """If this fails, a share group can be taken over by a consumer, or the other way round."""
 

@@ -245,7 +245,9 @@ class ShareGroups:
             records.append(_assignment_record(group.group_id, updated))
         settings = self._settings(group.group_id)
         self._start_session(group.group_id, member.member_id, settings.session_timeout_ms)
-        tell = request.member_epoch == JOIN_EPOCH or updated.assigned != known.assigned
+        # A member that has not heard the last answer sends everything again.
+        is_full = request.member_epoch == JOIN_EPOCH or request.subscribed_topic_names is not None
+        tell = is_full or updated.assigned != known.assigned
         return CoordinatorResult(
             records,
             ShareHeartbeatResult(
