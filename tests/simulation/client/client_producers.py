@@ -183,7 +183,7 @@ class PartitionLog:
 
 class Transactions:
     """What the coordinator knows of a transactional id. `outcomes` are those of its transactions,
-    by their numbers: True for a commit."""
+    by their numbers: True for a commit. `owner` is the client that was the last to begin."""
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
@@ -194,6 +194,7 @@ class Transactions:
         self.partitions: set[Where] = set()
         self.groups: set[str] = set()
         self.outcomes: dict[int, bool] = {}
+        self.owner: str | None = None
 
     def open(self) -> None:
         if not self.is_open:
@@ -289,6 +290,8 @@ class Brokers:
             return
         else:
             values = self._ask_coordinator(key, body, connection.port)
+            if key == INIT_PRODUCER_ID and not values.get("error_code"):
+                self._note_owner(body, header.client_id)
         header_version = response_header_version(key, version, FLEXIBLE_FROM[key])
         head = encode_response_header(header.correlation_id, header_version)
         answer(head + messages.encode_response(key, version, values))
@@ -355,18 +358,29 @@ class Brokers:
             return {"producer_id": self._producer_ids, "producer_epoch": 0}
         known = self.transactions.setdefault(name, Transactions(self._producer_ids))
         if body.producer_id >= 0:
-            if body.producer_epoch == known.last_epoch:  # asked again
-                return {"producer_id": known.producer_id, "producer_epoch": known.epoch}
-            if body.producer_epoch != known.epoch:
-                return {"error_code": ErrorCode.PRODUCER_FENCED}
+            return self._bump(known, body.producer_epoch)
         if known.is_open:
             self._fence(known)
-        known.last_epoch = known.epoch if body.producer_id >= 0 else -1
-        known.epoch += 1
+        known.epoch, known.last_epoch = known.epoch + 1, -1
         return {"producer_id": known.producer_id, "producer_epoch": known.epoch}
 
+    def _bump(self, known: Transactions, epoch: int) -> dict[str, object]:
+        """The next epoch, for whoever has the last one. Its open transaction is in the way: it is
+        aborted, and nobody's epoch is left then, as with Kafka."""
+        if known.is_open and epoch in (known.epoch, known.last_epoch):
+            self._fence(known)
+        if epoch not in (known.epoch, known.last_epoch):
+            return {"error_code": ErrorCode.PRODUCER_FENCED}
+        if epoch == known.epoch:  # else it is asked again
+            known.epoch, known.last_epoch = epoch + 1, epoch
+        return {"producer_id": known.producer_id, "producer_epoch": known.epoch}
+
+    def _note_owner(self, body: Any, client_id: str | None) -> None:
+        if body.transactional_id is not None and body.producer_id < 0:
+            self.transactions[body.transactional_id].owner = client_id
+
     def _fence(self, known: Transactions) -> None:
-        known.epoch += 1
+        known.epoch, known.last_epoch = known.epoch + 1, -1
         for where in known.partitions:
             state = self.logs[where].producers.get(known.producer_id)
             if state is not None:
@@ -518,6 +532,7 @@ class Life:
         self.rng = random.Random(story.rng.random())
         settings = {
             **SETTINGS,
+            "client.id": name,
             "linger.ms": self.rng.choice((0, 5, 50)),
             "batch.size": self.rng.choice((1, 150, 1_000)),
             "buffer.memory": self.rng.choice((400, 2_000, 100_000)),
@@ -730,12 +745,19 @@ class Life:
                     raise
         await self.producer.close()
 
+    def check_fencing(self) -> None:
+        """A producer that was fenced has a successor: none fences itself."""
+        if isinstance(self.life.error, FencedError):
+            owner = self.story.brokers.transactions[str(self.transactional_id)].owner
+            self.story.check(owner != self.name, f"{self.name} fenced itself")
+
     def _may_go_on(self) -> bool:
         return not self.is_closed and self.life.state is not TransactionState.FATAL
 
     # --- what must hold ---------------------------------------------------------------------
 
     def check(self) -> None:
+        self.check_fencing()
         logs, check = self.story.brokers.logs, self.story.check
         mine = f"{self.name}/".encode()
         values = [
@@ -822,6 +844,8 @@ class Story:
         while loop.time() < end_s and not self.faults:
             await asyncio.sleep(self.rng.random())
             self._misfortune()
+            for life in self.lives:
+                life.check_fencing()
             self._succeed()
         self.network.trouble = self.brokers.refusals = 0.0
         self.network.dead_brokers.clear()

@@ -15,6 +15,8 @@ from tests.simulation.client.client_producers import play
 # transaction).
 FOUND = [97]
 
+SELF_FENCING = "records and offsets ask for an epoch each"
+MODEL = "tests/simulation/client/test_client_producers.py"
 MUTATIONS = {
     "a record that expires before it leaves is none of its transaction": Mutation(
         "client/aio/producing/sender.py",
@@ -45,7 +47,7 @@ MUTATIONS = {
         "                await self._transactions.send_offsets(with_metadata(offsets), member)\n",
         "            await self._transactions.send_offsets(with_metadata(offsets), member)\n",
     ),
-    "records and offsets ask for an epoch each": Mutation(
+    SELF_FENCING: Mutation(
         "client/aio/producing/transactions.py",
         "        async with self._identifying:\n"
         "            if self.life.error is not None:\n"
@@ -69,8 +71,9 @@ MUTATIONS = {
 @pytest.mark.parametrize("seed", slow_behind(8, "ODRADEK_PRODUCER_SEEDS", 40))
 def test_producers_keep_their_word(seed: int) -> None:
     """Fails when a record is in the log twice, in another order, or not where it was said to be;
-    when a transaction is committed in part, or against its word; when anything has no end, or ends
-    later than `delivery.timeout.ms`, or a task or a connection is left."""
+    when a transaction is committed in part, or against its word; when a producer fences itself;
+    when anything has no end, or ends later than `delivery.timeout.ms`, or a task or a connection is
+    left."""
     hold(seed)
 
 
@@ -95,6 +98,13 @@ def test_a_mutant_is_found(tmp_path: Path, name: str) -> None:
     tests = [
         "tests/simulation/client/test_client_sequences.py",
         "tests/simulation/client/test_client_transactions.py",
-        "tests/simulation/client/test_client_producers.py",
+        MODEL,
     ]
     assert_noticed(copy_sources(tmp_path), MUTATIONS[name], tests, ODRADEK_PRODUCER_SEEDS="60")
+
+
+@pytest.mark.slow
+def test_the_model_alone_finds_a_producer_that_fences_itself(tmp_path: Path) -> None:
+    """The model's coordinator would leave a producer its epoch whose transaction is open."""
+    mutation = MUTATIONS[SELF_FENCING]
+    assert_noticed(copy_sources(tmp_path), mutation, [MODEL], ODRADEK_PRODUCER_SEEDS="60")
