@@ -360,12 +360,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _report_made_anew(self, topics: Iterable[str]) -> None:
         for topic in sorted(topics):
-            self._report_loss(f"{topic} was deleted and made anew")
+            self._report_loss(f"{topic} was deleted and recreated")
 
     def _report_loss(self, what: str) -> None:
         if self._options.fail_on_data_loss:
             raise DataLoss(what)
-        _log.warning("%s; going on with what is there", what)
+        _log.warning("%s; continuing with the records that are left", what)
 
 
 def _topics(partitions: Iterable[TopicPartition]) -> set[str]:

@@ -196,7 +196,7 @@ def _check_between_brokers(config: BrokerConfig) -> None:
             setting,
             wanted,
             reason,
-            f"Brokers would speak with each other over a listener {wanted}, which is not there: "
+            f"Brokers would connect over a listener {wanted}, which does not exist: "
             f"name one of {', '.join(names)} in {setting}, or its protocol in "
             "security.inter.broker.protocol",
         )

@@ -509,5 +509,5 @@ def _broker(broker_id: int, node: Node) -> BrokerRegistration | None:
     try:
         return znodes.read_broker(broker_id, node.data, node.created)
     except ZnodeError as error:
-        logger.error("a broker is passed over: %s", error)
+        logger.error("a broker is ignored: %s", error)
         return None

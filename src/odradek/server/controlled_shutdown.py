@@ -74,7 +74,7 @@ class ControlledShutdown:
             logger.warning("This broker still leads %d partitions", len(remaining))
             if self._metadata.image.brokers.keys() <= {self._config.broker_id}:
                 break  # there is nobody who could lead: time will not change that
-        logger.warning("Stopping without having handed everything over")
+        logger.warning("Stopping before every leadership was handed over")
 
     def _leads_something(self) -> bool:
         broker_id = self._config.broker_id

@@ -17,8 +17,8 @@ class DataLoss(Exception):
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"{what}. Records may have been deleted before they were read, or the topic made "
-            "anew; set failOnDataLoss to false to go on with what is there."
+            f"{what}. Records may have been deleted before they were read, or the topic "
+            "recreated; set failOnDataLoss to false to continue with the records that are left."
         )
 
 

@@ -214,7 +214,7 @@ def test_what_security_says_is_checked():
         odradek.Broker(security="plain", users=["alice"])
     with pytest.raises(ValueError, match="users need a broker with security="):
         odradek.Broker(users=USERS)
-    with pytest.raises(ValueError, match="this broker lets everybody in"):
+    with pytest.raises(ValueError, match="this broker has no authentication"):
         odradek.Broker().login("alice")
     with odradek.Broker(security="plain", users=USERS) as broker:
         with pytest.raises(ValueError, match="there is no user 'carol'; users= has alice, bob"):

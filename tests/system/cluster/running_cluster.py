@@ -52,8 +52,8 @@ SETTINGS: Final = {
     "inter.broker.listener.name": "INTERNAL",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT",
 }
-STOOD_STILL: Final = r"The session with ZooKeeper is over: this process stood still for \d+ ms"
-EXPIRED: Final = "The session with ZooKeeper is over: it has expired"
+STOOD_STILL: Final = r"The ZooKeeper session has ended: this process stood still for \d+ ms"
+EXPIRED: Final = "The ZooKeeper session has ended: it has expired"
 
 
 class LoggedBroker(BrokerProcess):

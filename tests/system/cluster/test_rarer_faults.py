@@ -64,7 +64,7 @@ def test_two_brokers_are_cut_off_from_each_other(cluster: RunningCluster) -> Non
             cluster.brokers[one].await_saying(rf"apart-\d: out of sync: \[{other}\]")
             load.await_progress()
         for each in cluster.brokers.values():
-            assert "session with ZooKeeper is over" not in each.said()
+            assert "ZooKeeper session has ended" not in each.said()
 
 
 def test_the_leading_zookeeper_is_killed(cluster: RunningCluster) -> None:
@@ -94,7 +94,7 @@ def test_nothing_is_guessed_while_there_is_no_zookeeper(cluster: RunningCluster)
         for _ in range(4):
             load.await_progress()
         for each in cluster.brokers.values():
-            assert "session with ZooKeeper is over" not in each.said()
+            assert "ZooKeeper session has ended" not in each.said()
         cluster.brokers[victim].kill()
         for node in cluster.ensemble.nodes:
             node.start()
@@ -165,10 +165,10 @@ def test_a_directory_of_another_cluster_is_left_alone(
 def test_garbage_in_zookeeper_is_passed_over(cluster: RunningCluster) -> None:
     """One damaged node would stop a whole cluster, now or at the next election."""
     garbage = {
-        "/brokers/ids/9": "a broker is passed over: ",
-        "/brokers/topics/junk": "a topic is passed over: ",
+        "/brokers/ids/9": "a broker is ignored: ",
+        "/brokers/topics/junk": "a topic is ignored: ",
         "/admin/reassign_partitions": "reassignments are not begun: ",
-        "/isr_change_notification/isr_change_0000000007": "is passed over: ",
+        "/isr_change_notification/isr_change_0000000007": "is ignored: ",
     }
     # The store numbers these: one out of line has every broker read everything again.
     announced = "/config/changes/config_change_"
@@ -176,7 +176,7 @@ def test_garbage_in_zookeeper_is_passed_over(cluster: RunningCluster) -> None:
         for path in garbage:
             cluster.zookeeper.create(path, b"\xff{")
         path = cluster.zookeeper.create(announced, b"\xff{", sequence=True)
-        garbage[path] = "an announcement is passed over: "
+        garbage[path] = "an announcement is ignored: "
         try:
             for line in garbage.values():
                 cluster.brokers[cluster.controller()].await_saying(line)
@@ -205,7 +205,7 @@ def test_clocks_jump(cluster: RunningCluster) -> None:
                 load.await_progress()
         assert [cluster.leader("clocks", each) for each in range(PARTITIONS)] == leaders
         for each in cluster.brokers.values():
-            assert "session with ZooKeeper is over" not in each.said()
+            assert "ZooKeeper session has ended" not in each.said()
             assert "out of sync" not in each.said()
 
 

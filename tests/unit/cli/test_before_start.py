@@ -125,7 +125,7 @@ def test_a_class_that_protects_is_refused(name: str, value: str, tmp_path: Path)
 def test_brokers_of_a_cluster_need_a_listener_of_their_own(tmp_path: Path) -> None:
     """They would meet, and then not reach each other."""
     settings = {"listeners": "SASL_SSL://127.0.0.1:0", "zookeeper.connect": "127.0.0.1:2181"}
-    with pytest.raises(ConfigError, match="over a listener PLAINTEXT, which is not there: name"):
+    with pytest.raises(ConfigError, match="over a listener PLAINTEXT, which does not exist: name"):
         check(tmp_path / "data", **settings)
     assert not (tmp_path / "data").exists()
     check(tmp_path / "data", **settings, **{"security.inter.broker.protocol": "SASL_SSL"})

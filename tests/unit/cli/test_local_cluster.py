@@ -370,7 +370,7 @@ def test_a_missing_extra_is_told_before_anything_is_fetched(
     words = ["cluster", "start", "-n", "3", "--data-dir", str(directory), "--fetch-zookeeper"]
     assert main(words) == 1
     assert capsys.readouterr().err == (
-        "odradek: Brokers that meet in ZooKeeper need its client library kazoo: "
+        "odradek: Brokers on ZooKeeper need its client library kazoo: "
         "pip install 'odradek[zookeeper]'\n"
     )
     assert not directory.exists()

@@ -296,7 +296,7 @@ def test_a_leader_that_assigns_to_strangers(world: World, log: pytest.LogCapture
     bert.sync()
     anna.sync({"nobody": b"all", anna.member_id: b"some"})
     assert (anna.synced[-1].assignment, bert.synced[-1].assignment) == (b"some", b"")
-    assert f"leader {anna.member_id} assigns to strangers, passed over: nobody" in log.text
+    assert f"leader {anna.member_id} assigns to unknown members, ignored: nobody" in log.text
     world.restart()
     assert {each.assignment for each in world.groups.describe_group("g").members} == {b"some", b""}
     goes_on(anna, bert)

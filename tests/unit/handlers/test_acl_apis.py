@@ -299,4 +299,4 @@ def test_who_shuts_itself_out_is_told_what_to_do(strict, caplog):
     assert not strict.ask(CREATE_ACLS, 3, creations=[creation()]).results[0].error_code.value
     assert "no more" not in caplog.text
     strict.ask(CREATE_ACLS, 3, creations=[alter | {"permission_type": DENY}])
-    assert "User:ANONYMOUS has changed the ACLs so that it may change them no more" in caplog.text
+    assert "User:ANONYMOUS has changed the ACLs and may not change them any more" in caplog.text

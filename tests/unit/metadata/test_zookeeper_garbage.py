@@ -140,7 +140,7 @@ def test_an_election_is_held_when_the_epoch_is_mended(caplog: pytest.LogCaptureF
     cluster.stop(1)
     (left,) = cluster.brokers.values()
     assert left.image.controller_id != left.id
-    assert caplog.text.count("there is no election until that is mended: /controller_epoch") == 1
+    assert caplog.text.count("there is no election until this is fixed: /controller_epoch") == 1
     cluster.tree.put("/controller_epoch", "more")
     cluster.settle()
     assert left.image.controller_id != left.id

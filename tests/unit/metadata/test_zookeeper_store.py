@@ -422,7 +422,7 @@ def test_a_controller_of_the_past_is_not_obeyed(caplog: pytest.LogCaptureFixture
             assert refused.code is ErrorCode.STALE_CONTROLLER_EPOCH
         assert broker.image.topics == topics
     assert broker.removed == []
-    assert "Broker 1 is not obeyed: its epoch 1 as a controller is over" in caplog.text
+    assert "A request of controller 1 is refused: its controller epoch 1 is outdated" in caplog.text
 
 
 def test_a_command_for_an_earlier_life_is_not_obeyed(caplog: pytest.LogCaptureFixture) -> None:

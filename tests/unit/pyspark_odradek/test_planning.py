@@ -288,7 +288,7 @@ def test_a_topic_of_another_id_is_another_topic(monkeypatch, count: int) -> None
     """One that was made anew, and has as many records already, would be taken for the old one."""
     topic = Topic(p0=(0, count))
     topic.topic_id = NEW
-    with pytest.raises(SourceError, match="t was deleted and made anew"):
+    with pytest.raises(SourceError, match="t was deleted and recreated"):
         stream(monkeypatch, topic).latestOffset(checkpoint(9), ReadAllAvailable())
     lenient = stream(monkeypatch, topic, failOnDataLoss="false")
     end = lenient.latestOffset(checkpoint(9), ReadAllAvailable())
@@ -303,7 +303,7 @@ def test_a_batch_of_a_topic_that_is_gone_is_not_read_from_the_new_one(monkeypatc
     """It was planned before Spark died, by us or by the connector."""
     topic = Topic(p0=(0, 90))
     topic.topic_id = NEW
-    with pytest.raises(SourceError, match="t was deleted and made anew"):
+    with pytest.raises(SourceError, match="t was deleted and recreated"):
         stream(monkeypatch, topic).partitions(checkpoint(9), end)
     lenient = stream(monkeypatch, topic, failOnDataLoss="false")
     assert ranges_of(lenient, checkpoint(9), end) == []

@@ -70,5 +70,5 @@ def test_a_directory_that_is_not_there_is_refused(path) -> None:
 def test_a_topic_that_was_made_anew_has_none_of_the_old_records(path) -> None:
     identity = Identity("ours", {"orders": UUID(int=8)}, describe_log_dirs((path,)))
     records = open_records(options(path), identity)
-    with pytest.raises(MissingData, match="orders-0 was deleted and made anew"):
+    with pytest.raises(MissingData, match="orders-0 was deleted and recreated"):
         records.read(OffsetRange(ORDERS, 0, 5))

@@ -204,7 +204,7 @@ def test_a_topic_that_was_made_anew_is_not_read_for_the_old_one(log_dir, batch_o
         )
 
     assert read_as(UUID(int=1)) == 5
-    with pytest.raises(DataLoss, match="made anew"):
+    with pytest.raises(DataLoss, match="was deleted and recreated"):
         read_as(UUID(int=2))
 
 

@@ -345,7 +345,7 @@ def test_a_topic_made_anew_is_told_over_a_restart(
     admin.delete_topics([topic])[topic].result(deadline_s(60))
     broker.create_topic(topic, partitions=3, config={"retention.ms": "-1"})
     fill(count=90, name=topic)
-    with pytest.raises(PySparkException, match=f"{topic} was deleted and made anew"):
+    with pytest.raises(PySparkException, match=f"{topic} was deleted and recreated"):
         stream_once(spark, "odradek", tmp_path, **options)
     assert stream_once(spark, "odradek", tmp_path, failOnDataLoss="false", **options) == [90]
     assert stream_once(spark, "odradek", tmp_path, **options) == []

@@ -106,13 +106,12 @@ def check_system() -> None:
     """
     if sys.platform != "linux":
         raise StartError(
-            "A cluster of processes is kept on Linux alone: start its brokers by hand, each by "
+            "A cluster of processes runs only on Linux: start its brokers by hand, each by "
             "`odradek start --zookeeper HOST:PORT`, or use odradek.Cluster in a program"
         )
     if find_spec("kazoo") is None:
         raise StartError(
-            "Brokers that meet in ZooKeeper need its client library kazoo: "
-            "pip install 'odradek[zookeeper]'"
+            "Brokers on ZooKeeper need its client library kazoo: pip install 'odradek[zookeeper]'"
         )
 
 

@@ -147,7 +147,7 @@ class PartitionReader:
         version = connection.agree(FETCH)
         topic = self._cluster.topic(self._topic_partition.topic)
         if self._topic_id is not None and topic.topic_id not in (None, self._topic_id):
-            text = f"{self._topic_partition} was deleted and made anew"
+            text = f"{self._topic_partition} was deleted and recreated"
             raise error_for(ErrorCode.OFFSET_OUT_OF_RANGE, text)
         leader = topic.partition_metadata[self._topic_partition.partition]
         partition = FetchPartition(

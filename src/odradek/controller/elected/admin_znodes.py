@@ -89,7 +89,7 @@ class AdminZnodes:
                 try:
                     on_found(path, node)
                 except ZnodeError as error:
-                    logger.error("an event is passed over: %s", error)
+                    logger.error("an event is ignored: %s", error)
                 self._context.commit([Delete(path)])
 
         self._context.watch_children(folder, on_children, again)

@@ -316,9 +316,9 @@ class ElectedController:
         except ZnodeError as error:
             known = self._view.image.brokers.get(broker_id)
             if known is None:
-                logger.error("a broker is passed over: %s", error)
+                logger.error("a broker is ignored: %s", error)
                 return None
-            logger.error("broker %d stays what it was: %s", broker_id, error)
+            logger.error("broker %d is not updated: %s", broker_id, error)
             return known._replace(epoch=node.created or known.epoch)
 
     def _on_served(self, broker: BrokerRegistration, served: Mapping[TopicPartition, bool]) -> None:

@@ -149,7 +149,7 @@ class ControllerElection:
         try:
             controller_id = znodes.read_controller(node.data)
         except ZnodeError as error:
-            logger.error("nobody is known to be the controller: %s", error)
+            logger.error("the controller is unknown: %s", error)
             return
         if self.controller is not None:
             if node.owner == self._zookeeper.session_id:
@@ -187,7 +187,7 @@ class ControllerElection:
             try:
                 epoch = znodes.read_controller_epoch(node.data) + 1
             except ZnodeError as error:
-                logger.error("there is no election until that is mended: %s", error)
+                logger.error("there is no election until this is fixed: %s", error)
                 self._await_other_epoch(node.version)
                 return
             data = znodes.controller_json(self._membership.broker_id, self._clock.wall_ms())

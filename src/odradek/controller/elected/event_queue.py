@@ -106,7 +106,7 @@ class ControllerEventQueue:
                 try:
                     change = plan(image, each)
                 except BrokerError as error:
-                    logger.info("%s is passed over: %s", each, error)
+                    logger.info("%s is ignored: %s", each, error)
                     continue
                 if change is not None:
                     planned.append(change)

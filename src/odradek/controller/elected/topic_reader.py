@@ -277,7 +277,7 @@ class TopicReader:
         try:
             topic = znodes.read_topic(name, node.data)
         except ZnodeError as error:
-            logger.error("a topic is passed over: %s", error)
+            logger.error("a topic is ignored: %s", error)
             return None
         self._context.note_node(name, KnownNode(node.version, topic))
         return topic

@@ -258,7 +258,7 @@ class CoordinatedGroup(RebalancingGroup):
         strangers = request.assignments.keys() - self.members.keys()
         if strangers:
             logger.warning(
-                "group %s: leader %s assigns to strangers, passed over: %s",
+                "group %s: leader %s assigns to unknown members, ignored: %s",
                 self.group_id,
                 request.member_id,
                 ", ".join(sorted(strangers)),

@@ -81,4 +81,4 @@ class GroupRecordCodec(RecordCodec):
     def _pass_over(self, number: int) -> None:
         if number not in self._passed_over:
             self._passed_over.add(number)
-            logger.warning("records of kind %d are not known here and passed over", number)
+            logger.warning("records of unknown kind %d are skipped", number)

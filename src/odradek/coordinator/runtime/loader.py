@@ -95,7 +95,7 @@ class CoordinatorLoader(Generic[S]):
                 self._replay_batch(context, data, header)
             except BrokerError as error:
                 logger.error(
-                    "partition %d, offsets %d to %d are passed over: %s",
+                    "partition %d, offsets %d to %d are skipped: %s",
                     context.partition,
                     header.base_offset,
                     header.last_offset,
@@ -114,7 +114,7 @@ class CoordinatorLoader(Generic[S]):
             record = self._codec.decode(stored.key or b"", stored.value)
         except RecordError as error:
             logger.error(
-                "partition %d, offset %d is passed over: %s",
+                "partition %d, offset %d is skipped: %s",
                 context.partition,
                 stored.offset,
                 error,

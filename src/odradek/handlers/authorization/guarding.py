@@ -58,7 +58,7 @@ def _warn_who_is_out(caller: Caller) -> None:
     """Called before somebody is answered who could change ACLs before."""
     if not caller.anew().may_see(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         _LOG.warning(
-            "%s has changed the ACLs so that it may change them no more: name it in super.users, "
+            "%s has changed the ACLs and may not change them any more: name it in super.users, "
             "or have a super user allow it Alter on the cluster",
             caller.principal,
         )

@@ -119,5 +119,5 @@ def _numbered(names: Iterable[str]) -> list[tuple[int, str]]:
         try:
             found.append((znodes.sequence_number(name), name))
         except ZnodeError as error:
-            logger.error("an announcement is passed over: %s", error)
+            logger.error("an announcement is ignored: %s", error)
     return sorted(found)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from odradek.tls import TlsSettings
 
 LOST: Final = BrokerError(
-    ErrorCode.BROKER_NOT_AVAILABLE, "The session with ZooKeeper is over; the outcome is unknown."
+    ErrorCode.BROKER_NOT_AVAILABLE, "The ZooKeeper session has ended; the outcome is unknown."
 )
 
 

@@ -342,5 +342,5 @@ def _announced(path: str, node: Node) -> str:
     try:
         return znodes.read_config_change(path, node.data)
     except ZnodeError as error:
-        logger.error("an announcement is passed over: %s", error)
+        logger.error("an announcement is ignored: %s", error)
         return ""

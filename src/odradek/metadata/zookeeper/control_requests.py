@@ -289,14 +289,14 @@ class ControlRequests:
         epoch = self._membership.epoch
         if epoch == UNREGISTERED or 0 <= header.broker_epoch < epoch:
             logger.warning(
-                "Broker %d is not obeyed: it commands this broker as of epoch %d, which is over",
+                "A request of controller %d is refused: its broker epoch %d is outdated",
                 header.controller_id,
                 header.broker_epoch,
             )
             return BrokerError(ErrorCode.STALE_BROKER_EPOCH)
         if self._is_past(header, self._view.image):
             logger.warning(
-                "Broker %d is not obeyed: its epoch %d as a controller is over",
+                "A request of controller %d is refused: its controller epoch %d is outdated",
                 header.controller_id,
                 header.controller_epoch,
             )

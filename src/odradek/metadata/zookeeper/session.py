@@ -412,7 +412,7 @@ class KazooSession(ZooKeeperClient):
         if self._closed:
             return
         self._stands_for_something = False
-        logger.warning("The session with ZooKeeper is over: %s", reason)
+        logger.warning("The ZooKeeper session has ended: %s", reason)
         for listener in tuple(self._listeners):
             listener()
 

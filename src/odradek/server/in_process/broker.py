@@ -322,7 +322,7 @@ class Broker(OwnThread, FaultCalls):
             ValueError: there is no such user, or the broker was made without `security`.
         """
         if self._protection is None:
-            raise ValueError("this broker lets everybody in; give it security=")
+            raise ValueError("this broker has no authentication; give it security=")
         return self._protection.login(user, password, self.bootstrap_servers)
 
     def metrics(self) -> dict[str, float | dict[str, float]]:

@@ -284,7 +284,7 @@ class Cluster(OwnThread, FaultCalls):
             ValueError: there is no such user, or the cluster was made without `security`.
         """
         if self._protection is None:
-            raise ValueError("this cluster lets everybody in; give it security=")
+            raise ValueError("this cluster has no authentication; give it security=")
         return self._protection.login(user, password, self.bootstrap_servers)
 
     def broker(self, broker_id: int) -> ClusterBroker:

@@ -89,5 +89,5 @@ def _connection_rates(
         try:
             limits[plain_ip(entity.ip)] = int(rate)
         except ValueError as error:
-            _LOG.warning("There is a quota on the connections of %s, and it bounds nobody", error)
+            _LOG.warning("A connection quota has no effect: %s", error)
     return default, limits

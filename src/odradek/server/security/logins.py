@@ -136,7 +136,7 @@ class Logins:
 
     def _unsigned_validator(self, line: JaasLine) -> TokenValidator:
         logger.warning(
-            "Listener %s takes tokens that nobody has signed, which everybody can make: for tests "
+            "Listener %s accepts unsigned tokens, which anyone can make: for tests "
             "only (%s is not set)",
             self._listener_name,
             JWKS_URL,

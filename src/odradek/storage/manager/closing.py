@@ -45,7 +45,7 @@ def close_directory(directory: LogDirectory, logs: Sequence[Log], broker_epoch: 
         directory.mark_clean(broker_epoch)
     except (OSError, BrokerError) as error:
         # Without the marker the next start recovers what could not be closed.
-        logger.warning("%s was not closed in order: %s", directory.path, error)
+        logger.warning("%s was not closed cleanly: %s", directory.path, error)
 
 
 def _flush(log: LocalLog, hand_over: Callable[[tuple[LocalLog, int | OSError]], None]) -> None:

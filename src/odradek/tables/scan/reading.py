@@ -131,7 +131,7 @@ def _read_range(
         except MissingData as missing:
             if options.fail_on_data_loss:
                 raise DataLoss(str(missing)) from missing
-            _log.warning("%s; going on with what is there", missing)
+            _log.warning("%s; continuing with the records that are left", missing)
             rest = _after_gap(missing.next_offset, decoder.next_offset, rest)
         except BrokerError as error:
             if error.code not in _DAMAGED:
@@ -280,7 +280,7 @@ def _check_topic_id(identity: Identity, piece: OffsetRange, found: UUID | None) 
     """Offsets of a topic that was deleted say nothing about the one that now has its name."""
     planned = identity.topic_ids.get(piece.topic_partition.topic)
     if planned is not None and found is not None and found != planned:
-        raise MissingData(f"{piece.topic_partition} was deleted and made anew")
+        raise MissingData(f"{piece.topic_partition} was deleted and recreated")
 
 
 def _decoder(columns: frozenset[str], piece: OffsetRange, times_ms: Numbers) -> ColumnDecoder:

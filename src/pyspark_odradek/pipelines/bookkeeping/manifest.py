@@ -126,7 +126,7 @@ class Manifest:
         for topic, topic_id in known.items():
             if now.get(topic, topic_id) != topic_id:
                 raise PipelineError(
-                    f"{topic} was deleted and made anew: archive it to another directory than "
+                    f"{topic} was deleted and recreated: archive it to another directory than "
                     f"{self.table.directory}"
                 )
 

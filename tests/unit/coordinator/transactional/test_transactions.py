@@ -448,10 +448,10 @@ def test_a_record_that_nobody_understands_is_passed_over(world, caplog, key, val
     assert world.add(before, name="before") is E.NONE
     assert world.add(after, name="after") is E.NONE
     (line,) = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
-    assert line.startswith("partition 0, offset 1 is passed over: ")
+    assert line.startswith("partition 0, offset 1 is skipped: ")
 
 
-def test_a_batch_that_cannot_be_read_is_passed_over(world, caplog):
+def test_a_batch_that_cannot_be_read_is_skipped(world, caplog):
     """Fails when a damaged batch keeps a partition of ids from being loaded."""
     before = world.producer("before")
     builder = RecordBatchBuilder(Compression.GZIP)
@@ -463,7 +463,7 @@ def test_a_batch_that_cannot_be_read_is_passed_over(world, caplog):
     world.restart()
     assert world.add(before, name="before") is E.NONE
     assert world.add(after, name="after") is E.NONE
-    assert "passed over" in caplog.text
+    assert "are skipped" in caplog.text
 
 
 # Time

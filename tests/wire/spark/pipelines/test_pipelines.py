@@ -312,7 +312,7 @@ def test_an_archive_does_not_go_on_with_a_topic_that_was_made_anew(
     broker.delete_topic(topic)
     broker.create_topic(topic, partitions=1, config={"retention.ms": "-1"})
     broker.produce_many(topic, [b"new"] * 5)
-    with pytest.raises(PySparkException, match=f"{topic} was deleted and made anew: archive it to"):
+    with pytest.raises(PySparkException, match=f"{topic} was deleted and recreated: archive it to"):
         archive.build(spark, settings).run()
     kept = read_table(spark, str(settings.to))
     assert kept is not None

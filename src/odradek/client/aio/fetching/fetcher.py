@@ -451,4 +451,4 @@ class Fetcher:
         read of it is given out first."""
         if not state.has_records:
             state.stored = None
-            self._places.begin_anew(state, f"the topic of {partition} was deleted and made anew")
+            self._places.begin_anew(state, f"the topic of {partition} was deleted and recreated")

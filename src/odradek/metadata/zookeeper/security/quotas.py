@@ -181,7 +181,7 @@ def _read(path: str, node: Node | None) -> Quotas:
     try:
         settings = {} if node is None else quota_znodes.read_settings(path, node.data)
     except ZnodeError as error:
-        logger.error("there are no quotas where they are not understood: %s", error)
+        logger.error("quotas that cannot be read do not apply: %s", error)
         return NO_QUOTAS
     return quota_znodes.quotas_in(settings)
 
