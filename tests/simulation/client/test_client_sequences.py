@@ -96,7 +96,10 @@ async def ends(*deliveries: "asyncio.Future[Any]") -> list[Any]:
 
 
 def test_a_batch_that_expires_leaves_other_partitions_their_numbers() -> None:
-    """What is in the log there, and was not acknowledged, would be in it twice."""
+    """What is in the log there, and was not acknowledged, would be in it twice. Java's
+    producer rewrites the sequences only of partitions that had an error which raises the epoch
+    (`partitionsToRewriteSequences` of its `TransactionManager`).
+    """
 
     async def scenario(stage: Stage) -> None:
         async with stage.producer() as producer:

@@ -95,7 +95,9 @@ def interrupted(world, number, change):
 )
 def test_a_log_that_becomes_another_one_keeps_nothing_of_the_earlier(world, change, start):
     """Records that were cut would come back, and acknowledged ones vanish; or the log would pass
-    for damaged, and never be compacted again."""
+    for damaged, and never be compacted again. Apache Kafka ends the round before it truncates a log
+    (`abortAndPauseCleaning` in its `LogManager`).
+    """
     for number in itertools.count():
         is_under_way, _, written, log = interrupted(world, number, change)
         assert contents(log) == written, f"after {number} steps"
@@ -107,7 +109,9 @@ def test_a_log_that_becomes_another_one_keeps_nothing_of_the_earlier(world, chan
 
 @pytest.mark.parametrize("change", [no_longer_compact, with_a_lag])
 def test_a_round_ends_when_the_settings_forbid_it(world, change):
-    """Records would go of which the topic says that they are to stay."""
+    """Records would go of which the topic says that they are to stay. Apache Kafka ends the
+    round when `compact` leaves `cleanup.policy` (`updateTopicConfig` in its `LogManager`).
+    """
     for number in itertools.count():
         is_under_way, before, _, log = interrupted(world, number, change)
         assert contents(log) == before, f"after {number} steps"

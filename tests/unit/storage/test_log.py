@@ -208,7 +208,10 @@ def test_first_sequence_of_a_new_log(world, batches, is_transactional):
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_first_sequence_of_a_replica_that_started_over(world, batches, is_restarted):
-    """A healthy producer would get a fatal answer from a leader whose log was emptied elsewhere."""
+    """A healthy producer would get a fatal answer from a leader whose log was emptied elsewhere.
+    Apache Kafka takes any first sequence of a producer of which a log knows nothing
+    (decision 0011).
+    """
     manager = world.start()
     log = world.log(manager)
     log.truncate_fully_and_start_at(7)

@@ -55,7 +55,9 @@ def succeeds(program: str) -> None:
 
 
 def test_a_child_that_ends_leaves_the_records_of_its_parent() -> None:
-    """The end of a worker would remove all that the broker keeps, and a restart find nothing."""
+    """The end of a worker would remove all that the broker keeps, and a restart find nothing.
+    Apache Kafka is a process of its own: no end of a process of its users removes a record.
+    """
     succeeds(
         """
         with odradek.Broker() as broker:
