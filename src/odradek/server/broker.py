@@ -45,6 +45,9 @@ from odradek.purgatory import DelayedOperationPurgatory, WaitingOperation
 from odradek.replication.follower.fetcher_manager import ReplicaFetcherManager
 from odradek.replication.quota import ReplicationQuotas
 from odradek.replication.replica_manager import ReplicaManager
+from odradek.server.access.authorization import Authorization
+from odradek.server.access.client_quotas import ClientQuotas
+from odradek.server.access.delegation_tokens import delegation_tokens, removal_of_expired
 from odradek.server.awaiting import outcome
 from odradek.server.background import ThreadPoolBackground, ThreadWorkers
 from odradek.server.client_metrics import client_metrics_manager, with_telemetry
@@ -65,9 +68,6 @@ from odradek.server.peers.channels import PeerChannels
 from odradek.server.presence import Presence
 from odradek.server.randomness import random_uuid
 from odradek.server.registration import Registration
-from odradek.server.security.authorization import Authorization
-from odradek.server.security.client_quotas import ClientQuotas
-from odradek.server.security.delegation_tokens import delegation_tokens, removal_of_expired
 from odradek.server.statistics import write_statistics
 from odradek.storage.files import OsFileSystem
 from odradek.storage.manager.log_manager import LogManager

@@ -167,8 +167,8 @@ def test_records_of_unknown_kinds_are_passed_over(
     with caplog.at_level(logging.WARNING):
         world.restart()
     assert world.committed("g") == {("t", 0): 5}
-    kinds = [line for line in caplog.messages if "not known here" in line]
-    assert [line.split()[3] for line in kinds] == ["9", "17", "99"]
+    kinds = [line for line in caplog.messages if "of unknown kind" in line]
+    assert [line.split()[4] for line in kinds] == ["9", "17", "99"]
 
 
 @pytest.mark.parametrize("kind", range(18))

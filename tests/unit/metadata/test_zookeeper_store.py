@@ -438,7 +438,7 @@ def test_a_command_for_an_earlier_life_is_not_obeyed(caplog: pytest.LogCaptureFi
     for operation, command in commands(before, 2):
         assert late.ask(operation, command).code is ErrorCode.STALE_BROKER_EPOCH
     assert (late.image.topics, late.removed) == (topics, [])
-    assert "it commands this broker as of epoch" in caplog.text
+    assert "is refused: its broker epoch" in caplog.text
 
 
 def test_a_broker_that_comes_hears_who_lives_before_whom_to_follow() -> None:

@@ -1,14 +1,17 @@
 """The common part of the four APIs: who may ask, how an expiry changes, principals in messages."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 from odradek.metadata.store import OnDone
 from odradek.model import ANONYMOUS, KafkaPrincipal
-from odradek.security.delegation_tokens import DelegationTokens
 from odradek.security.principal import TokenPrincipal
+
+if TYPE_CHECKING:
+    from odradek.security.delegation_tokens import DelegationTokens
 
 _NOT_SAID = 0
 _NEVER = -1
@@ -27,7 +30,7 @@ def refusal(context: HandlerContext, request: Request) -> ErrorCode | None:
 def change_expiry(
     context: HandlerContext,
     request: Request,
-    change: Callable[[DelegationTokens, OnDone[int]], None],
+    change: "Callable[[DelegationTokens, OnDone[int]], None]",
 ) -> None:
     """Changes when a token expires; answers with the new time."""
     code = refusal(context, request)

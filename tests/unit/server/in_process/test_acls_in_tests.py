@@ -105,7 +105,7 @@ def test_without_an_authorizer_nothing_of_it_is_imported():
         "with odradek.Broker() as broker: pass\n"
         "loaded = [name for name in sys.modules if 'authoriz' in name or 'acl_control' in name]\n"
         "assert set(loaded) <= {'odradek.handlers.authorized_operations', "
-        "'odradek.server.security.authorization'}, loaded\n"
+        "'odradek.server.access.authorization'}, loaded\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=deadline_s(60))
 
