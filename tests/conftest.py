@@ -1,5 +1,6 @@
 """What every test shares: the rules of `tools.suite.plugin`, and one Hypothesis profile,
-deterministic and without deadlines."""
+deterministic and without deadlines. It tries 50 examples of each property, and 100 or more in
+`./test --all` and with `--rounds`."""
 
 import os
 
@@ -8,11 +9,13 @@ from tests.rounds import rounds
 
 pytest_plugins = ["tools.suite.plugin"]
 
+EXAMPLES = rounds(100) if "ODRADEK_ROUNDS" in os.environ else 50
+
 settings.register_profile(
     "odradek",
     deadline=None,
     derandomize=True,
-    max_examples=int(os.environ.get("ODRADEK_EXAMPLES", rounds(100))),
+    max_examples=int(os.environ.get("ODRADEK_EXAMPLES", EXAMPLES)),
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("odradek")

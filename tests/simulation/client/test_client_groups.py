@@ -20,7 +20,7 @@ KINDS: dict[str, list[dict[str, object]]] = {
 }
 
 
-@pytest.mark.parametrize("seed", slow_behind(4, "ODRADEK_MEMBER_SEEDS", 40))
+@pytest.mark.parametrize("seed", slow_behind(2, "ODRADEK_MEMBER_SEEDS", 40))
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_group_survives_trouble_and_settles(kind: str, seed: int) -> None:
     """Fails when two members read a partition in one generation, something is passed over or read

@@ -131,6 +131,7 @@ def test_a_test_that_hangs_fails_by_itself(suite: pytest.Pytester) -> None:
     done.stdout.fnmatch_lines(["*threading.Event().wait()*", "*Timeout*", "said last"])
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_takes_one_test_with_it(suite: pytest.Pytester) -> None:
     """Its test runs again and kills the next worker, or the tests behind it are lost."""
     suite.makepyfile(DIES)
@@ -142,6 +143,7 @@ def test_a_worker_that_dies_takes_one_test_with_it(suite: pytest.Pytester) -> No
     assert "test_that_kills_its_worker" in (found["failed"] + found["errors"])[0]
 
 
+@pytest.mark.slow
 def test_a_run_within_a_test_is_one_of_its_own(suite: pytest.Pytester) -> None:
     """A mutant whose tests another worker runs as well is found, whatever they say of it."""
     suite.makepyfile(f"OPTIONS = {OPTIONS!r}\n{STARTS_A_RUN}")
@@ -157,12 +159,14 @@ def test_who_leaves_a_socket_open_is_blamed(suite: pytest.Pytester) -> None:
     assert "test_that_leaves_a_socket_open" in summary(suite)["errors"][0]
 
 
+@pytest.mark.slow
 def test_what_a_failed_test_left_is_held_against_nobody(suite: pytest.Pytester) -> None:
     """The next test fails as well, and the failed one is not tried again."""
     suite.makepyfile(FAILS)
     suite.runpytest_subprocess(*OPTIONS).assert_outcomes(passed=1, failed=1)
 
 
+@pytest.mark.slow
 def test_no_slow_test_starts_when_the_time_is_up(
     suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

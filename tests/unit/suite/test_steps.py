@@ -58,6 +58,7 @@ def test_what_fails_once_is_tried_again_and_named(tmp_path: Path) -> None:
     assert "passed on the second try: " in closing_lines([result])
 
 
+@pytest.mark.slow
 def test_of_two_that_fail_the_one_that_passes_then_is_named(tmp_path: Path) -> None:
     """What is late beside others hides behind a fault, or is taken for one."""
     result = suite_of(tmp_path, f"{ONCE}\ndef test_that_fails():\n    assert False\n").run()
@@ -66,6 +67,7 @@ def test_of_two_that_fail_the_one_that_passes_then_is_named(tmp_path: Path) -> N
     assert [each.endswith("::test_that_fails") for each in result.failed] == [True]
 
 
+@pytest.mark.slow
 def test_an_unsteady_test_is_reported_and_decides_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +86,7 @@ def test_no_test_is_unsteady() -> None:
     assert UNSTEADY == {}
 
 
+@pytest.mark.slow
 def test_a_second_try_has_the_plugins_of_the_first(tmp_path: Path) -> None:
     """What fails on a laptop passes on the second try, where nothing is taken away."""
     (tmp_path / "takes_away.py").write_text("import os\nos.environ['TAKEN_AWAY'] = 'yes'\n")
@@ -105,6 +108,7 @@ def test_a_part_takes_no_arguments_for_pytest(
     assert "take no arguments for pytest" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_fails_twice_fails_the_run(tmp_path: Path) -> None:
     """A fault lands."""
     result = suite_of(tmp_path, "def test_that_fails():\n    assert False\n").run()
@@ -112,6 +116,7 @@ def test_what_fails_twice_fails_the_run(tmp_path: Path) -> None:
     assert closing_lines([result]).splitlines()[-1] == "0 passed, 1 failed, 0 skipped"
 
 
+@pytest.mark.slow
 def test_a_broken_fixture_gets_no_second_try(tmp_path: Path) -> None:
     """A fixture that found a traceback in a broker's log passes when nothing is asked of it."""
     text = "import pytest\n@pytest.fixture\ndef broken():\n    assert 0\ndef test_it(broken): ...\n"
