@@ -179,14 +179,13 @@ def compatibility() -> str:
         "are those of its schemas.",
         "## Requests that are served\n\n"
         + "\n".join(["| request | Kafka's versions | served |", "|---|---|---|", *rows]),
-        "## Requests that are not served\n\nThe broker closes the connection of a client that sends "
-        "one, as Kafka does with a request that it does not know, and logs the request.\n\n"
+        "## Requests that are not served\n\nThe broker closes the connection of a client that "
+        "sends one, as Kafka does with a request that it does not know, and logs the request.\n\n"
         + "\n".join(["| why | requests |", "|---|---|", *unserved]),
         "## Settings without effect\n\n"
         + "\n".join(["| why | settings |", "|---|---|", *idle_rows]),
         "## Values that Kafka refuses\n\nKafka 4 refuses a properties file or a new topic with one "
-        "of them.\n\n"
-        + "\n".join(["| settings | values | for |", "|---|---|---|", *beyond]),
+        "of them.\n\n" + "\n".join(["| settings | values | for |", "|---|---|---|", *beyond]),
     )
 
 
