@@ -67,7 +67,7 @@ from its beginning, or to its end; with --as-of it was not there yet."""
 
 
 def export_file(text: str) -> str:
-    """Reads the name of a file that says what it is to be."""
+    """Reads the name of a file, whose extension says its format."""
     if format_of(text) not in FORMATS:
         raise argparse.ArgumentTypeError(f"{text!r} does not end in .{', .'.join(FORMATS)}")
     return text
@@ -96,7 +96,7 @@ def moment(text: str) -> Moment:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes the file; 1 when the topic cannot be read, 2 for columns that there are not."""
+    """Writes the file; 1 if the topic cannot be read, 2 for unknown columns."""
     if arguments.bootstrap_server is None and arguments.data_dir is None:
         arguments.parser.error("say where the topic is: --bootstrap-server, --data-dir or both")
     try:

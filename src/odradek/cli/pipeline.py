@@ -220,7 +220,7 @@ def run(arguments: argparse.Namespace) -> int:
     takes = {pipeline.name: pipeline.takes for pipeline in PIPELINES}
     if arguments.name not in takes:
         return _refuse(f"there is no pipeline {arguments.name!r}, only {', '.join(takes)}", 2)
-    # Flags are called as the settings are; what nobody gave has its default there.
+    # Flags have the settings' names; missing ones have their defaults there.
     names = [field.name for field in fields(PipelineSettings) if field.name != "security"]
     given = {name: each for name in names if (each := getattr(arguments, name)) is not None}
     useless = given.keys() - {"bootstrap_servers", "topic", *takes[arguments.name]}

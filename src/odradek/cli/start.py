@@ -1,9 +1,8 @@
-"""`odradek start`: a broker as a process of its own.
+"""`odradek start`: runs a broker as a process.
 
-When it can serve it prints one line on standard output and nothing else there; logs go to
-standard error. What keeps it from starting is one line on standard error and exit status 1.
-Settings are taken, the later over the earlier, from Kafka's defaults, `--config`, `--set`,
-and the flags that have names of their own.
+When it can serve it prints one line on standard output and nothing else there; logs go to standard
+error. An error at the start is one line on standard error and exit status 1. Settings come, the
+later over the earlier, from Kafka's defaults, `--config`, `--set`, and the flags.
 """
 
 import argparse
@@ -152,7 +151,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def end_process(reason: str) -> NoReturn:
-    """The end of a broker that cannot go on: one line, exit status 1, and nothing else done.
+    """Ends a broker that cannot continue: one line, exit status 1, and nothing else.
 
     An orderly stop would mark files as sound of which nobody knows what they hold.
     """

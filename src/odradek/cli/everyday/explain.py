@@ -1,6 +1,6 @@
 """`odradek explain`: why nothing comes, for a group, a topic, a client or a transaction.
 
-The broker says so itself, at its `metrics.listener`: what waits, and for whom, only it knows.
+The broker itself answers, at its `metrics.listener`: only it knows what waits for what.
 """
 
 import argparse

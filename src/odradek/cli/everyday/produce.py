@@ -1,7 +1,7 @@
 """`odradek produce`: sends lines, JSON objects or whole files as records.
 
-What `consume --format json` printed goes in again by `--input json`: key, value, headers, timestamp
-and partition as they were, unless a flag says otherwise.
+`--input json` takes the output of `consume --format json`: key, value, headers, timestamp and
+partition are kept, unless a flag says otherwise.
 """
 
 import argparse
@@ -157,7 +157,7 @@ async def _records(arguments: argparse.Namespace, shape: "_Shape") -> AsyncItera
 
 
 class _Shape:
-    """Makes records of what was read, as the flags say."""
+    """Makes records of the input, as the flags say."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         """Reads the flags.
