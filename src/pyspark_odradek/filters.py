@@ -1,4 +1,4 @@
-"""Spark's filters as conditions on what is read.
+"""Spark's filters as conditions on a read.
 
 Only what says something about `partition`, `offset` or `timestamp` is taken up, and Spark is
 asked to apply all of them again: so a filter that is not understood costs time and no rows.

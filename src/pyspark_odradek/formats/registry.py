@@ -47,7 +47,7 @@ class Schema:
 
 
 class Registry:
-    """Where schemas are; it may be sent to workers."""
+    """A source of schemas; it may be sent to workers."""
 
     def __init__(self, location: str) -> None:
         self.location: Final = location.rstrip("/")
@@ -152,7 +152,7 @@ def _schema_in(document: Any) -> dict[str, Any]:
 
 
 def read_schema_file(path: str) -> Schema:
-    """A schema from a file, whose ending says what it is.
+    """A schema from a file, whose extension says its format.
 
     Raises:
         UnusableSchema: it says nothing, or the file cannot be read.

@@ -1,8 +1,8 @@
-"""`redrive`: what `decode` could not read is tried again, with the schemas of now.
+"""`redrive`: tries the records that `decode` could not read again, with the current schemas.
 
 Rows get the topic, partition, offset, time and headers that they had, and go to the same table;
-what still fails goes back to the dead-letter topic, for another time. A letter that is there twice,
-or whose record the table has, is passed over.
+those that still fail go back to the dead-letter topic, for another time. A duplicate letter, or one
+whose record the table has, is skipped.
 """
 
 from dataclasses import replace

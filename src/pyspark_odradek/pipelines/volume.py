@@ -19,7 +19,7 @@ SHOWN_ROWS = 48
 
 
 def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
-    """The count as a job; with a directory it goes on where an earlier one ended.
+    """The count as a job; with a directory it continues where an earlier one ended.
 
     Raises:
         PipelineError: the directory belongs to something else, or there is none to go on in.

@@ -7,8 +7,8 @@
 
 A run that finds another one alive does not begin. One that was killed is found out at once by whom
 is on the same machine and in the same container, and elsewhere by its beat, which has stopped.
-Nothing is lost if somebody is taken for dead who is not: whose batch counts is decided when it is
-committed (`tables`).
+Nothing is lost if a live owner is considered dead: the commit decides whose batch counts
+(`tables`).
 """
 
 import atexit
@@ -109,7 +109,7 @@ class Lock:
             self._files.create(self._path("done"), "")
 
     def is_taken_over(self) -> bool:
-        """Whether another has it, who has taken this one for dead."""
+        """Whether another run has it, which considers this one dead."""
         return max(self._epochs(), default=-1) > self.epoch
 
     def take(self) -> None:
@@ -157,7 +157,7 @@ class Lock:
             raise PipelineError(f"{directory} is being written to by {owner}")
 
     def _is_beating(self, epoch: int) -> bool:
-        """Looks for as long as a beat may be late, by a clock of our own."""
+        """Looks for as long as a beat may be late, by our own clock."""
         first = self._pulse(epoch)
         for _ in range(_PATIENCE_BEATS):
             self._wait(_BEAT_S)
@@ -217,7 +217,7 @@ class Reader:
             self._files.replace(self.path, json.dumps(document))
             self._is_told = True
         except OSError as error:
-            # Where nobody may write, nobody removes anything either: not even what is not there.
+            # In a directory that cannot be written nothing is removed either.
             if error.errno not in _READ_ONLY:
                 raise
 

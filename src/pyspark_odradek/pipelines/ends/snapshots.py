@@ -59,7 +59,7 @@ def is_there(settings: PipelineSettings) -> bool:
 
 
 def no_topic(settings: PipelineSettings, which: str | None = None) -> PipelineError:
-    """The error that there is no such topic, with the name that was probably meant.
+    """The error that there is no such topic, with the probably intended name.
 
     `which` says what the topic is for, else the error says where it was looked for.
 

@@ -1,4 +1,4 @@
-"""Runs a pipeline in a session of its own until it is done or told to stop."""
+"""Runs a pipeline in its own session until it is done or gets a signal to stop."""
 
 import logging
 import signal
@@ -30,11 +30,11 @@ def run_pipeline(
     conf: Mapping[str, str] | None = None,
     tell: Tell = silent,
 ) -> Outcome:
-    """Runs a pipeline to its end; SIGINT and SIGTERM end it after the batch under way, a second
-    one at once. What has no batches is interrupted by them as any program.
+    """Runs a pipeline to its end; SIGINT and SIGTERM end it after the batch under way, a second one
+    at once. They interrupt a job without batches like any program.
 
-    `tell` is called with every batch that is done. How far a stream has read is committed as
-    group `spark.NAME-TOPIC`, for whoever looks at groups.
+    `tell` is called with every batch that is done. A stream's progress is committed as group
+    `spark.NAME-TOPIC`, for tools that show groups.
 
     Raises:
         PipelineError: there is no such pipeline, it cannot run with these settings, or its

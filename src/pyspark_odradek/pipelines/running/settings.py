@@ -14,8 +14,8 @@ class PipelineError(Exception):
 class PipelineSettings:
     """From where to where, and how often; then what single pipelines want to know.
 
-    `every` is an interval in Spark's words ("30 seconds"); without it a pipeline takes what
-    is there now and ends. With `path`, a broker's data directory on this machine, records are
+    `every` is an interval in Spark's words ("30 seconds"); without it a pipeline processes the
+    available records and ends. With `path`, a broker's data directory on this machine, records are
     read from its segments, and the broker is asked for offsets only.
     """
 
@@ -27,7 +27,7 @@ class PipelineSettings:
     max_offsets_per_trigger: int | None = None
     # Whether records of transactions that are open, or were taken back, are read.
     isolation_level: str = "read_committed"
-    # Where a stream keeps how far it is; without it that is in the directory `to`.
+    # The checkpoint of a stream; without it that is in the directory `to`.
     checkpoint: str | None = None
     # Whether records that are gone before they were read are left out, with a warning.
     allow_loss: bool = False
@@ -91,7 +91,7 @@ class PipelineSettings:
         return options
 
     def directory(self, pipeline: str) -> str:
-        """Where to write.
+        """The directory to write to.
 
         Raises:
             PipelineError: nobody says where.
@@ -130,7 +130,7 @@ class PipelineSettings:
         return options
 
     def checkpoint_or(self, default: str | None) -> str:
-        """Where the stream keeps how far it is.
+        """The directory of the stream's checkpoint.
 
         Raises:
             PipelineError: nobody says where.
