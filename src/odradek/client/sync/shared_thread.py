@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class SharedThread(OfOneProcess):
-    """A `LoopThread` with a count of who lives on it. `move_in` gives the one that there is."""
+    """A `LoopThread` with a count of its clients. `move_in` returns the existing one."""
 
     _lock: Final = threading.Lock()
     _current: "SharedThread | None" = None

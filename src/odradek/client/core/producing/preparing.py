@@ -38,7 +38,7 @@ class ProducerRecord(NamedTuple):
 
 
 class ProducerInterceptor(Protocol):
-    """Sees records before they are serialized, and what became of them. Exceptions are logged."""
+    """Sees records before they are serialized, and their results. Exceptions are logged."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """May change a record; gives the one to send."""
