@@ -139,7 +139,7 @@ class ProgressGroups(StreamingQueryListener):
         """
         self._brokers = bootstrap_servers
         if isinstance(bootstrap_servers, Mapping) and "bootstrap.servers" not in bootstrap_servers:
-            raise ValueError("say which brokers are told: bootstrap.servers")
+            raise ValueError("name the brokers to commit to: bootstrap.servers")
         self._commit = commit
         self._tellers: dict[str, _Teller] = {}
 

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         required=True,
         type=export_file,
-        help="where to; its ending says as what: .parquet, .csv, .jsonl or .arrow",
+        help="the file; its extension is the format: .parquet, .csv, .jsonl or .arrow",
     )
     parser.add_argument(
         "-b",
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--start", metavar="MOMENT", type=moment, help="begin here; see below")
     parser.add_argument("--end", metavar="MOMENT", type=moment, help="end before this")
     parser.add_argument(
-        "--as-of", metavar="MOMENT", type=moment, help="what was there at this moment"
+        "--as-of", metavar="MOMENT", type=moment, help="the records that existed at this moment"
     )
     parser.add_argument(
         "--columns", metavar="A,B", help=f"only these (default: all): {', '.join(COLUMNS)}"

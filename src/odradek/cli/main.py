@@ -64,7 +64,7 @@ COMMANDS: Final = (
     Command("produce", "odradek.cli.everyday.produce", "send lines, JSON or files as records"),
     Command("groups", "odradek.cli.everyday.groups", "groups, and their lag in records and time"),
     Command(
-        "schedules", "odradek.cli.everyday.schedules", "what will be delivered later, and when"
+        "schedules", "odradek.cli.everyday.schedules", "the records to be delivered later, and when"
     ),
     Command(
         "top", "odradek.cli.everyday.monitoring.top", "watch brokers, topics and groups at work"
@@ -105,7 +105,7 @@ COMMANDS: Final = (
         "odradek.cli.tools.delegation_tokens",
         "create, renew, expire, describe tokens",
     ),
-    Command("log-dirs", "odradek.cli.tools.log_dirs", "what lies in brokers' log directories"),
+    Command("log-dirs", "odradek.cli.tools.log_dirs", "the contents of brokers' log directories"),
     Command(
         "reassign-partitions",
         "odradek.cli.tools.replicas.reassign_partitions",
@@ -159,7 +159,9 @@ SCRIPTS: Final = (
     Command("features", "odradek.cli.tools.scripts.features", "the features of a cluster"),
     Command("groups", "odradek.cli.tools.groups.all_groups", "list groups of every kind"),
     Command(
-        "metadata-quorum", "odradek.cli.tools.scripts.metadata_quorum", "who keeps the metadata"
+        "metadata-quorum",
+        "odradek.cli.tools.scripts.metadata_quorum",
+        "the brokers that keep the metadata",
     ),
     Command("run-class", "odradek.cli.tools.scripts.run_class", "run a tool by its Java class"),
     Command("server-start", "odradek.cli.tools.scripts.server_start", "run a broker"),

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-dir",
         metavar="DIR",
-        help=f"where the data is kept; sets log.dirs (default: {DEFAULT_DATA_DIR})",
+        help=f"the data directory; sets log.dirs (default: {DEFAULT_DATA_DIR})",
     )
     addresses = parser.add_mutually_exclusive_group()
     addresses.add_argument(
@@ -126,7 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
         given = collect_settings(arguments)
         config = configure(given)
         if config.broker_id < 0:
-            raise StartError("A broker needs a broker.id of its own, a number of at least 0")
+            raise StartError("A broker needs its own broker.id, a number of at least 0")
         check_before_start(config, given)
         if config.unknown:
             names = ", ".join(with_suggestion(name) for name in config.unknown)

@@ -169,7 +169,7 @@ def _check_roles(values: Mapping[str, Any]) -> None:
         raise _refusal(
             "process.roles",
             "controller",
-            "process.roles=controller is not available: a controller of its own would serve no "
+            "process.roles=controller is not available: a separate controller would serve no "
             "clients, and each broker here can be the controller; start brokers only",
         )
 
@@ -210,7 +210,7 @@ def _refuse_quorum(name: str, nodes: Sequence[str]) -> None:
             name,
             text,
             f"{name} has this broker join a quorum ({text}), which brokers here cannot: it would "
-            "be a cluster of its own; have brokers meet in ZooKeeper by zookeeper.connect, or "
+            "be a separate cluster; connect brokers with zookeeper.connect, or "
             "start one alone with process.roles=broker,controller, itself the only voter",
         )
 

@@ -95,7 +95,7 @@ def _check_class(name: str, text: str) -> None:
         name,
         text,
         "not supported",
-        f"{name}: {value} is a class of Java's, which cannot be loaded here, and what it protects "
+        f"{name}: {value} is a Java class, which cannot be loaded here, and what it protects "
         "would be open: remove the setting if Kafka's own rules are meant",
     )
 

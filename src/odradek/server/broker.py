@@ -183,7 +183,7 @@ class BrokerServer:
 
     def _on_broken_metadata(self, error: Exception) -> None:
         """The others are not to take this broker for a live one, either."""
-        logger.error("what follows the metadata has raised", exc_info=error)
+        logger.error("a listener of the metadata has raised", exc_info=error)
         self.halt(f"a broken invariant: {error!r}")
         asyncio.get_running_loop().call_soon(self.store.close)
 

@@ -89,7 +89,7 @@ class Registration:
             place = "" if other is None else f", at {_address(other)}"
             raise StartError(
                 f"Broker {broker_id} is in this cluster already{place}; "
-                "give this one a broker.id of its own"
+                "give this one another broker.id"
             )
         logger.info("waiting for the end of this broker's earlier session")
 

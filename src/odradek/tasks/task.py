@@ -140,7 +140,7 @@ class Task(Generic[P]):
             if worker is not None and worker.cancelling():
                 raise
             # Not the worker was cancelled, which would end without a word.
-            raise RuntimeError("what the function waited for was cancelled") from error
+            raise RuntimeError("a future that the function awaited was cancelled") from error
 
     async def _run(self, call: Call) -> Any:
         if inspect.iscoroutinefunction(self.function):

@@ -252,7 +252,7 @@ def _fields(data: bytes) -> Iterator[Part]:
             case 2:
                 yield number, wire, stream.take(stream.varint())
             case _:
-                raise Undecodable(f"field {number} has a form that there is not: {wire}")
+                raise Undecodable(f"field {number} has an unknown wire type: {wire}")
 
 
 def spark_type(schema: Descriptors, name: str) -> t.StructType:

@@ -147,7 +147,7 @@ class Registry:
 
 def _schema_in(document: Any) -> dict[str, Any]:
     if not isinstance(document, dict) or not isinstance(document.get("schema"), str):
-        raise ValueError("there is no schema in what it says")
+        raise ValueError("its response contains no schema")
     return document
 
 

@@ -84,7 +84,7 @@ def audit(
     findings = list(compare_ranges(files))
     findings += missing_batches(archived.snapshot.last_batch, done)
     if len({part.topic for part in spans_of(files)}) > 1:
-        raise PipelineError(f"{directory} is of several topics")
+        raise PipelineError(f"{directory} has several topics")
     if settings.path is not None and kept.isolation_level == "read_committed":
         raise PipelineError(
             f"{directory} has committed records only, which cannot be told from others in "

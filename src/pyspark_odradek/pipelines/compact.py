@@ -138,8 +138,8 @@ def _sweep(manifest: Manifest, table: LakeTable | None) -> None:
 
 def _changed(path: str) -> str:
     return (
-        f"{path} is not in the table as it was added: somebody else has changed the table, and has "
-        "to compact it"
+        f"{path} is not in the table as it was added: another program has changed the table, and "
+        "has to compact it"
     )
 
 

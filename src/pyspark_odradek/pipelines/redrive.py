@@ -22,7 +22,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
         PipelineError: as of `decode`, or it is to go on for ever, or nothing has failed yet.
     """
     if settings.every is not None:
-        raise PipelineError("redrive runs once: what fails again would come back for ever")
+        raise PipelineError("redrive runs once: records that fail again would come back for ever")
     dead = replace(settings, topic=dead_letters_of(settings))
     letters = read_topic(spark, dead, why_missing="nothing has failed", includeHeaders="true")
     return decoding(spark, settings, "redrive", origin(letters))

@@ -25,7 +25,9 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
         PipelineError: the directory belongs to something else, or there is none to go on in.
     """
     if settings.to is None and settings.checkpoint is not None:
-        raise PipelineError("what is only shown is counted anew each time: leave out --checkpoint")
+        raise PipelineError(
+            "without --to everything is counted again each time: leave out --checkpoint"
+        )
     records = read_topic(spark, settings, columns="key,value,partition,timestamp")
     writer = write_stream(volume(records), settings, "volume").outputMode("complete")
     if settings.to is None:

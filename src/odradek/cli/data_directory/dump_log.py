@@ -108,7 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="BYTES",
         type=int,
         default=WHOLE_FILE,
-        help="read no more than this of each .log file",
+        help="read at most this much of each .log file",
     )
     for side in ("key", "value"):
         parser.add_argument(

@@ -80,7 +80,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help="a directory of the stopped Kafka's log.dirs; all of them, where there are several",
     )
-    parser.add_argument("--data-dir", metavar="DIR", required=True, help="where to, made if needed")
+    parser.add_argument(
+        "--data-dir", metavar="DIR", required=True, help="the data directory, created if needed"
+    )
     parser.add_argument(
         "--broker-id",
         metavar="N",

@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shape.add_argument(
         "--format", choices=("text", "json"), default="text", help="lines, or an object a record"
     )
-    parser.add_argument("--follow", action="store_true", help="go on with what comes")
+    parser.add_argument("--follow", action="store_true", help="continue with new records")
     parser.add_argument("-g", "--group", metavar="NAME", help="as a member of a group")
     parser.add_argument(
         "--read-committed", action="store_true", help="nothing of transactions that are not ended"

@@ -35,7 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_connection(parser)
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument(
-        "file", nargs="*", default=[_STDIN], metavar="FILE", help="what to read (default: -, stdin)"
+        "file",
+        nargs="*",
+        default=[_STDIN],
+        metavar="FILE",
+        help="the file to read (default: -, stdin)",
     )
     parser.add_argument(
         "-i",

@@ -26,8 +26,8 @@ _MOST_REPLICAS: Final = 3
 _NOT_TO_BE_SET: Final = {
     "broker.id": "brokers are numbered from 1",
     "node.id": "brokers are numbered from 1",
-    "listeners": "--port is that of the first broker",
-    "advertised.listeners": "--port is that of the first broker",
+    "listeners": "--port is the first broker's",
+    "advertised.listeners": "--port is the first broker's",
     "log.dirs": "each broker has its own in --data-dir",
     "log.dir": "each broker has its own in --data-dir",
     "zookeeper.connect": "--zookeeper is its flag",
@@ -53,12 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--zookeeper",
         metavar="HOST:PORT[,...][/CHROOT]",
-        help="the ensemble to use (default: one of its own is started)",
+        help="the ensemble to use (default: start one)",
     )
     parser.add_argument(
         "--fetch-zookeeper",
         action="store_true",
-        help="where no ZooKeeper is installed, have Maven fetch one",
+        help="if no ZooKeeper is installed, fetch one with Maven",
     )
     parser.add_argument(
         "--config", metavar="FILE", help="settings of all brokers; read again at each restart"
@@ -126,7 +126,8 @@ def planned_state(arguments: argparse.Namespace, known: ClusterState | None) -> 
     count = arguments.brokers or len(ports) or core_count()
     if count < len(ports):
         raise StartError(
-            f"{arguments.data_dir} has a cluster of {len(ports)} brokers; to go on with {count}, "
+            f"{arguments.data_dir} has a cluster of {len(ports)} brokers; to continue with "
+            f"{count}, "
             "move the partitions away from the others first (odradek reassign-partitions)"
         )
     if arguments.port is not None:

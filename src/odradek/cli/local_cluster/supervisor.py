@@ -144,7 +144,7 @@ class Supervisor:
 
     async def _stop_process(self, process: KeptProcess) -> None:
         if not await process.stop():
-            _complain(f"{process.name} did not end when it was told to, and was killed")
+            _complain(f"{process.name} did not end when asked to, and was killed")
 
     def _note_pids(self) -> None:
         kept = {"zookeeper": self._zookeeper, **{str(n): p for n, p in self._brokers.items()}}

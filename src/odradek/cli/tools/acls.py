@@ -89,8 +89,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{verb}-principal", action="append", metavar="User:NAME")
         parser.add_argument(f"--{verb}-host", action="append", metavar="ADDRESS")
     parser.add_argument("--principal", action="append", metavar="User:NAME", help="of --list")
-    parser.add_argument("--producer", action="store_true", help="what a producer needs")
-    parser.add_argument("--consumer", action="store_true", help="what a consumer needs")
+    parser.add_argument("--producer", action="store_true", help="the ACLs that a producer needs")
+    parser.add_argument("--consumer", action="store_true", help="the ACLs that a consumer needs")
     parser.add_argument("--idempotent", action="store_true", help="with --producer")
     parser.add_argument("--force", action="store_true", help="do not ask")
 

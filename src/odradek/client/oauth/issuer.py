@@ -43,7 +43,7 @@ class Credentials(NamedTuple):
         return f"Basic {base64.b64encode(encoded.encode()).decode()}"
 
     def without_secret(self, text: str) -> str:
-        """A text in which an issuer may have repeated the secret."""
+        """Hides the secret in a text, in which an issuer may have repeated it."""
         basic = self.authorization.removeprefix("Basic ")
         for secret in (self.client_secret, quote_plus(self.client_secret, safe="*"), basic):
             text = text.replace(secret, "[hidden]")

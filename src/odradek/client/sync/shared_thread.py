@@ -61,7 +61,7 @@ class SharedThread(OfOneProcess):
         if self._thread.is_current:
             work.close()
             raise UsageError(
-                "a blocking client cannot be used by what its own thread calls: callbacks of "
+                "a blocking client cannot be used in calls from its own thread: callbacks of "
                 "deliveries, interceptors, serializers",
                 ErrorCode.INVALID_REQUEST,
             )

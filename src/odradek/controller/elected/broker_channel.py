@@ -261,7 +261,7 @@ class BrokerChannel:
             if outcome.code is ErrorCode.STALE_CONTROLLER_EPOCH:
                 self._on_deposed()
                 return
-            logger.info("broker %d is told again: %s", self.broker.id, outcome)
+            logger.info("requests to broker %d are sent again: %s", self.broker.id, outcome)
             if not self._retry.is_pending:
                 self._retry = self._retrial()
                 self._timer.add(self._retry)

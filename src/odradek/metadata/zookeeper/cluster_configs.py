@@ -323,7 +323,7 @@ def _levels(node: Node) -> Mapping[str, int]:
     try:
         return znodes.read_features(node.data) or DEFAULT_LEVELS
     except ZnodeError as error:
-        logger.error("features are those of a new cluster: %s", error)
+        logger.error("the features are a new cluster's: %s", error)
         return DEFAULT_LEVELS
 
 

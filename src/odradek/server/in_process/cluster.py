@@ -61,8 +61,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _DECIDED: Final = {
-    "log.dirs": "each broker has a folder of its own, which goes with the cluster",
-    "log.dir": "each broker has a folder of its own, which goes with the cluster",
+    "log.dirs": "each broker has its own folder, which is removed with the cluster",
+    "log.dir": "each broker has its own folder, which is removed with the cluster",
     "broker.id": "brokers have the numbers from 1 on",
 }
 _USUAL_REPLICAS: Final = 3
@@ -427,7 +427,7 @@ class Cluster(OwnThread, FaultCalls):
         thread = self._thread_for(work)
         if thread is None:
             work.close()
-            raise RuntimeError("the cluster has no thread of its own: use the ..._async methods")
+            raise RuntimeError("the cluster runs on your event loop: use the ..._async methods")
         return thread.run(work)
 
     _wait = run

@@ -120,7 +120,7 @@ def _shared(helpers: BrokerHelpers, group: str) -> str | None:
     policy = helpers.groups.shared.reset_policy(group)
     if policy == "latest":
         # What surprises everybody who writes a test.
-        parts.append("share.auto.offset.reset is latest: what was there before is never read")
+        parts.append("share.auto.offset.reset is latest: earlier records are never read")
     return "; ".join([f"{group}: share, {found.state}, {_members(len(found.members))}", *parts])
 
 

@@ -108,7 +108,7 @@ class ListenerTls:
         if new.subject != old.subject and not config.of_listener(name, "ssl.allow.dn.changes"):
             raise TlsError(
                 f"the new certificate is of {new.subject}, the old one of {old.subject} "
-                "(ssl.allow.dn.changes lets it in)"
+                "(ssl.allow.dn.changes accepts it)"
             )
         may_lack = config.of_listener(name, "ssl.allow.san.changes")
         if not new.alternative >= old.alternative and not may_lack:

@@ -101,7 +101,7 @@ class LeaseKeeper:
                 offsets = dict.fromkeys(lease.partitions(), RENEWED_LEASE)
                 _hold(bounds, lease, lease.duration_ms, offsets)
         except BrokerError as error:
-            _log.info("the lease on what is read cannot be renewed: %s", error)
+            _log.info("the lease on the records being read cannot be renewed: %s", error)
 
 
 def pack(partitions: Iterable[TopicPartition]) -> bytes:
@@ -121,5 +121,5 @@ def _hold(
     try:
         return bounds.hold(lease.lease_id, lease.owner, duration_ms, offsets)
     except (BrokerError, MissingData, OSError) as error:
-        _log.info("what is read is not kept from retention: %s", error)
+        _log.info("the records being read are not protected from retention: %s", error)
         return False

@@ -199,7 +199,7 @@ class PartitionFiles:
         if reached < following and not self._was_compacted(segment):
             raise MissingData(
                 f"{self.topic_partition}: segment {segment.place.base} ends at offset {reached}, "
-                f"the next begins at {following}, and nothing tells of compaction",
+                f"the next begins at {following}, and there is no trace of compaction",
                 following,
             )
         return max(reached, following)

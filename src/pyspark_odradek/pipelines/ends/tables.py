@@ -368,7 +368,7 @@ class Table:
         if any(map(_FORMER_COMPACTION.fullmatch, names)):
             raise PipelineError(
                 f"{self.directory} was compacted by an earlier version, whose names are not read "
-                "any more: archive its topic anew"
+                "any more: archive its topic again"
             )
         found = [match.groups() for name in names if (match := _DOCUMENT.fullmatch(name))]
         batches, compactions = (

@@ -84,7 +84,7 @@ class PipelineSettings:
         if self.path is not None:
             if self.isolation_level == "read_committed":
                 raise PipelineError(
-                    "segments have records of transactions that were taken back: say "
+                    "segments have records of aborted transactions: say "
                     "--isolation-level read_uncommitted, or leave out --data-dir"
                 )
             options["path"] = self.path
@@ -199,7 +199,7 @@ PIPELINES: Final = (
     Pipeline(
         "decode",
         "pyspark_odradek.pipelines.decode",
-        "make a typed table of JSON, Avro or Protobuf, and a topic of what is none",
+        "make a typed table of JSON, Avro or Protobuf, and a topic of unreadable values",
         ("to", *_STREAM, *_SCHEMAS),
     ),
     Pipeline(

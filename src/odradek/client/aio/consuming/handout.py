@@ -208,5 +208,7 @@ class Handout:
             try:
                 records = interceptor.on_consume(records)
             except Exception:
-                _LOGGER.warning("an interceptor failed; the records go on", exc_info=True)
+                _LOGGER.warning(
+                    "an interceptor failed; the records are returned without it", exc_info=True
+                )
         return records

@@ -152,10 +152,10 @@ class Placing:
         if self._reset_policy.question(0) is None:
             self._tell_reader(LogTruncated(partition, end.offset))
         elif not is_known:
-            self.begin_anew(state, f"nobody knows where the log of {partition} was cut off")
+            self.begin_anew(state, f"it is unknown where the log of {partition} was cut off")
         else:
             _LOGGER.warning(
-                "the log of %s was cut off at %d: reading goes on there instead of at %d",
+                "the log of %s was truncated at %d: reading continues there instead of at %d",
                 partition,
                 end.offset,
                 state.position,

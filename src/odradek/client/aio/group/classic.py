@@ -333,9 +333,7 @@ class ClassicMembership(Membership):
                 wait_ms = min(wait_ms, self._backoff.wait_ms(failures - 1))
             await asyncio.sleep(wait_ms / 1000)
             if self.reader_is_late:
-                _LOGGER.warning(
-                    "nobody has read for max.poll.interval.ms: leaving group %s", self.group_id
-                )
+                _LOGGER.warning("no read for max.poll.interval.ms: leaving group %s", self.group_id)
                 # The partitions are lost before the answer: others may have them as soon as this
                 # member has gone. A read meanwhile joins as another member.
                 rebalance, self._rebalance = self._rebalance, None

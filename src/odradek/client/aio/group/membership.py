@@ -326,7 +326,7 @@ class Membership:
         for error in errors:
             if error.code in _LOST_MEMBER:
                 raise CommitFailed(
-                    f"group {self.group_id} went on without this member "
+                    f"group {self.group_id} has continued without this member "
                     f"({error.code.name}): read again to rejoin",
                     error.code,
                 )

@@ -136,9 +136,7 @@ class ConsumerProtocolMembership(Membership):
         failures = 0
         while True:
             if self.reader_is_late and self._epoch > 0:
-                _LOGGER.warning(
-                    "nobody has read for max.poll.interval.ms: leaving group %s", self.group_id
-                )
+                _LOGGER.warning("no read for max.poll.interval.ms: leaving group %s", self.group_id)
                 # Before the answer: others may have the partitions as soon as it is sent.
                 self._lost()
                 await self._say_goodbye()

@@ -248,7 +248,7 @@ class ConnectionCore:
 
     def _match(self, index: int, frame: memoryview) -> Answered:
         if index >= len(self._in_flight):
-            raise ProtocolError("an answer came that nobody asked for", 0)
+            raise ProtocolError("a response came without a request", 0)
         sent = self._in_flight[index]
         correlation_id, position = decode_response_header(frame, sent.header_version)
         if correlation_id != sent.correlation_id:

@@ -70,7 +70,9 @@ class Preparation:
             try:
                 record = interceptor.on_send(record)
             except Exception:
-                _LOGGER.warning("an interceptor failed; the record goes on", exc_info=True)
+                _LOGGER.warning(
+                    "an interceptor failed; the record is sent without it", exc_info=True
+                )
         return record
 
     def lots(

@@ -84,7 +84,7 @@ def read_acls(path: str, data: bytes) -> frozenset[AccessControlEntry]:
     value = _object(path, data)
     try:
         if value["version"] != 1:
-            raise ZnodeError(f"{path} in ZooKeeper is of an unknown version")
+            raise ZnodeError(f"{path} in ZooKeeper has an unknown version")
         return frozenset(
             AccessControlEntry(
                 _text(acl["principal"]),

@@ -243,7 +243,7 @@ class GroupHelpers:
         names = sorted(found.subscribed_topics)
         missing = [self._brokers.no_topic(name) for name in names if not self._has_topic(name)]
         if missing:
-            text = f"group {group} subscribes to what does not exist: {'; '.join(missing)}"
+            text = f"group {group} subscribes to missing topics: {'; '.join(missing)}"
             return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         what = "has not begun to read" if names else "has committed nothing and subscribes to"
         text = f"group {group} {what} {', '.join(names) or 'nothing'}"

@@ -133,7 +133,7 @@ def _open(
 
 def _refuse_connect(spark: SparkSession, form: str | None) -> None:
     if not isinstance(spark, SparkSession):
-        raise PipelineError(f"{form} needs a session of its own, not Spark Connect")
+        raise PipelineError(f"{form} needs a local session, not Spark Connect")
 
 
 def _wanted(settings: PipelineSettings) -> Document:
