@@ -1,10 +1,10 @@
 """The settings about listeners as far as they depend on each other.
 
-What Apache Kafka refuses of them is refused in its words. Two things are taken that Kafka does not
+Values that Apache Kafka refuses are refused in its words. Two things are taken that Kafka does not
 take: a single broker without a listener of the name that brokers would use among themselves, as
 long as nobody has named one; and a listener on 0.0.0.0 that is not advertised, which clients are
-told by the machine's name, as one without a host is. And one is refused that Kafka takes: a broker
-that is to join a quorum of others, since it would be a cluster of its own here.
+told by the machine's name, as one without a host is. One thing is refused that Kafka accepts: a
+broker that is to join a quorum of others, since it would be a separate cluster here.
 """
 
 from collections import defaultdict

@@ -2,7 +2,7 @@
 
 They are accepted, described and can be changed like all others, since files and tools that name
 them must keep working. The broker logs one warning at its start if any is set; the reference pages
-have a column for it. A name that ends in `*` stands for all names that begin so.
+have a column for it. A name that ends in `*` means all names that begin so.
 """
 
 from collections.abc import Iterable
