@@ -1,7 +1,7 @@
 """The causes for which nothing comes, as a table: the first ones stop everything, the last ones
 are no more than a reason to look elsewhere.
 
-Each is a function of a picture that says, for every place where it holds, what it is in words.
+Each is a function of a picture that describes the cause for every place where it applies.
 """
 
 from collections.abc import Callable, Iterator
