@@ -1,6 +1,6 @@
 """The errors of a read or a write, told to Spark in one sentence.
 
-Spark shows the user a Python worker's whole traceback, of its own code and ours, even for a
+Spark shows the user a Python worker's whole traceback, through its code and ours, even for a
 mistyped topic. `in_one_sentence` wraps everything that Spark calls: errors about options, topics,
 records and brokers become a `SourceError` whose text says everything, and this worker prints no
 traceback for it. Our own faults keep their traceback.
@@ -27,7 +27,7 @@ _TOLD: Final = (
     WrongPath,
 )
 
-# Where in Spark's code it was said, and where in the driver it was asked for.
+# Lines with the place in Spark's code that raised it, or in the driver that called for it.
 _NO_REASON: Final = ("at ", "An error occurred while calling")
 _LINES: Final = 3
 

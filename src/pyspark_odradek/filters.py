@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 
 from odradek.tables.plan.wanted import Numbers, WantedRows
 
-# The columns that conditions are about, and what these are called.
+# The columns that conditions may name, and the field of a condition for each.
 _FIELDS: Final = {"partition": "partition", "offset": "offset", "timestamp": "timestamp_ms"}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)

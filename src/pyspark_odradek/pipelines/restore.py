@@ -314,7 +314,7 @@ def check_written(settings: PipelineSettings, files: Iterable[ArchivedFile]) -> 
 
 
 def moved(records: DataFrame) -> DataFrame:
-    """Stretches of offsets that moved together: where they begin, and where they are now."""
+    """Ranges of offsets that moved together: where they began, and where they begin now."""
     return (
         placed(records.select("partition", "offset"))
         .groupBy("partition", (f.col("offset") - f.col("place")).alias("shift"))
@@ -329,7 +329,7 @@ def moved(records: DataFrame) -> DataFrame:
 
 
 def new_offset(stretches: Iterable[dict[str, Any]], partition: int, offset: int) -> int:
-    """Where a reader that was at `offset` continues in the restored topic."""
+    """The offset at which a reader that was at `offset` continues in the restored topic."""
     found = 0
     for stretch in stretches:
         if stretch["partition"] == partition and stretch["start"] <= offset:

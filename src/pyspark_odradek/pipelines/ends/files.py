@@ -85,7 +85,7 @@ class FileSystem:
     """The files of a session, or of a client of Connect."""
 
     def __init__(self, spark: SparkSession) -> None:
-        # A client's session is of a class of its own, whatever it is declared to be.
+        # The session of a Spark Connect client has its own class, whatever its declared type.
         self._hadoop: Final = HadoopFiles(spark) if isinstance(spark, SparkSession) else None
 
     def exists(self, path: str) -> bool:
@@ -207,7 +207,7 @@ class LocalFiles:
         """See `Files`."""
         for folder, _, names in os.walk(directory):
             for path in (*(os.path.join(folder, name) for name in names), folder):
-                # Of a task that is still being killed.
+                # A task that is still being killed.
                 with contextlib.suppress(FileNotFoundError):
                     sync_path(path)
         if os.path.isdir(directory):
@@ -307,7 +307,7 @@ class HadoopFiles:
         self._of(hadoop_path).delete(hadoop_path, True)
 
     def sync(self, directory: str) -> None:
-        """See `Files`: what was closed is with the file system's servers."""
+        """See `Files`: the servers of the file system have a closed file."""
 
     @property
     def configuration(self) -> Any:
@@ -452,7 +452,7 @@ class ArrowFiles:
                 files.delete_file(place)
 
     def sync(self, directory: str) -> None:
-        """See `Files`: what was closed is with the file system's servers."""
+        """See `Files`: the servers of the file system have a closed file."""
 
 
 def _located(uri: str) -> tuple[Any, str]:

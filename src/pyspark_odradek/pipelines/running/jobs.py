@@ -24,8 +24,8 @@ _STEP_S: Final = 1
 class Batch:
     """A batch that is done.
 
-    `behind` is how many offsets of the source are still to be read, `late` how many records
-    Spark left out since they came later than it was told to remember.
+    `behind` is how many offsets of the source are still to be read, `late` how many records Spark
+    left out because they came later than `within`.
     """
 
     number: int
@@ -84,7 +84,7 @@ class Job(ABC):
 
 
 class StreamJob(Job):
-    """A stream. `take_back` is called when it has failed: what it has made may be of no use.
+    """A stream. `take_back` is called when it has failed: its output may be of no use.
 
     `alone` gives the context in which it runs, in which it is the only one.
     """

@@ -68,7 +68,7 @@ def _stop_asked_by_signal(*, is_in_steps: bool) -> Iterator[threading.Event]:
 
     def ask(*_: object) -> None:
         if stop.is_set() or not is_in_steps:
-            # Py4J shows two tracebacks of its own when a call is interrupted.
+            # Py4J prints two tracebacks when a call is interrupted.
             logging.disable()
             raise KeyboardInterrupt
         stop.set()
