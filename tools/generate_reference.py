@@ -39,7 +39,7 @@ from odradek.handlers.table import API_TABLE  # noqa: E402
 _UNSERVED_APIS = (
     ("not served yet: streams groups", "Streams"),
     (
-        "spoken among the brokers of a Raft quorum, which there is none of here",
+        "used within a Raft quorum, which does not exist here",
         "Vote BeginQuorum EndQuorum AlterPartition Envelope FetchSnapshot BrokerRegistration "
         "BrokerHeartbeat UnregisterBroker AllocateProducerIds ControllerRegistration AddRaft "
         "RemoveRaft UpdateRaft AssignReplicasToDirs",
@@ -68,8 +68,8 @@ def broker_settings() -> str:
         "Broker settings",
         "Given in a properties file (`odradek start --config`), with `--set`, or to "
         "`odradek.Broker(config=...)`. Names, types, defaults and bounds are Apache Kafka's, "
-        "but for a few [values that are for tests](compatibility.md#values-that-kafka-refuses). "
-        "The last column says which ones do nothing, and why.",
+        "except for a few [values for tests](compatibility.md#values-that-kafka-refuses). "
+        "The last column says which ones have no effect, and why.",
         *sections,
     )
 
@@ -86,9 +86,9 @@ def topic_settings() -> str:
     }
     return _page(
         "Topic settings",
-        "Set when a topic is created, or changed later with `odradek configs`. What a topic "
-        "does not set, it takes from the broker: from the first of the settings named last "
-        "in its row that is set.",
+        "Set when a topic is created, or changed later with `odradek configs`. A setting that a "
+        "topic does not have is taken from the broker: from the first of the settings in the last "
+        "column that is set.",
         _settings(TOPIC_SETTINGS.values(), synonyms),
         f"## Group settings\n\n{_settings(GROUP_SETTINGS.values(), group_synonyms)}",
     )
@@ -103,8 +103,7 @@ def error_codes() -> str:
     )
     return _page(
         "Error codes",
-        "The numbers that answers carry. A client may send the same request again after a "
-        "retriable one.",
+        "The codes in responses. After a retriable one a client may send the same request again.",
         "\n".join([head, *rows]),
     )
 
@@ -118,7 +117,7 @@ def group_states() -> str:
     rows = [f"| {before} | {event} | {after} |" for (before, event), after in TRANSITIONS.items()]
     return _page(
         "States of a classic group",
-        "Every transition that there is; anything else is a mistake and stops with an error.",
+        "All transitions. Any other is a bug and raises an error.",
         "\n".join(["```mermaid", "stateDiagram-v2", "    [*] --> Empty", *edges, "```"]),
         "\n".join(["| state | meaning |", "|---|---|", *states]),
         "\n".join(["| state | what happens | next state |", "|---|---|---|", *rows]),
@@ -131,9 +130,10 @@ def apis() -> str:
     rows = (_api(API_TABLE[key]) for key in sorted(API_TABLE))
     return _page(
         "APIs",
-        "The requests that are served, as ApiVersions tells them. What a caller needs is Kafka's "
-        "operation on the resource that the request is about; it is enforced once there are "
-        "access control lists. Every request is charged its time; some are charged more.",
+        "The requests that the broker serves, as ApiVersions lists them. The caller needs Kafka's "
+        "operation on the resource of the request, if the broker has an authorizer "
+        "(`authorizer.class.name`). Client quotas charge every request its time, and some "
+        "requests more.",
         "\n".join([head, *rows]),
     )
 
@@ -144,7 +144,7 @@ def _api(api: Api) -> str:
         resource = api.permission.resource.name.replace("_", " ").lower()
         need = f"`{api.permission.operation.name}` on the {resource}"
     versions = f"{api.min_version} to {api.max_version}"
-    name = f"{api.name} (told where `telemetry.receiver` is on)" if api.is_hidden else api.name
+    name = f"{api.name} (listed only if `telemetry.receiver` is on)" if api.is_hidden else api.name
     return f"| {api.key} | {name} | {versions} | {need} | `{api.cost.value}` |"
 
 
@@ -173,19 +173,19 @@ def compatibility() -> str:
         "Compatibility with Apache Kafka",
         f"Of the {len(names)} requests that Kafka's clients and brokers know, {len(served)} are "
         f"served; of the {len(settings)} settings of brokers, topics and groups, {effect} have "
-        "their effect. The others are accepted, described and kept too, so that files and "
-        "tools that name them go on working; only those of security refuse the start, since a "
-        "broker that ignored them would be open. Kafka's versions are those of its schemas.",
+        "an effect. The others are accepted, described and stored too, so files and tools that "
+        "name them keep working. Only those that promise security refuse the start, since a "
+        "broker that ignored them would be open, and so does tiered storage. Kafka's versions "
+        "are those of its schemas.",
         "## Requests that are served\n\n"
         + "\n".join(["| request | Kafka's versions | served |", "|---|---|---|", *rows]),
-        "## Requests that are not\n\nA client that asks for one anyway loses its connection, as "
-        "with a Kafka that does not know it; the broker's log names the request.\n\n"
+        "## Requests that are not served\n\nThe broker closes the connection of a client that "
+        "sends one, as Kafka does with a request that it does not know, and logs the request.\n\n"
         + "\n".join(["| why | requests |", "|---|---|", *unserved]),
         "## Settings without effect\n\n"
         + "\n".join(["| why | settings |", "|---|---|", *idle_rows]),
-        "## Values that Kafka refuses\n\nKafka 4 takes neither a properties file nor a new topic "
-        "that has one of them.\n\n"
-        + "\n".join(["| settings | values | for |", "|---|---|---|", *beyond]),
+        "## Values that Kafka refuses\n\nKafka 4 refuses a properties file or a new topic with one "
+        "of them.\n\n" + "\n".join(["| settings | values | for |", "|---|---|---|", *beyond]),
     )
 
 
@@ -220,7 +220,7 @@ def transaction_states() -> str:
     rows = [f"| {before} | {event} | {after} |" for before, event, after in steps]
     return _page(
         "States of a transactional id",
-        "Every transition that there is; anything else is a mistake and stops with an error.",
+        "All transitions. Any other is a bug and raises an error.",
         "\n".join(["```mermaid", "stateDiagram-v2", "    [*] --> Empty", *edges, "```"]),
         "\n".join(["| state | meaning |", "|---|---|", *states]),
         "\n".join(["| state | what happens | next state |", "|---|---|---|", *rows]),
@@ -246,7 +246,7 @@ def client_states() -> str:
     ]
     return _page(
         "States of our client",
-        "Every transition that there is; anything else is a mistake and stops with an error.",
+        "All transitions. Any other is a bug and raises an error.",
         "## A member of a group (the classic protocol)",
         _diagram("UNJOINED", members),
         "## A connection",

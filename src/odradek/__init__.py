@@ -8,10 +8,10 @@ A broker in a test or a notebook, for any client of Kafka's:
         broker.produce("orders", "one spool of thread")
         [record] = broker.wait_for("orders", 1)
 
-`Broker` is one broker inside this process, `Cluster` several; `ManualClock` is a time that only
-its owner moves. What a broker refuses is a `BrokerError` with Kafka's `ErrorCode`; one that cannot
-be started is a `StartError`. `odradek.client` has a producer, a consumer and an admin for any
-broker. The fixtures for pytest are `odradek_broker`, `odradek_session_broker`, `odradek_topic`,
+`Broker` is one broker inside this process, `Cluster` several; `ManualClock` is a time that only its
+owner moves. A broker's refusal is a `BrokerError` with Kafka's `ErrorCode`; a broker that cannot
+start raises `StartError`. `odradek.client` has a producer, a consumer and an admin for any broker.
+The fixtures for pytest are `odradek_broker`, `odradek_session_broker`, `odradek_topic`,
 `odradek_clock` and `odradek_config`. In a shell: `odradek start`, `odradek --help`.
 """
 

@@ -1,9 +1,9 @@
 """Lets a package export what is imported only when it is first asked for, and a module use another
 that is imported only when it is first used.
 
-So a client needs no broker, a tool no settings of brokers, and whoever blocks no event loop, though
-one import statement offers them all. The type checker reads the same names under `TYPE_CHECKING`.
-A broker starts without codecs, regular expressions and handlers that nobody has asked it for.
+So a client imports no broker, a tool no broker settings and blocking code no event loop, though one
+import statement offers them all. The type checker reads the same names under `TYPE_CHECKING`. A
+broker starts without codecs, regular expressions and handlers that nobody has asked it for.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """Runs the package from its sources even where compiled modules lie beside them.
 
 A compiled module and its source share a name, and Python prefers the compiled one. With
-`ODRADEK_PURE=1` this finder stands in front of the ordinary ones and sees sources only, so
-the same installation can be tried both ways.
+`ODRADEK_PURE=1` this finder runs before the ordinary ones and sees sources only, so the same
+installation can be tried both ways.
 """
 
 import importlib.machinery

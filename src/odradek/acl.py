@@ -1,7 +1,7 @@
 """Values of access control: which entries (ACLs) there are on which resources, and filters of them.
 
 Like `model`, for every floor: the store keeps bindings, the authorizer decides by them, handlers
-and the client tell of them. The numbers are the protocol's.
+and the client report them. The numbers are the protocol's.
 """
 
 from enum import IntEnum
@@ -69,8 +69,8 @@ class AclBinding(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Which ACLs are meant; None and ANY stand for all. With the pattern type MATCH a name means
-    every pattern that fits the resource of that name."""
+    """Selects ACLs; None and ANY match all. With the pattern type MATCH a name means every pattern
+    that fits the resource of that name."""
 
     resource_type: ResourceType = ResourceType.ANY
     name: str | None = None

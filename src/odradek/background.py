@@ -1,12 +1,12 @@
 """Where blocking work goes: fsync, metadata commits, removing large files.
 
-The broker's rules run on one event loop, and what blocks for milliseconds must not run
-there. A floor that has such work is handed a `Background` and gets the outcome by callback
-on the loop again, so it needs no lock. `InlineBackground` does the work at once: it is what
-unit tests and offline tools use, and it keeps them deterministic.
+The broker's rules run on one event loop, and code that blocks for milliseconds must not run there.
+A floor that has such work is handed a `Background` and gets the outcome by callback on the loop
+again, so it needs no lock. `InlineBackground` does the work at once: it is what unit tests and
+offline tools use, and it keeps them deterministic.
 
-Exactly one callback comes, whatever the work raises: who waits for it holds a flag or a queue
-meanwhile, and would wait for ever. An error of the environment (a full disk) is the
+Exactly one callback comes, whatever the work raises: the submitter holds a flag or a queue
+meanwhile, and would wait for ever without one. An error of the environment (a full disk) is the
 submitter's to judge; anything else is a mistake of ours, so it is logged with its traceback
 besides. After an `AssertionError` nobody knows what is true any more: the broker ends.
 
@@ -29,13 +29,13 @@ def ignore(*_outcome: object) -> None:
     """The callback of work that nobody waits for."""
 
 
-# What work meets in the world; its submitter knows what it means, and says so.
+# Errors of the environment; the submitter of the work knows what they mean, and says so.
 ENVIRONMENT: Final = (OSError, BrokerError, EnvironmentFailure)
 
 
 def do_each(items: Iterable[T], work: Callable[[T], object]) -> None:
-    """Does something for each item. One that raises keeps none of the others from its turn: what it
-    raises is raised when all have had theirs, a broken invariant before anything else."""
+    """Does something for each item. An item that raises does not stop the others: its error is
+    raised after all have had their turn, a broken invariant before any other."""
     failure: Exception | None = None
     for item in items:
         try:
@@ -105,7 +105,7 @@ class InlineBackground:
         action()
 
 
-# A piece of work; what it hands to its argument comes out at the caller's, in that order.
+# A piece of work; the caller gets what it passes to its argument, in that order.
 Work = Callable[[Callable[[T], None]], None]
 
 
@@ -113,11 +113,11 @@ class Workers(Protocol):
     """Does independent pieces of blocking work side by side."""
 
     def run(self, rows: Sequence[Sequence[Work[T]]], threads: int) -> Iterator[T]:
-        """Yields what the work hands over, as it comes; the iterator ends when all of the work is
+        """Yields the results of the work as they come; the iterator ends when all of the work is
         done.
 
-        Up to `threads` pieces of each row are under way at once, rows do not wait for each
-        other. What a piece raises is raised here, and no further one is begun.
+        Up to `threads` pieces of each row are under way at once, rows do not wait for each other.
+        If a piece raises, its error is raised here, and no further piece starts.
         """
         ...
 

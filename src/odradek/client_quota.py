@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 DEFAULT: Final = ""
-"""In place of a name: all that have no quota of their own. No name is empty."""
+"""In place of a name: every entity without its own quota. No name is empty."""
 
 
 class QuotaKey(Enum):

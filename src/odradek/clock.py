@@ -4,13 +4,13 @@ Two readings, because they answer different questions: `monotonic_ms` measures h
 something took and never goes back; `wall_ms` says when it happened and may jump. Deadlines
 are monotonic, record timestamps and retention are wall time.
 
-Who sleeps until a moment asks the clock how long that takes (`wait_s`), and hears of it when
-somebody moves the clock meanwhile (`subscribe`). Nobody has to know which clock it is.
+Code that sleeps until a moment asks the clock how long that takes (`wait_s`), and learns when it
+is moved meanwhile (`subscribe`). It need not know which clock it has.
 
-Libraries that freeze time in tests put functions of their own in place of those of the module
-`time`, here as well, and those find out by the calls on the stack who asks: compiled code, which is
-not there, and the sources would be told different times. So the functions come from a copy of the
-module that nobody else has. What changes the machine's functions themselves changes these too.
+Libraries that freeze time in tests replace the functions of the module `time`, here as well, and
+the replacements look for their caller on the call stack: compiled code is not on it, so it and the
+sources would read different times. So the functions come from a copy of the module that nobody else
+has. A tool that changes the machine's own functions changes these too.
 """
 
 from collections.abc import Callable
@@ -58,8 +58,8 @@ class Clock(Protocol):
         ...
 
     def wait_s(self, duration_ms: int) -> float | None:
-        """How many seconds to sleep until the clock has gone on by `duration_ms`; None when it
-        stands until somebody moves it."""
+        """How many seconds to sleep until the clock has advanced by `duration_ms`; None when it
+        stands still until it is moved."""
         ...
 
     def subscribe(
@@ -102,11 +102,11 @@ class SystemClock:
 class ManualClock:
     """A clock that its owner moves: tests and notebooks wait by calling `advance`.
 
-    It stands in between. With a `speed` it also runs by itself, so many times as fast as the
-    machine's: `speed=60` makes a minute of every second. Both readings move together.
+    Between the calls it stands still. With a `speed` it also runs by itself, so many times as fast
+    as the machine's: `speed=60` makes a minute of every second. Both readings move together.
 
-    Who subscribed is told of a move in the order of subscribing, on the thread that moves the
-    clock; a broker uses that to have everything done that the move made due.
+    A move calls the subscribers in the order of subscription, on the thread that moves the clock; a
+    broker uses that to do everything that the move made due.
 
     Without `wall_ms` it begins at the machine's date and time, which is read once: clients
     stamp their records by that, and a broker refuses records from its future.
@@ -154,8 +154,8 @@ class ManualClock:
     def advance(self, duration_ms: int) -> None:
         """Moves both readings on by `duration_ms`.
 
-        Brokers on this clock that run on threads of their own have done everything that clients
-        had sent before, and everything that the move made due, when this returns.
+        When this returns, brokers on this clock with their own threads have handled everything that
+        clients had sent before, and everything that the move made due.
 
         Raises:
             ValueError: see `check_move`.
@@ -170,7 +170,7 @@ class ManualClock:
             on_moved()
 
     def check_move(self, duration_ms: int) -> None:
-        """Tells of a move that cannot be made, before anything has been done for it.
+        """Refuses a move that is not possible, before anything has been done for it.
 
         Raises:
             ValueError: the duration is negative, since time does not go back; or it ends beyond

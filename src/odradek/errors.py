@@ -1,11 +1,10 @@
 """Kafka's error table, and the exceptions that carry an outcome through the floors.
 
-`ErrorCode` is the table: number, name, whether a client may retry, and a sentence for
-people. The wire, the docs page and the clients read it from here. `BrokerError` is an
-operating error: the answer to one partition, topic or request. `EnvironmentFailure` is trouble
-with the world around; of its kinds `LogDirFailure` takes a log directory offline, not the
-broker. Broken invariants of our own are `AssertionError`s and are caught nowhere below the
-dispatcher.
+`ErrorCode` is the table: number, name, whether a client may retry, and a sentence for people. The
+wire, the docs page and the clients read it from here. `BrokerError` is an operating error: the
+answer to one partition, topic or request. `EnvironmentFailure` is trouble with the world around; of
+its kinds `LogDirFailure` takes a log directory offline, not the broker. Our own broken invariants
+are `AssertionError`s and are caught nowhere below the dispatcher.
 """
 
 from enum import IntEnum
@@ -15,8 +14,8 @@ from typing import Final
 class ErrorCode(IntEnum):
     """Every error code of the protocol up to Kafka 4.3; the numbers are the wire's.
 
-    A number that is none of them is taken for UNKNOWN_SERVER_ERROR, as Kafka does: brokers may
-    be newer than this table.
+    An unknown number is read as UNKNOWN_SERVER_ERROR, as Kafka does: brokers may be newer than this
+    table.
     """
 
     UNKNOWN_SERVER_ERROR = -1
@@ -166,14 +165,14 @@ class ErrorCode(IntEnum):
 
     @property
     def text(self) -> str:
-        """A sentence for people, used when the place of failure has none of its own."""
+        """A sentence for people, used when the place of failure gives none."""
         return _TEXTS[self]
 
 
 class BrokerError(Exception):
-    """An operating error: what one request, topic or partition is answered with.
+    """An operating error: the answer to one request, topic or partition.
 
-    `message` says what exactly was wrong; without one the code's own text stands in.
+    `message` says what exactly was wrong; the default is the code's text.
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
@@ -187,7 +186,7 @@ class EnvironmentFailure(Exception):
 
 
 class LogDirFailure(EnvironmentFailure):
-    """A log directory stopped working: its partitions go offline, the others go on."""
+    """A log directory stopped working: its partitions go offline, the others stay online."""
 
     def __init__(self, directory: str, cause: OSError | None = None) -> None:
         self.directory: Final = directory

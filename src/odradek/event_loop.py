@@ -1,4 +1,4 @@
-"""Event loops: which kind, and one that has a thread of its own."""
+"""Event loops: which kind, and one that runs in its own thread."""
 
 import asyncio
 import functools
@@ -15,7 +15,7 @@ Owner_co = TypeVar("Owner_co", covariant=True)
 
 
 class Waits(Protocol[Owner_co]):
-    """A descriptor of blocking twins of another object's methods, or of its own: see
+    """An object with blocking twins of another object's methods, or of its own methods: see
     `waits_for`."""
 
     @property
@@ -68,8 +68,8 @@ class LoopEnded(RuntimeError):
 class LoopThread:
     """An event loop that runs in a thread until it is closed.
 
-    Whoever asks from another thread hands a coroutine over and waits for what comes of it. The
-    thread is a daemon: who forgets to close it does not hang the process.
+    Another thread submits a coroutine and waits for its outcome. The thread is a daemon: a loop
+    that nobody closes does not hang the process.
     """
 
     def __init__(self, name: str, ended: str) -> None:
@@ -119,7 +119,7 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def close(self) -> None:
-        """Ends the loop and the thread; who waits for an outcome yet is told."""
+        """Ends the loop and the thread; callers that still wait for an outcome get `LoopEnded`."""
         with self._lock:
             self._is_closed = True
             ended = asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop)

@@ -1,13 +1,13 @@
 """Regular expressions that clients choose, in the syntax of RE2.
 
 They are matched on the event loop against whatever there is, so they must not be able to take long:
-RE2 matches in linear time and knows no look-around and no back references. What Java would take
-besides is refused, and so is what would need too much memory.
+RE2 matches in linear time and knows no look-around and no back references. Expressions that only
+Java accepts are refused, and so are expressions that need too much memory.
 
 Patterns of Java's, in which clients and tools of Kafka's name topics, are read by RE2 too: as Java
 reads them, or not at all (`java_pattern`).
 
-The package `google-re2` belongs to every installation; where it cannot be imported, expressions are
+Every installation has the package `google-re2`; where it cannot be imported, expressions are
 refused with that reason. Python's own `re` is no substitute: `(a+)+$` holds it up for ever.
 """
 
@@ -19,9 +19,9 @@ from typing import Any, Final
 from odradek._lazy import LazyModule
 
 MAX_PROGRAM_BYTES: Final = 1 << 20
-"""What a compiled expression may take; `((a{100}){100}){100}` is refused."""
+"""The memory that a compiled expression may need; `((a{100}){100}){100}` is refused."""
 
-# What is otherwise in Java than in RE2, or has to be looked at; all else stands for itself.
+# Tokens that differ between Java and RE2, or need a check; all other text is the same in both.
 _TOKEN: Final = re.compile(
     r"""(?P<quoted>\\Q.*?(?:\\E|\Z))
     | (?P<property>\\(?:[pP]|x)\{[^}]*\})
@@ -80,7 +80,7 @@ class UnreadableExpression(ExpressionError):
 
 
 class ExpressionsUnavailable(ExpressionError):
-    """Whether it is one cannot be told here, and why."""
+    """Expressions cannot be compiled here; the text says why."""
 
 
 @lru_cache(maxsize=256)
@@ -96,8 +96,8 @@ def compiled(expression: str) -> Match:
 
 
 def splitter(expression: str) -> Split:
-    """Compiles a pattern of Java's for what stands between parts. Empty parts at the end do not
-    count, as where Java splits; without a match the text is the only part.
+    """Compiles a Java pattern for the separator between parts. Empty parts at the end do not count,
+    as where Java splits; without a match the text is the only part.
 
     Raises:
         ExpressionError: as `java_pattern`.
@@ -161,7 +161,7 @@ def _in_re2(expression: str) -> str:
 
 
 def _check_names(parts: list[str]) -> None:
-    # RE2 takes two groups of one name. Nothing but a group is read as this.
+    # RE2 takes two groups of one name. Only a group becomes a part that begins so.
     groups = [part for part in parts if part.startswith("(?P<")]
     for group in groups:
         if groups.count(group) > 1:

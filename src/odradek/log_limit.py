@@ -1,7 +1,7 @@
 """Rate-limited logging, for lines that any client can cause.
 
-A client that reconnects in a tight loop must not fill the disk with log lines. The first
-event of an interval is logged, the rest are counted and the count is told by the next line.
+A client that reconnects in a tight loop must not fill the disk with log lines. The first event of
+an interval is logged, the rest are counted, and the next line gives the count.
 """
 
 import logging

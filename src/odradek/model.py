@@ -55,7 +55,7 @@ class TopicPartition(NamedTuple):
 
 
 class EndPoint(NamedTuple):
-    """Where a listener can be reached; `listener_name` may differ from the protocol."""
+    """The address of a listener; `listener_name` may differ from the protocol."""
 
     listener_name: str
     security_protocol: str
@@ -75,7 +75,7 @@ class KafkaPrincipal(NamedTuple):
 
 USER_TYPE: Final = "User"
 ANONYMOUS: Final = KafkaPrincipal(USER_TYPE, "ANONYMOUS")
-"""Of every connection that was not asked who it is."""
+"""The principal of every connection that has not authenticated."""
 
 
 class ResourceType(IntEnum):
@@ -102,7 +102,7 @@ class ConfigResourceType(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
-    # Of the store alone: no request can say so, its field is of 8 bits.
+    # Only the store uses it: a request has 8 bits for this field and cannot carry it.
     USER = 1024
     DELEGATION_TOKEN = 2048
 

@@ -2,8 +2,8 @@
 
 Linux has all of it. macOS lacks `/proc`, `fdatasync`, `posix_fallocate` and files without a name;
 Windows lacks these, reads and writes at a position, directories that can be synced, `uname`,
-`fcntl` and `resource`. Whoever needs one of them takes it from here and sees no difference but in
-speed. On Linux the names are the system's own functions, at no cost.
+`fcntl` and `resource`. Callers take them from here and see no difference but in speed. On Linux the
+names are the system's own functions, at no cost.
 """
 
 import errno
@@ -20,7 +20,7 @@ Buffer = bytes | bytearray | memoryview
 OPEN_FLAGS: Final[int] = getattr(os, "O_CLOEXEC", getattr(os, "O_NOINHERIT", 0)) | getattr(
     os, "O_BINARY", 0
 )
-# What is said of a directory on file systems that cannot sync one, as some over a network.
+# The errors of file systems that cannot sync a directory, such as some network file systems.
 _CANNOT_SYNC: Final = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSUP})
 _OPEN_DESCRIPTORS: Final = "/proc/self/fd"
 _PROCESSES: Final = "/proc"
@@ -89,8 +89,8 @@ def lock_file(descriptor: int) -> None:
 
 
 def not_for_children(give_up: Callable[[], Iterable[int]]) -> None:
-    """Makes forked children let go of descriptors of their parent's. `give_up` hands them out in
-    the child and forgets them: what has their numbers later is the child's own.
+    """Makes forked children let go of descriptors of their parent's. In the child, `give_up`
+    returns them and forgets them: files that get their numbers later are the child's own.
 
     A child gets all of them: an address would stay taken, a connection open, a lock held, until the
     child ends, whatever the parent closes.
@@ -100,7 +100,7 @@ def not_for_children(give_up: Callable[[], Iterable[int]]) -> None:
 
 
 def _let_go(descriptors: Iterable[int]) -> None:
-    # The numbers stay taken: what still has one here must not close another file by it.
+    # The numbers stay taken: an object that still has one here must not close another file by it.
     null = os.open(os.devnull, os.O_RDWR | OPEN_FLAGS)
     for descriptor in descriptors:
         os.dup2(null, descriptor, inheritable=False)
@@ -108,14 +108,14 @@ def _let_go(descriptors: Iterable[int]) -> None:
 
 
 def left_open_by_children(held: Callable[[], Iterable[object]]) -> None:
-    """Keeps forked children from closing what their parent holds, at their own ends at the latest:
-    what is closed in good order may be written to before, or have files removed."""
+    """Keeps forked children from closing what their parent holds, also when they end: an orderly
+    close may write to a file first, or remove files."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: _never_free(held()))
 
 
 def _never_free(things: Iterable[object]) -> None:
-    # Whatever else refers to them goes, with the interpreter at last.
+    # All other references to them go, at the latest with the interpreter.
     ctypes = _module("ctypes")
     for thing in things if ctypes is not None else ():
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
@@ -123,7 +123,7 @@ def _never_free(things: Iterable[object]) -> None:
 
 def lock_file_shared(descriptor: int) -> None:
     """As `lock_file`, beside others that share it, and beside no Kafka's, whose Java has other
-    locks. Where no lock can be shared, alone.
+    locks. Where the system has no shared locks, the lock is exclusive.
 
     Raises:
         OSError: EAGAIN or EACCES, somebody holds it.
@@ -179,8 +179,8 @@ def _sync_directory(path: str) -> None:
 
 @contextmanager
 def unshared_file(data: bytes) -> Iterator[str]:
-    """The path of a file with this content that nobody else reads, gone afterwards: in memory, or
-    on a disk in a directory of its own."""
+    """The path of a private file with this content, removed afterwards: in memory, or on a disk in
+    its own directory."""
     memfd_create: Any = getattr(os, "memfd_create", None)
     if memfd_create is not None and os.path.isdir(_OPEN_DESCRIPTORS):
         descriptor = memfd_create("odradek")

@@ -1,4 +1,4 @@
-"""The version of this package, for whoever tells it to somebody: no import comes with it."""
+"""The version of this package, for all code that reports it: this module imports nothing."""
 
 from typing import Final
 

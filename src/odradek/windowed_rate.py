@@ -1,7 +1,7 @@
-"""How much happens a second, measured over windows of time: what Kafka's quotas compare.
+"""A rate per second, measured over windows of time: Kafka's quotas compare it with their limits.
 
-Whole windows, of which all but the last count even when nothing happened in them: a burst at the
-beginning may be that long's worth.
+The windows are whole, and all but the last count even when nothing happened in them: a burst at the
+beginning may use up the limit of all these windows.
 """
 
 from collections import deque
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class WindowedRate:
-    """How much a second over the last `windows` windows, the one that goes on included."""
+    """The rate per second over the last `windows` windows, the current one included."""
 
     def __init__(self, windows: int, window_ms: int) -> None:
         self._windows: Final = windows
@@ -44,8 +44,8 @@ class WindowedRate:
         return min(ceil(self._sum * 1000 / limit) - self._span_ms(now_ms), self._window_ms)
 
     def excess_ms(self, now_ms: int, limit: float) -> int:
-        """How long nothing may happen for what was counted to come to `limit` a second: what Kafka
-        throttles clients for, who may owe more than one window is worth."""
+        """How long nothing may happen until the counted amount is down to `limit` a second: Kafka
+        throttles clients for this time, which may be longer than one window."""
         if self.per_second(now_ms) <= limit:
             return 0
         return max(round(self._sum * 1000 / limit) - self._span_ms(now_ms), 1)

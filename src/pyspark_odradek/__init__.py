@@ -1,7 +1,7 @@
 """Kafka topics in Spark, without jars; the only importer of pyspark.
 
 With this package installed `spark.read.format("odradek")` and `readStream` work in any Spark
-session; `topic` gives a DataFrame that each query reads anew. `session()` starts a session that
+session; `topic` gives a DataFrame that each query plans again. `session()` starts a session that
 needs nothing but `pip install`; `pyspark_odradek.pipelines` has jobs built on it.
 """
 

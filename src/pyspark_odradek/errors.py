@@ -1,10 +1,9 @@
 """The errors of a read or a write, told to Spark in one sentence.
 
-Spark shows the user what a Python worker prints of an exception: the whole traceback, of its
-own code and ours, for a mistyped topic. `in_one_sentence` stands at the rim, around everything
-that Spark calls: errors that are about options, topics, records and brokers become a
-`SourceError` whose text is all there is to know, and this worker prints no traceback for it.
-What is our own fault keeps its traceback.
+Spark shows the user a Python worker's whole traceback, through its code and ours, even for a
+mistyped topic. `in_one_sentence` wraps everything that Spark calls: errors about options, topics,
+records and brokers become a `SourceError` whose text says everything, and this worker prints no
+traceback for it. Our own faults keep their traceback.
 """
 
 import os
@@ -28,7 +27,7 @@ _TOLD: Final = (
     WrongPath,
 )
 
-# Where in Spark's code it was said, and where in the driver it was asked for.
+# Lines with the place in Spark's code that raised it, or in the driver that called for it.
 _NO_REASON: Final = ("at ", "An error occurred while calling")
 _LINES: Final = 3
 
@@ -42,10 +41,10 @@ class SourceError(Exception):
 
 @contextmanager
 def telling_in_one_sentence() -> Iterator[None]:
-    """Turns what a user can be told into a `SourceError`.
+    """Turns errors for users into a `SourceError`.
 
     Raises:
-        SourceError: what is inside failed for such a reason.
+        SourceError: the block failed for such a reason.
     """
     try:
         yield
@@ -66,7 +65,7 @@ def in_one_sentence(call: Callable[P, T]) -> Callable[P, T]:
 
 
 def reason_in(text: str) -> str:
-    """Our sentence in what Spark has made of it, or the first lines of what it says itself."""
+    """Our sentence in Spark's error, or the first lines of Spark's own."""
     match = re.search(rf"{SourceError.__module__}\.{SourceError.__name__}: (.+)", text)
     if match:
         return match[1].strip()

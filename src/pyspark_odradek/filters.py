@@ -1,4 +1,4 @@
-"""Spark's filters as conditions on what is read.
+"""Spark's filters as conditions on a read.
 
 Only what says something about `partition`, `offset` or `timestamp` is taken up, and Spark is
 asked to apply all of them again: so a filter that is not understood costs time and no rows.
@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 
 from odradek.tables.plan.wanted import Numbers, WantedRows
 
-# The columns that conditions are about, and what these are called.
+# The columns that conditions may name, and the field of a condition for each.
 _FIELDS: Final = {"partition": "partition", "offset": "offset", "timestamp": "timestamp_ms"}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)

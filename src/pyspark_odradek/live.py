@@ -1,4 +1,4 @@
-"""`topic`: a DataFrame of a topic that is read anew by each query on it.
+"""`topic`: a DataFrame of a topic that each query plans again.
 
 Spark 4.3 plans a source in Python once, keeps that with the DataFrame's relation, and reads the
 same offsets for ever. A source in Python cannot prevent it. So the relation gets a table of ours,
@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 def topic(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """The topics of these options, which are those of `spark.read.format("odradek")`.
 
-    Each query on it, or on what is made of it, asks for the offsets anew.
+    Each query on it, or on a DataFrame derived from it, looks up the offsets again.
 
     Raises:
         ValueError: this is a session of Spark Connect, which has no JVM.

@@ -1,13 +1,13 @@
 """Streaming queries as consumer groups: how far each is, for every tool that shows groups.
 
-Spark keeps a query's offsets in its checkpoint, where no tool for Kafka looks. A listener
-commits them as group `spark.<query name>` when a batch is done, so that message and time lag
-are seen where those of all other readers are. Only told, never read back: the checkpoint stays
-the truth. Spark has one thread for all listeners, so brokers are told on others: one for those of
-a cluster, while there is something to tell.
+Spark keeps a query's offsets in its checkpoint, where no tool for Kafka looks. A listener commits
+them as group `spark.<query name>` when a batch is done, so that message and time lag are seen where
+those of all other readers are. Only told, never read back: the checkpoint stays the truth. Spark
+has one thread for all listeners, so other threads commit: one per cluster, while there is something
+to commit.
 
 Works for our source, which says where it reads, and for the connector's with the address of its
-brokers; `session()` has one for the former. In a session of one's own:
+brokers; `session()` has one for the former. In your own session:
 
     spark.streams.addListener(ProgressGroups())
     spark.streams.addListener(ProgressGroups("127.0.0.1:9092"))     # for the connector's queries
@@ -86,7 +86,8 @@ class _Teller:
                 Thread(target=self._run, name="progress of queries", daemon=True).start()
 
     def close(self, timeout_s: float) -> None:
-        """Waits until all is told, at most for a time; then nothing is told any more."""
+        """Waits until everything is committed, at most for a time; then nothing is committed any
+        more."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_telling, timeout_s)
             self._is_closed = True
@@ -119,8 +120,8 @@ class _Teller:
 
 
 class ProgressGroups(StreamingQueryListener):
-    """Commits what queries have read. A broker that cannot be told is a warning, no more, and
-    nobody waits for it: of what is not told yet the newest counts.
+    """Commits what queries have read. A failed commit is only a warning, and nothing waits for it:
+    only the newest uncommitted offsets count.
 
     With `bootstrap_servers` every query that reads topics is told there, one without a name by its
     id; without, those that have a name and read through our source, where they read, unless that
@@ -138,12 +139,13 @@ class ProgressGroups(StreamingQueryListener):
         """
         self._brokers = bootstrap_servers
         if isinstance(bootstrap_servers, Mapping) and "bootstrap.servers" not in bootstrap_servers:
-            raise ValueError("say which brokers are told: bootstrap.servers")
+            raise ValueError("name the brokers to commit to: bootstrap.servers")
         self._commit = commit
         self._tellers: dict[str, _Teller] = {}
 
     def close(self, timeout_s: float = _CLOSE_S) -> None:
-        """Waits until what was read is told, at most for a time; then nothing is told any more."""
+        """Waits until the offsets are committed, at most for a time; then nothing is committed any
+        more."""
         for teller in [*self._tellers.values()]:
             teller.close(timeout_s)
 
@@ -169,12 +171,12 @@ class ProgressGroups(StreamingQueryListener):
         """Does nothing: nothing new was read."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Does nothing: what was read stays read."""
+        """Does nothing: committed offsets stay."""
 
     def _reader(
         self, progress: StreamingQueryProgress, source: SourceProgress
     ) -> tuple[str, str] | None:
-        """Whom to tell of a source, and as which group."""
+        """The brokers and the group to commit a source's offsets to."""
         brokers = self._brokers
         if brokers is not None:
             servers = brokers if isinstance(brokers, str) else str(brokers["bootstrap.servers"])

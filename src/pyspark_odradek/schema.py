@@ -1,7 +1,7 @@
 """The columns of a topic, as Spark's Kafka connector names and types them.
 
-`headers` comes only when it is asked for. Spark does not tell a Python data source which
-columns a query needs, so the option `columns` does: what is not read costs nothing.
+`headers` comes only when it is asked for. Spark does not tell a Python data source which columns a
+query needs, so the option `columns` does: unread columns cost nothing.
 """
 
 from typing import Final

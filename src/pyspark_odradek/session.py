@@ -21,8 +21,8 @@ from pyspark_odradek.gateway import Gateway, launch
 from pyspark_odradek.progress import ProgressGroups
 from pyspark_odradek.source import DefaultSource
 
-# A local session starts faster and answers small queries sooner with these. Its time zone is
-# that of record timestamps, so that hours and days are cut alike on every machine.
+# A local session starts faster and answers small queries sooner with these. Its time zone is that
+# of record timestamps, so hours and days are the same on every machine.
 DEFAULTS: Final[dict[str, str]] = {
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.session.timeZone": "UTC",
@@ -134,7 +134,7 @@ def _expect_the_end() -> None:
 
 
 def _forget_session() -> None:
-    """Lets a later session of this process start a JVM of its own."""
+    """Lets a later session of this process start its own JVM."""
     if SparkContext._gateway is not None:
         SparkContext._gateway.close()
     SparkContext._gateway = None

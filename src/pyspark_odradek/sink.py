@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from odradek.tables.write.transaction import Content, Share
     from odradek.tables.write.writing import TopicWriter
 
-# What Spark tells the tasks of a micro-batch.
+# The properties that Spark gives the tasks of a micro-batch.
 _BATCH_ID: Final = "streaming.sql.batchId"
 _QUERY_ID: Final = "sql.streaming.queryId"
 # A query's jobs are the group that has the id of its run.
@@ -89,10 +89,10 @@ class BatchWriter(DataSourceArrowWriter):
         return write_batches(self._options, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Does nothing: what is written is visible at once."""
+        """Does nothing: records are visible at once."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Does nothing: what is written cannot be taken back."""
+        """Does nothing: records cannot be taken back."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -111,7 +111,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     @in_one_sentence
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Commits what all tasks have prepared; what was not is visible already."""
+        """Commits the transactions that all tasks have prepared; other records are already
+        visible."""
         if prepared := _prepared(messages):
             commit_prepared(self._options, prepared, batchId)
 
@@ -214,7 +215,7 @@ def commit_prepared(options: SinkOptions, prepared: Sequence[Prepared], batch_id
 
 
 def _told_by_spark(options: SinkOptions) -> "tuple[QueryRun, int, int]":
-    """The run, the task and the batch: from what Spark tells its tasks.
+    """The run, the task and the batch, from Spark's properties.
 
     Raises:
         ValueError: it does not.
@@ -296,7 +297,7 @@ def _counts(name: str, options: SinkOptions) -> bool:
 
 
 def _rows(options: SinkOptions, batch: "pa.RecordBatch") -> "Rows":
-    """The columns that are written; a column that there is not is null in every row."""
+    """The columns that are written; a missing column is null in every row."""
     import pyarrow as pa
 
     from odradek.tables.write.record_accumulator import Rows

@@ -1,7 +1,7 @@
-"""The options of a write: names and meanings of the connector's, and what only ours has.
+"""The options of a write: those of the connector, and our own.
 
-As with a read, what nobody knows is refused. The producer is always idempotent and waits for
-all in-sync replicas; whoever asks for less is told so.
+As with a read, what nobody knows is refused. The producer is always idempotent and waits for all
+in-sync replicas; options that ask for less are refused.
 """
 
 import logging
@@ -105,7 +105,7 @@ class SinkOptions:
     # Whether a repeated batch must have all records that it had, where some of it is committed.
     fail_on_data_loss: bool = True
     query_name: str | None = None
-    # As long as brokers allow by default: what a task writes is one transaction.
+    # As long as brokers allow by default: a task's records are one transaction.
     transaction_timeout_ms: int = 900_000
     security: SecurityOptions = NO_SECURITY_OPTIONS
 

@@ -1,8 +1,8 @@
 """`format("odradek")`: topics as tables, for batch and micro-batch reads, and for writes (`sink`).
 
-Light to import, since Spark imports it in a fresh process just to see what there is: what
-reads and decodes is imported by the workers that do so. A reader is made on the driver,
-plans there, and travels to the workers with nothing but its options.
+Light to import, since Spark imports it in a fresh process just to find sources: only workers import
+the code that reads and decodes. A reader is made on the driver, plans there, and travels to the
+workers with nothing but its options.
 """
 
 import logging
@@ -83,7 +83,7 @@ class DefaultSource(DataSource):
         try:
             return StreamReader(parse_options(self.options, streaming=True), check_schema(schema))
         except ValueError as error:
-            # Spark stumbles over a reader that could not be made, and tells of that instead.
+            # If creating a reader fails, Spark trips over that and reports that instead.
             return RefusedStream(error)
 
     @in_one_sentence
@@ -161,12 +161,12 @@ class BatchReader(DataSourceReader):
 
 
 class FilteredReader(BatchReader):
-    """A batch read that is told which rows its query is about.
+    """A batch read that gets its query's conditions.
 
-    Only for who asks for it. Spark 4.3 keeps what was planned with the filters of one query for
-    all later queries on the same DataFrame, and for the other side of a union or a join with
-    itself: these would lack rows, and nothing here can tell. And Spark refuses readers that take
-    filters as long as it is not set to hand any over.
+    Only on request. Spark 4.3 keeps what was planned with the filters of one query for all later
+    queries on the same DataFrame, and for the other side of a union or a join with itself: these
+    would lack rows, and nothing here can tell. And Spark refuses readers that take filters as long
+    as it is not set to hand any over.
     """
 
     @in_one_sentence
@@ -192,8 +192,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what has come since the last trigger; offsets are Spark's to keep.
 
     An offset is the JSON of the connector's checkpoint: for every partition one past the last
-    record read; with the ids of the topics, which the connector passes over. Lives on the driver
-    as long as its query and is used by one thread.
+    record read; with the ids of the topics, which the connector ignores. Lives on the driver as
+    long as its query and is used by one thread.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @in_one_sentence
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fixes where a run that reads what is there now will end."""
+        """Fixes the end of a run that reads the available records."""
         self._target = self._latest()
 
     @in_one_sentence
@@ -281,7 +281,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._latest_seen is None:
             return None
         report, client = self._latest_seen.to_json(), self._options.client
-        # What reaches other brokers than those of PLAINTEXT is not to be shown.
+        # Settings of brokers with other protocols than PLAINTEXT must not be shown.
         if client.bootstrap_servers is None or not client.security.is_plaintext:
             return report
         return with_reader(report, client.bootstrap_servers, self._options.group)
@@ -337,7 +337,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _latest(self) -> _Ends:
         partitions = self._bounds.partitions(self._options.selection)
-        # Ids first: what ends where a topic ended that was made anew since, no task will read.
+        # Ids first: then no task reads up to offsets of a topic that was recreated since.
         topic_ids = self._bounds.identity(_topics(partitions)).topic_ids
         return _Ends(self._bounds.latest(partitions), topic_ids)
 
@@ -373,7 +373,7 @@ def _topics(partitions: Iterable[TopicPartition]) -> set[str]:
 
 
 def _made_anew(known: Mapping[str, UUID], now: Mapping[str, UUID]) -> set[str]:
-    """The topics that have another id than they had; what has no id cannot be told apart."""
+    """The topics that have another id than before; topics without ids cannot be distinguished."""
     return {topic for topic, topic_id in known.items() if now.get(topic, topic_id) != topic_id}
 
 
@@ -388,7 +388,7 @@ def _read(
 
     from odradek.tables.scan.reading import read_ranges
 
-    # Spark makes up a partition of its own when there is nothing to read.
+    # Spark creates a partition itself if there is nothing to read.
     if isinstance(partition, ReadTask):
         arrow_schema = to_arrow_schema(schema, timezone="UTC")
         with telling_in_one_sentence():

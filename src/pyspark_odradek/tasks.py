@@ -18,7 +18,7 @@ from odradek.tables.plan.ranges import OffsetRange
 if TYPE_CHECKING:
     from odradek.tables.scan.leases import ReadLease
 
-# Up to here every range may have a task of its own.
+# Up to this number every range has its own task.
 FEW_TASKS: Final = 16
 # A task of several ranges spans no more offsets than that, however many tasks it takes.
 PACKED_OFFSETS: Final = 20_000

@@ -16,7 +16,7 @@ def is_spark_worker() -> bool:
 
 @cache
 def freeze_imports() -> None:
-    """Takes what there is now out of the way of the collection of garbage, once a process.
+    """Excludes all present objects from garbage collection, once per process.
 
     For the end of a first piece of work: then it is what was imported, some 80 000 objects, which
     it takes longer to go through than a small task takes.

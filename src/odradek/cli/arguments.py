@@ -15,8 +15,8 @@ _MARGIN: Final = 2
 class Help(argparse.RawDescriptionHelpFormatter):
     """Help as wide as the terminal.
 
-    argparse asks `shutil` how wide that is, with each flag that it is told: the compression
-    libraries that come with it are 2 ms of a broker's start.
+    argparse asks `shutil` for its width with each added flag: the compression libraries that this
+    imports are 2 ms of a broker's start.
     """
 
     def __init__(self, prog: str) -> None:

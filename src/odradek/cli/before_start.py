@@ -1,9 +1,8 @@
 """Checks that `odradek start` makes before it opens anything: a refusal leaves nothing behind.
 
-Each check raises with a sentence that says what to do. They are here and not in the
-broker since they look at what a person gave: `odradek.Broker` in a test has directories of its
-own. Nothing is written. What can change a moment later (a port, a lock) is found by the broker
-itself all the same.
+Each check raises with a sentence that says what to do. They are here and not in the broker because
+they check a user's settings: `odradek.Broker` in a test creates its own directories. They write
+nothing. The broker itself finds out about what can change a moment later (a port, a lock).
 """
 
 import os
@@ -32,7 +31,7 @@ _NAMED_AT_MOST: Final = 3
 
 
 def check_before_start(config: BrokerConfig, given: Mapping[str, str]) -> None:
-    """Refuses a start that cannot come to anything, or not to what was meant.
+    """Refuses a start that would fail, or do something else than intended.
 
     Raises:
         StartError: with what to do about it.
@@ -80,7 +79,7 @@ def _check_broker_id(path: str, broker_id: int) -> None:
         with open(path, "rb") as file:
             found = checkpoints.parse_meta_properties(file.read())
     except (OSError, checkpoints.CorruptCheckpoint):
-        return  # told by the broker, which may go on without this directory
+        return  # the broker reports it, and may continue without this directory
     held = found.get("node.id", found.get("broker.id"))
     if held is not None and held != str(broker_id):
         raise StartError(

@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def completed_commands() -> Iterator[Completed]:
-    """Every command with what its parser takes."""
+    """Every command with its parser's flags and values."""
     for command in COMMANDS:
         parser = argparse.ArgumentParser(prog=command.name)
         import_module(command.module).add_arguments(parser)
@@ -77,8 +77,7 @@ def completed_commands() -> Iterator[Completed]:
 
 
 def _named_by(metavar: object) -> Sequence[str]:
-    """The values that stand in the help, `{preferred,unclean}`, of a flag that is checked later
-    than by the parser."""
+    """The values in the help, `{preferred,unclean}`, of a flag that is checked after the parser."""
     if metavar == "COMMAND":
         return [command.name for command in COMMANDS]
     text = str(metavar)

@@ -1,12 +1,13 @@
-"""The entry point of the container image: `odradek start`, told what Apache Kafka's image is told.
+"""The entry point of the container image: `odradek start`, with the variables of Apache Kafka's
+image.
 
     python -m odradek.cli.container DATA_DIR CONFIG_DIR [FLAG ...]
 
 A variable `KAFKA_LOG_RETENTION_MS` is the setting `log.retention.ms`; two underscores are one in
 the name, three a hyphen. They go before `server.properties` in the folder for mounted settings, and
 flags before both. With nothing of this, clients of this host are served at localhost:9092. Records
-are in `DATA_DIR` unless the settings name another place. What is no flag is a program to run
-instead.
+are in `DATA_DIR` unless the settings name another place. An argument that is no flag is a program
+to run instead.
 """
 
 import os
@@ -20,8 +21,8 @@ from odradek.config.definition import readable
 from odradek.config.files.properties import load_properties, parse_properties
 
 _PREFIX: Final = "KAFKA_"
-# They tell Kafka's scripts of its Java machine and its log, and are no settings there either; the
-# logins in KAFKA_OPTS have a module of their own.
+# They configure the JVM and the log of Kafka's scripts, and are no settings there either; the
+# logins in KAFKA_OPTS have a separate module.
 _NO_SETTINGS: Final = frozenset(
     {
         "KAFKA_VERSION",
@@ -74,8 +75,8 @@ def settings_of(environment: Mapping[str, str], secrets: str = _SECRETS) -> dict
 
 
 def _one_line(value: str) -> str:
-    """The value as it stands in a file. There its further lines, of a private key for one, would
-    be settings that nobody knows: those are named in the log."""
+    """The value as written in a file. There its further lines, of a private key for one, would be
+    settings that nobody knows: those are named in the log."""
     return _LINE_END.sub(r"\\n", value.rstrip("\r\n"))
 
 
@@ -106,8 +107,8 @@ def settings_beneath(
 
 
 def _listeners_of(advertised: str) -> dict[str, str]:
-    """Where to listen, where only addresses for clients are given: images of Confluent go by them,
-    and Apache's would refuse others than that of its one listener."""
+    """The listeners, if only addresses for clients are given: Confluent's images derive them, and
+    Apache's refuses others than that of its one listener."""
     parts = [each.strip().partition("://") for each in advertised.split(",") if each.strip()]
     if all(name.upper() == "PLAINTEXT" for name, _, _ in parts):
         return {}

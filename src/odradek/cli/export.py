@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         required=True,
         type=export_file,
-        help="where to; its ending says as what: .parquet, .csv, .jsonl or .arrow",
+        help="the file; its extension is the format: .parquet, .csv, .jsonl or .arrow",
     )
     parser.add_argument(
         "-b",
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--start", metavar="MOMENT", type=moment, help="begin here; see below")
     parser.add_argument("--end", metavar="MOMENT", type=moment, help="end before this")
     parser.add_argument(
-        "--as-of", metavar="MOMENT", type=moment, help="what was there at this moment"
+        "--as-of", metavar="MOMENT", type=moment, help="the records that existed at this moment"
     )
     parser.add_argument(
         "--columns", metavar="A,B", help=f"only these (default: all): {', '.join(COLUMNS)}"
@@ -67,7 +67,7 @@ from its beginning, or to its end; with --as-of it was not there yet."""
 
 
 def export_file(text: str) -> str:
-    """Reads the name of a file that says what it is to be."""
+    """Reads the name of a file, whose extension says its format."""
     if format_of(text) not in FORMATS:
         raise argparse.ArgumentTypeError(f"{text!r} does not end in .{', .'.join(FORMATS)}")
     return text
@@ -96,7 +96,7 @@ def moment(text: str) -> Moment:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes the file; 1 when the topic cannot be read, 2 for columns that there are not."""
+    """Writes the file; 1 if the topic cannot be read, 2 for unknown columns."""
     if arguments.bootstrap_server is None and arguments.data_dir is None:
         arguments.parser.error("say where the topic is: --bootstrap-server, --data-dir or both")
     try:

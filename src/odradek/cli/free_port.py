@@ -18,7 +18,7 @@ def free_port() -> int:
     first_given = int(RANGE_FILE.read_text().split()[0]) if RANGE_FILE.exists() else FIRST_PORT
     ports = list(range(FIRST_PORT, first_given))
     random.shuffle(ports)
-    # Where the kernel gives all of them, so be it.
+    # If the kernel uses all of them, they are used here too.
     for port in [*ports, 0]:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -4,7 +4,7 @@
 
 Its section `KafkaServer` has a login module for each mechanism of every listener; one that begins
 with a listener's name, `internal.KafkaServer`, is for that listener alone. They become the settings
-that have such a line of their own. Other options of `KAFKA_OPTS` are for Java's machine.
+of such lines. Other options of `KAFKA_OPTS` are for Java's machine.
 """
 
 import re
@@ -22,7 +22,7 @@ _LOGIN: Final = re.compile(rf'((?:{_QUOTED}|[^";])+;)')
 
 
 def settings_of_logins(options: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings that the file named in `options` stands for, by the listeners of `settings`.
+    """The settings equivalent to the file named in `options`, for the listeners of `settings`.
 
     Raises:
         ConfigError: the file cannot be read, or has no section for a broker.

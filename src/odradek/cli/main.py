@@ -5,12 +5,12 @@ A command's module has `add_arguments(parser)` and `run(arguments) -> int`, the 
 which its `--help` ends with. Only the module that is asked for is imported, since most
 commands need little and `start` should start quickly.
 
-Without a command the help is shown; a command or flag that does not exist is answered with the one
-that was probably meant.
+Without a command the help is shown; for an unknown command or flag the probably intended one is
+suggested.
 
 A command that is interrupted, or whose reader goes away (`odradek dump-log ... | head`), ends
-without a word and with the status that a shell knows these ends by. What cannot be written, as to a
-full disk, is told in one sentence.
+without a word and with the status that a shell knows these ends by. A write error, such as a full
+disk, is reported in one sentence.
 """
 
 import argparse
@@ -33,7 +33,7 @@ AS_KAFKA: Final = "--as-kafka"
 KAFKA_WRONG_USAGE: Final = 1
 INTERRUPTED: Final = 128 + 2
 READER_GONE: Final = 128 + 13
-# Of the words that are short.
+# For short words.
 
 
 class Command(NamedTuple):
@@ -64,7 +64,7 @@ COMMANDS: Final = (
     Command("produce", "odradek.cli.everyday.produce", "send lines, JSON or files as records"),
     Command("groups", "odradek.cli.everyday.groups", "groups, and their lag in records and time"),
     Command(
-        "schedules", "odradek.cli.everyday.schedules", "what will be delivered later, and when"
+        "schedules", "odradek.cli.everyday.schedules", "the records to be delivered later, and when"
     ),
     Command(
         "top", "odradek.cli.everyday.monitoring.top", "watch brokers, topics and groups at work"
@@ -105,7 +105,7 @@ COMMANDS: Final = (
         "odradek.cli.tools.delegation_tokens",
         "create, renew, expire, describe tokens",
     ),
-    Command("log-dirs", "odradek.cli.tools.log_dirs", "what lies in brokers' log directories"),
+    Command("log-dirs", "odradek.cli.tools.log_dirs", "the contents of brokers' log directories"),
     Command(
         "reassign-partitions",
         "odradek.cli.tools.replicas.reassign_partitions",
@@ -159,7 +159,9 @@ SCRIPTS: Final = (
     Command("features", "odradek.cli.tools.scripts.features", "the features of a cluster"),
     Command("groups", "odradek.cli.tools.groups.all_groups", "list groups of every kind"),
     Command(
-        "metadata-quorum", "odradek.cli.tools.scripts.metadata_quorum", "who keeps the metadata"
+        "metadata-quorum",
+        "odradek.cli.tools.scripts.metadata_quorum",
+        "the brokers that keep the metadata",
     ),
     Command("run-class", "odradek.cli.tools.scripts.run_class", "run a tool by its Java class"),
     Command("server-start", "odradek.cli.tools.scripts.server_start", "run a broker"),
@@ -185,7 +187,7 @@ OF_SCRIPTS: Final = (
 
 def main(argv: Sequence[str] | None = None, **beside: object) -> int:
     """Runs a command; returns its exit status. Wrong usage exits with 2 from here. `beside` are
-    arguments that no word stands for."""
+    further arguments."""
     words = list(sys.argv[1:] if argv is None else argv)
     is_kafkas = words[:1] == [AS_KAFKA]
     status = 0
@@ -225,7 +227,7 @@ def open_closed_streams() -> None:
 
 
 def discard_output() -> None:
-    """Python flushes once more at its end: what is left must have somewhere to go."""
+    """Python flushes once more at its end: the rest must have somewhere to go."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -237,7 +239,7 @@ def run_command(
         # Assertions are part of how the broker protects its data; they stay on.
         print("odradek: python -O is not supported: it switches assertions off", file=sys.stderr)
         return 1
-    # What is imported stays: the collector would look through all of it again and again.
+    # Imported objects stay: the collector would walk through all of them again and again.
     gc.disable()
     parser = build_parser(words, commands)
     if not words:
@@ -255,7 +257,7 @@ def run_command(
 
 
 def check_command(parser: argparse.ArgumentParser, word: str, commands: Sequence[Command]) -> None:
-    """Ends with wrong usage when `word` is no command, and names the one that was meant."""
+    """Ends with wrong usage if `word` is no command, and suggests one."""
     known = [command.name for command in commands]
     if not word.startswith("-") and word not in known:
         meant = did_you_mean(word, known)
@@ -263,7 +265,7 @@ def check_command(parser: argparse.ArgumentParser, word: str, commands: Sequence
 
 
 def in_its_own_way(parser: argparse.ArgumentParser, words: Sequence[str]) -> Sequence[str]:
-    """The words as the command reads them, where it has a way of its own: as Kafka's tools have."""
+    """The words as the command reads them, if it has its own rules, like Kafka's tools."""
     command = command_parser(parser, words)
     read_words = command.get_default("read_words")
     return words if read_words is None else [words[0], *read_words(command, words[1:])]

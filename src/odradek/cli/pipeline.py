@@ -45,13 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from", metavar="DIR", dest="source", help="the archive (restore, audit, compact)"
     )
-    parser.add_argument("--sql", metavar="SELECT", help="what query asks; topics are tables")
+    parser.add_argument("--sql", metavar="SELECT", help="the SQL of query; topics are tables")
     parser.add_argument("--to-topic", metavar="T", help="the topic to write to, of dedup")
     parser.add_argument("--with", metavar="T", dest="other", help="the other topic of join")
     parser.add_argument(
         "--by",
         metavar="SQL",
-        help="what dedup, join and window compare, of columns (default: key)",
+        help="the SQL that dedup, join and window compare (default: key)",
     )
     parser.add_argument(
         "--within",
@@ -90,12 +90,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what a table is of: .avsc, .json, .desc, or 'id LONG, name STRING' (decode)",
     )
     parser.add_argument(
-        "--registry", metavar="URL|DIR", help="where the schemas are that values name (decode)"
+        "--registry", metavar="URL|DIR", help="the registry of the values' schemas (decode)"
     )
     parser.add_argument(
         "--dead-letters",
         metavar="T",
-        help="the topic for what decode cannot read (default: TOPIC-dead-letters)",
+        help="the topic for values that decode cannot read (default: TOPIC-dead-letters)",
     )
     parser.add_argument(
         "--partition-by",
@@ -118,7 +118,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--allow-loss",
         action="store_true",
         default=None,
-        help="go on, with a warning, when records were deleted before they were read",
+        help="continue, with a warning, if records were deleted before they were read",
     )
     parser.add_argument(
         "--master", metavar="M", default="local[*]", help="Spark's master (default: %(default)s)"
@@ -143,7 +143,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--isolation-level",
         choices=("read_committed", "read_uncommitted"),
-        help="whether records of transactions that were taken back are read (default: not)",
+        help="whether records of aborted transactions are read (default: not)",
     )
     parser.add_argument(
         "--max-records",
@@ -155,17 +155,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint",
         metavar="DIR",
-        help="where to keep how far it is (default: _checkpoint in the directory written to)",
+        help="the checkpoint's directory (default: _checkpoint in the output directory)",
     )
     parser.add_argument(
         "--report", metavar="FILE.html", help="write a page about the run when it has ended"
     )
     how_often = parser.add_mutually_exclusive_group()
     how_often.add_argument(
-        "--once", action="store_true", help="take what is there now and end (the default)"
+        "--once", action="store_true", help="process the available records and end (the default)"
     )
     how_often.add_argument(
-        "--every", metavar="30s", type=interval, help="go on, with a batch every so often"
+        "--every", metavar="30s", type=interval, help="keep running, with a batch every so often"
     )
 
 
@@ -220,7 +220,7 @@ def run(arguments: argparse.Namespace) -> int:
     takes = {pipeline.name: pipeline.takes for pipeline in PIPELINES}
     if arguments.name not in takes:
         return _refuse(f"there is no pipeline {arguments.name!r}, only {', '.join(takes)}", 2)
-    # Flags are called as the settings are; what nobody gave has its default there.
+    # Flags have the settings' names; missing ones have their defaults there.
     names = [field.name for field in fields(PipelineSettings) if field.name != "security"]
     given = {name: each for name in names if (each := getattr(arguments, name)) is not None}
     useless = given.keys() - {"bootstrap_servers", "topic", *takes[arguments.name]}

@@ -1,9 +1,8 @@
-"""`odradek start`: a broker as a process of its own.
+"""`odradek start`: runs a broker as a process.
 
-When it can serve it prints one line on standard output and nothing else there; logs go to
-standard error. What keeps it from starting is one line on standard error and exit status 1.
-Settings are taken, the later over the earlier, from Kafka's defaults, `--config`, `--set`,
-and the flags that have names of their own.
+When it can serve it prints one line on standard output and nothing else there; logs go to standard
+error. An error at the start is one line on standard error and exit status 1. Settings come, the
+later over the earlier, from Kafka's defaults, `--config`, `--set`, and the flags.
 """
 
 import argparse
@@ -45,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-dir",
         metavar="DIR",
-        help=f"where the data is kept; sets log.dirs (default: {DEFAULT_DATA_DIR})",
+        help=f"the data directory; sets log.dirs (default: {DEFAULT_DATA_DIR})",
     )
     addresses = parser.add_mutually_exclusive_group()
     addresses.add_argument(
@@ -127,7 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
         given = collect_settings(arguments)
         config = configure(given)
         if config.broker_id < 0:
-            raise StartError("A broker needs a broker.id of its own, a number of at least 0")
+            raise StartError("A broker needs its own broker.id, a number of at least 0")
         check_before_start(config, given)
         if config.unknown:
             names = ", ".join(with_suggestion(name) for name in config.unknown)
@@ -152,7 +151,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def end_process(reason: str) -> NoReturn:
-    """The end of a broker that cannot go on: one line, exit status 1, and nothing else done.
+    """Ends a broker that cannot continue: one line, exit status 1, and nothing else.
 
     An orderly stop would mark files as sound of which nobody knows what they hold.
     """

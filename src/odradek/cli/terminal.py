@@ -1,7 +1,6 @@
 """A terminal as live screens and coloured output need it.
 
-Nothing here is written unless somebody looks: colours and progress are for terminals alone, and
-`NO_COLOR` switches colours off there, too.
+Colours and progress are written to terminals only, and `NO_COLOR` switches colours off there too.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The wire as a client sees it: any Kafka broker, ours or another.
 
-`Producer`, `Consumer`, `ShareConsumer` and `Admin` are for asyncio; those of `sync` for code that
-blocks, on a thread of their own; its `PartitionReader` where not even a thread is wanted: Spark's
+`Producer`, `Consumer`, `ShareConsumer` and `Admin` are for asyncio; those of `sync` for blocking
+code, on a separate thread; its `PartitionReader` for code without even that thread: Spark's
 workers. `aio` and `sync` are shells around one `core`, which decides what is sent, when to try
-again and what an answer means, and has no socket, thread, clock or randomness of its own. Nothing
-here knows how a broker works inside.
+again and what an answer means, and has no socket, thread, clock or randomness. No module here knows
+how a broker works inside.
 """
 
 from typing import TYPE_CHECKING

@@ -14,7 +14,7 @@ class Address(NamedTuple):
 
 
 def parse_bootstrap_servers(text: str) -> list[Address]:
-    """Reads `host:port,host:port`; IPv6 addresses stand in brackets.
+    """Reads `host:port,host:port`; IPv6 addresses are in brackets.
 
     Raises:
         ValueError: no address is given, or one has no host or no port.

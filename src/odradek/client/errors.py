@@ -96,7 +96,7 @@ class GroupError(KafkaError):
 
 
 class CommitFailed(GroupError):
-    """The partitions belong to somebody else by now: the group went on without this member."""
+    """The partitions belong to another member by now: the group has continued without this one."""
 
 
 class FencedInstance(GroupError):
@@ -135,7 +135,7 @@ class RecordTooLarge(RecordError):
 
 
 class NotDelivered(KafkaError):
-    """Of records that were sent together some are not in the log.
+    """Some of the records that were sent together are not in the log.
 
     `errors` says why, by their index, and `metadata` where the others are, None among them for
     each that failed. The code is the first error's.
@@ -163,12 +163,12 @@ class OffsetOutOfRange(KafkaError):
 
 
 class NoOffsetForPartition(OffsetOutOfRange):
-    """Nothing is committed, and `auto.offset.reset` forbids choosing an offset."""
+    """There is no committed offset, and `auto.offset.reset` forbids choosing one."""
 
 
 class LogTruncated(OffsetOutOfRange):
-    """The present leader does not have the records that were read, and `auto.offset.reset` forbids
-    choosing where to go on: `offset` is the first that may be another record, -1 if unknown."""
+    """The current leader does not have the records that were read, and `auto.offset.reset` forbids
+    choosing where to continue: `offset` is the first that may be another record, -1 if unknown."""
 
     def __init__(self, partition: TopicPartition, offset: int) -> None:
         super().__init__(
@@ -283,13 +283,13 @@ def error_for(code: int, message: str | None = None) -> KafkaError:
 
 
 def raise_for(code: int, message: str | None = None) -> None:
-    """Raises the error of a code, unless it says that there is none."""
+    """Raises the error of a code, unless the code is NONE."""
     if code:
         raise error_for(code, message)
 
 
 def unanswered(what: object) -> KafkaError:
-    """The error of what was asked for, and of which the answer says nothing."""
+    """The error of a requested item that the response does not contain."""
     return NetworkError(f"the answer says nothing of {what}")
 
 

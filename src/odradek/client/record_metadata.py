@@ -1,4 +1,4 @@
-"""Where a record is, as its producer is told."""
+"""Where a record is, for its producer."""
 
 from typing import NamedTuple
 

@@ -1,7 +1,7 @@
 """The TLS and SASL settings of a client, under Kafka's names.
 
-Credentials come as Kafka's `sasl.jaas.config`, or as `sasl.username` and `sasl.password`. Nothing
-of it is imported for a client without them.
+Credentials come as Kafka's `sasl.jaas.config`, or as `sasl.username` and `sasl.password`. A client
+without them imports nothing of it.
 """
 
 import ssl
@@ -116,7 +116,7 @@ def _token_login(settings: ClientSettings, options: Mapping[str, str]) -> "Login
         options,
         settings.function(TOKEN_PROVIDER),
         lambda: _tls(settings),
-        # A token's times are those of the world.
+        # A token's times are wall-clock times.
         lambda: time.time() * 1000,  # noqa: TID251
     )
     if login is None:

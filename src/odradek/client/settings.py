@@ -1,7 +1,7 @@
 """The settings of clients: Kafka's names, defaults and bounds, in one table a client.
 
 A value may be given under Kafka's name or, as a keyword, with underscores for its dots; as text or
-as what it means. Settings that say what Python says better are not here: serializers are functions,
+as its value. Settings that say what Python says better are not here: serializers are functions,
 interceptors objects, and both are arguments of the client.
 """
 

@@ -1,10 +1,10 @@
 """The broker's settings: the joined table, and `BrokerConfig`, their values at work.
 
-Four layers lie over one another: what was set for this broker at run time, what was set for
-all brokers at run time, the properties the broker was started with, and the table's
-defaults. The first layer that knows a setting decides. What may be in the upper two is said in
-`dynamic`. Unknown names are no error in any of them, since people share one file between
-versions; those in the properties are kept in `unknown` and named once by the server.
+Four layers lie over one another: what was set for this broker at run time, what was set for all
+brokers at run time, the properties the broker was started with, and the table's defaults. The first
+layer that knows a setting decides. `dynamic` says what may be in the upper two. Unknown names are
+no error in any of them, since people share one file between versions; those in the properties are
+kept in `unknown` and named once by the server.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -122,14 +122,13 @@ class BrokerConfig:
 
     @property
     def control_plane_listener_name(self) -> str:
-        """The listener over which a controller and its brokers speak; that of all brokers, unless
-        it has one of its own."""
+        """The listener between a controller and its brokers; the inter-broker listener, unless
+        there is a separate one."""
         name: str | None = self._values["control.plane.listener.name"]
         return name or self.inter_broker_listener_name
 
     def for_listener(self, listener_name: str, name: str) -> Any:
-        """The value of `listener.name.<listener>.<name>`; None where a listener has none of its
-        own."""
+        """The value of `listener.name.<listener>.<name>`; None if the listener has none."""
         return self._values.get(f"listener.name.{listener_name.lower()}.{name}")
 
     def of_listener(self, listener_name: str, name: str, mechanism: str | None = None) -> Any:
@@ -161,7 +160,7 @@ class BrokerConfig:
         return self.layers(synonyms[0].name) if synonyms else []
 
     def topic_source(self, name: str) -> ConfigSource:
-        """The first layer in which any setting stands for a topic's, coarser ones included."""
+        """The first layer with any setting for a topic's, coarser ones included."""
         for settings, source in self._sources():
             if any(synonym.name in settings for synonym in BROKER_SYNONYMS.get(name, ())):
                 return source
@@ -233,7 +232,7 @@ class BrokerConfig:
     ) -> dict[str, str]:
         cluster = self._cluster if cluster is None else cluster
         broker = self._broker if broker is None else broker
-        # As in Kafka: what is set at run time does away with the coarser ones of the file.
+        # As in Kafka: a setting at run time overrides the coarser ones of the file.
         coarser = {other for name in (*cluster, *broker) for other in synonyms_of(name)}
         static = {name: text for name, text in self._static.items() if name not in coarser}
         return {**static, **cluster, **broker}
@@ -325,8 +324,8 @@ def _check_ids(broker_id: int, node_id: int | None) -> None:
 
 
 def _topic_defaults(values: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Value]:
-    """The topic settings as the broker's stand for them: the first synonym that is set, else
-    the first that has a default."""
+    """The topic settings from the broker's: the first synonym that is set, else the first that has
+    a default."""
     defaults: dict[str, Value] = {}
     for name, row in TOPIC_SETTINGS.items():
         synonyms = BROKER_SYNONYMS.get(name, ())

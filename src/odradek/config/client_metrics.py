@@ -1,4 +1,5 @@
-"""The settings of client metrics (ConfigResource CLIENT_METRICS): who pushes what, how often.
+"""The settings of client metrics (ConfigResource CLIENT_METRICS): which clients push which metrics,
+how often.
 
 A subscription is named and holds for the clients that all of its `match` patterns fit.
 """
@@ -67,8 +68,8 @@ def check_client_metrics(settings: Mapping[str, str]) -> None:
 
 
 def parse_match(text: str) -> dict[str, Match]:
-    """Reads the patterns of `match`, by the property of a client that each is for. They are
-    RE2's, since they are matched on the event loop with what clients say of themselves.
+    """Reads the patterns of `match`, by the property of a client that each is for. They are RE2's,
+    since the event loop matches them with clients' own attributes.
 
     Raises:
         ConfigError: a part is not `property=pattern`, or the pattern is none.

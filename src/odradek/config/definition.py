@@ -1,10 +1,9 @@
 """The definition of a setting: its name, type, default, bounds, how it may change, and its text.
 
-One row per setting, in one table per kind of resource. The parser, `--help`, DescribeConfigs
-and the reference pages all read the row, so they cannot disagree. Values arrive as text, as
-they stand in a properties file or in a request, and are parsed by Kafka's rules: surrounding
-blanks do not count, numbers are plain decimal ones, lists are separated by commas. This
-module knows no setting by name.
+One row per setting, in one table per kind of resource. The parser, `--help`, DescribeConfigs and
+the reference pages all read the row, so they cannot disagree. Values arrive as text, from a
+properties file or a request, and are parsed by Kafka's rules: surrounding blanks do not count,
+numbers are plain decimal ones, lists are separated by commas. This module knows no setting by name.
 """
 
 import re
@@ -72,9 +71,9 @@ class ConfigError(ValueError):
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-# What no path and no message can have: the end of C's strings, and halves of characters.
+# Characters that no path and no message can have: NUL, and lone surrogates.
 _NO_TEXT: Final = re.compile("[\0\ud800-\udfff]")
-# Of Java's `trim`: all that is not above the space.
+# The characters of Java's `trim`: all up to the space.
 _BLANKS: Final = "".join(map(chr, range(33)))
 _BITS: Final = {SettingType.SHORT: 16, SettingType.INT: 32, SettingType.LONG: 64}
 
@@ -106,11 +105,11 @@ class Setting:
 
     @property
     def is_sensitive(self) -> bool:
-        """Whether the value must never be shown: it is a secret, or nobody knows what it is."""
+        """Whether the value must never be shown: it is a secret, or of an unknown setting."""
         return self.type in (SettingType.PASSWORD, SettingType.UNKNOWN)
 
     def parse(self, text: str) -> Value:
-        """The value that `text` stands for.
+        """The value of `text`.
 
         Raises:
             ConfigError: the text is not of the setting's type, or outside its bounds.
@@ -134,7 +133,7 @@ class Setting:
                 return trimmed
 
     def render(self, value: Value) -> str | None:
-        """The value as text, as it would stand in a properties file; None when it is unset."""
+        """The value as text, as in a properties file; None if it is unset."""
         if value is None:
             return None
         if isinstance(value, bool):
@@ -213,7 +212,7 @@ class Setting:
 
 
 def readable(text: str) -> str:
-    """The text with escapes for what cannot be in one."""
+    """The text with escapes for illegal characters."""
     return _NO_TEXT.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

@@ -1,7 +1,7 @@
-"""Features: what the brokers of a cluster agree on, and the versions that this one supports.
+"""Features: the finalized levels of a cluster, and the versions that this broker supports.
 
-A feature is finalized at one version for the whole cluster; brokers may behave by it from then
-on. What is said here is what a broker tells in ApiVersions.
+A feature is finalized at one version for the whole cluster; brokers may behave by it from then on.
+ApiVersions contains these.
 """
 
 from collections.abc import Mapping

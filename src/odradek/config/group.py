@@ -1,4 +1,5 @@
-"""The settings of groups (ConfigResource GROUP), with the broker settings that stand for them."""
+"""The settings of groups (ConfigResource GROUP), with the broker settings that are their
+defaults."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -22,7 +23,7 @@ _WITHOUT_SYNONYM: Final = frozenset(
 GROUP_SYNONYMS: Final[Mapping[str, str]] = {
     name: f"group.{name}" for name in GROUP_SETTINGS if name not in _WITHOUT_SYNONYM
 }
-"""The broker setting that a group's own setting stands before."""
+"""The broker setting that a group's own setting overrides."""
 
 _BOUNDED: Final = {
     "consumer.session.timeout.ms": "group.consumer.{}.session.timeout.ms",

@@ -1,10 +1,10 @@
 """The settings about listeners as far as they depend on each other.
 
-What Apache Kafka refuses of them is refused in its words. Two things are taken that Kafka does not
+Values that Apache Kafka refuses are refused in its words. Two things are taken that Kafka does not
 take: a single broker without a listener of the name that brokers would use among themselves, as
 long as nobody has named one; and a listener on 0.0.0.0 that is not advertised, which clients are
-told by the machine's name, as one without a host is. And one is refused that Kafka takes: a broker
-that is to join a quorum of others, since it would be a cluster of its own here.
+told by the machine's name, as one without a host is. One thing is refused that Kafka accepts: a
+broker that is to join a quorum of others, since it would be a separate cluster here.
 """
 
 from collections import defaultdict
@@ -169,7 +169,7 @@ def _check_roles(values: Mapping[str, Any]) -> None:
         raise _refusal(
             "process.roles",
             "controller",
-            "process.roles=controller is not available: a controller of its own would serve no "
+            "process.roles=controller is not available: a separate controller would serve no "
             "clients, and each broker here can be the controller; start brokers only",
         )
 
@@ -210,7 +210,7 @@ def _refuse_quorum(name: str, nodes: Sequence[str]) -> None:
             name,
             text,
             f"{name} has this broker join a quorum ({text}), which brokers here cannot: it would "
-            "be a cluster of its own; have brokers meet in ZooKeeper by zookeeper.connect, or "
+            "be a separate cluster; connect brokers with zookeeper.connect, or "
             "start one alone with process.roles=broker,controller, itself the only voter",
         )
 

@@ -1,7 +1,7 @@
 """Settings that promise protection which is not served: refused, not ignored.
 
-Where they have no effect, whoever set them believes the broker to be protected, or a suite that it
-tests access rules. So the command and the brokers inside a program refuse them alike.
+If they had no effect, their user would believe the broker protected, or a suite that it tests
+access rules. So the command and the brokers inside a program refuse them alike.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ _NEEDS: Final[Mapping[str, tuple[str, str]]] = {
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": (_JWKS, _UNSIGNED),
     "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": (_JWKS, _UNSIGNED),
 }
-"""Settings, the one without which each does nothing, and what holds then."""
+"""Settings, the one without which each has no effect, and the consequence."""
 _OF_LOGINS: Final = (
     "sasl.",
     "connections.max.reauth.ms",
@@ -95,7 +95,7 @@ def _check_class(name: str, text: str) -> None:
         name,
         text,
         "not supported",
-        f"{name}: {value} is a class of Java's, which cannot be loaded here, and what it protects "
+        f"{name}: {value} is a Java class, which cannot be loaded here, and what it protects "
         "would be open: remove the setting if Kafka's own rules are meant",
     )
 

@@ -1,7 +1,7 @@
-"""Where a broker that is alone by its nature differs from Kafka's defaults.
+"""The differences of a single broker from Kafka's defaults.
 
-Metadata that is embedded cannot be shared, so there will never be a second broker, and
-internal topics with three replicas could never be made. What a user sets goes before.
+Metadata that is embedded cannot be shared, so there will never be a second broker, and internal
+topics with three replicas could never be made. A user's settings override these.
 """
 
 from collections.abc import Mapping

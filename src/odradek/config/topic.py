@@ -1,8 +1,8 @@
 """The settings of topics, and `LogConfig`: their values as plain attributes for the log.
 
-A topic's value comes from the topic itself, else from the broker's setting that stands for
-it (its synonyms, the first that is set), else from the table. Kafka 4 refuses segments below
-1 MiB; here small ones are legal, since tests roll segments with them.
+A topic's value comes from the topic itself, else from the broker's setting for it (its synonyms,
+the first that is set), else from the table. Kafka 4 refuses segments below 1 MiB; here small ones
+are legal, since tests roll segments with them.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ TOPIC_SETTINGS: Final = table(rows("topic"))
 
 
 class Synonym(NamedTuple):
-    """A broker setting that stands for a topic's; `factor` turns its unit into milliseconds."""
+    """A broker setting that is a topic's default; `factor` turns its unit into milliseconds."""
 
     name: str
     factor: int = 1
@@ -132,9 +132,9 @@ class LogConfig:
     def from_stored(
         cls, overrides: Mapping[str, str], defaults: Mapping[str, Value]
     ) -> tuple["LogConfig", list[ConfigError]]:
-        """The settings that a topic has, over the `topic_defaults` of a broker, and what is wrong
-        with those that are left out. They were checked when they were set, but maybe by another
-        version; and what contradicts itself since a default has changed is used as it is."""
+        """The settings of a topic, over the `topic_defaults` of a broker, and the faults of those
+        that are ignored. They were checked when they were set, but maybe by another version;
+        settings that contradict each other since a default has changed are used as they are."""
         values, problems = usable_topic_settings(overrides)
         return cls({**defaults, **values}), problems
 

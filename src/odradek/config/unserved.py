@@ -1,8 +1,8 @@
-"""Settings that do nothing: which, and why. The one place that says so.
+"""The settings without effect, and why they have none.
 
-They are accepted, described and may be changed like all others, since files and tools that name
-them must go on working. Whoever sets one is told once, at the start; the reference pages have it
-in a column. A name ends in `*` where all names that begin so are meant.
+They are accepted, described and can be changed like all others, since files and tools that name
+them must keep working. The broker logs one warning at its start if any is set; the reference pages
+have a column for it. A name that ends in `*` means all names that begin so.
 """
 
 from collections.abc import Iterable
@@ -14,26 +14,26 @@ _NO_MEANING: Final = "has no meaning here"
 _TABLE: Final = (
     (
         _NOT_SERVED,
-        "tokens that brokers fetch for themselves by an assertion",
+        "tokens that brokers obtain with an assertion",
         "sasl.oauthbearer.assertion.*",
     ),
     (_NOT_SERVED, "Kerberos", "sasl.kerberos.*"),
     (
         _NO_MEANING,
-        "it chooses among libraries of a Java machine, or warns its owner",
+        "it concerns the libraries of the JVM",
         "ssl.provider ssl.protocol ssl.keymanager.algorithm ssl.trustmanager.algorithm "
         "ssl.secure.random.implementation zookeeper.clientCnxnSocket",
     ),
     (
         _NO_MEANING,
-        "only Kafka's own rules are there to be named",
+        "only Kafka's own classes can be named",
         "principal.builder.class ssl.engine.factory.class sasl.server.callback.handler.class "
         "sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.jwt.retriever.class "
         "sasl.login.callback.handler.class sasl.login.class sasl.client.callback.handler.class",
     ),
     (
         _NO_MEANING,
-        "a line counts only for a listener and a mechanism, as in Kafka: "
+        "as in Kafka, only a listener's and mechanism's own line counts: "
         "listener.name.NAME.MECHANISM.sasl.jaas.config",
         "sasl.jaas.config",
     ),
@@ -53,13 +53,12 @@ _TABLE: Final = (
     (_NOT_SERVED, "two-phase commit of other systems", "transaction.two.phase.commit.enable"),
     (
         _NOT_SERVED,
-        "protection of the broker's nodes in ZooKeeper, and a look whether its certificates are "
-        "revoked",
+        "protection of the broker's znodes, and revocation of ZooKeeper's certificates",
         "zookeeper.set.acl zookeeper.ssl.crl.enable zookeeper.ssl.ocsp.enable",
     ),
     (
         _NO_MEANING,
-        "brokers without ZooKeeper of Kafka need it",
+        "Kafka's brokers without ZooKeeper need it",
         "broker.heartbeat.interval.ms broker.session.timeout.ms",
     ),
     (
@@ -95,7 +94,7 @@ _TABLE: Final = (
     ),
     (
         _NO_MEANING,
-        "it is about classes or metrics of a Java machine",
+        "it concerns classes or metrics of the JVM",
         "metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms "
         "kafka.metrics.* auto.include.jmx.reporter "
         "security.providers alter.config.policy.class.name create.topic.policy.class.name",
@@ -118,7 +117,7 @@ for _mark, _why, _names in _TABLE:
 
 
 def why_unserved(name: str) -> str | None:
-    """Why a setting does nothing; None of one that does something, or that nobody knows."""
+    """Returns why a setting has no effect; None if it has one, or is unknown."""
     exact = _EXACT.get(name)
     if exact is not None:
         return exact

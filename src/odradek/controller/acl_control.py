@@ -1,4 +1,4 @@
-"""`AclControl`: what Kafka allows to be done with ACLs, and how they are looked for."""
+"""`AclControl`: Kafka's rules for ACLs, and the search for them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -31,7 +31,7 @@ class AclControl:
         self._metadata: Final = metadata
 
     def find(self, wanted: AclFilter) -> dict[ResourcePattern, list[AccessControlEntry]]:
-        """The ACLs that are meant, by what they are about."""
+        """The ACLs that match, by resource pattern."""
         found = {
             pattern: [entry for entry in sorted(entries) if wanted.matches(entry)]
             for pattern, entries in self._candidates(wanted)
@@ -61,7 +61,8 @@ class AclControl:
             on_added(None)
 
     def delete(self, filters: Sequence[AclFilter], on_done: OnDone[list[list[AclBinding]]]) -> None:
-        """Removes what each filter finds, and answers it; what two of them find is told twice."""
+        """Removes the ACLs that each filter matches, and answers them; one that matches two filters
+        is answered twice."""
         found = [list(self._bindings(each)) for each in filters]
         removed = {binding for each in found for binding in each}
         if len(removed) > MOST_AT_ONCE:

@@ -1,4 +1,4 @@
-"""Puts outcomes in the order of the request: what the controller's operations have in common."""
+"""Puts outcomes in the order of the request, for all of the controller's operations."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -66,8 +66,8 @@ def identity_of(image: MetadataImage, reference: TopicReference) -> object:
 def deleted(
     reference: TopicReference, topic: TopicImage | BrokerError, outcome: TopicImage | BrokerError
 ) -> DeleteTopicResult:
-    """The outcome of a topic that was to go, or of a reference that was refused before the store
-    was asked; gone meanwhile is told in the words of the request."""
+    """The result of a deletion, or of a reference that was refused before; if the topic was deleted
+    meanwhile, the error depends on whether the request names it or its id."""
     name, topic_id = reference if isinstance(topic, BrokerError) else (topic.name, topic.topic_id)
     if not isinstance(outcome, BrokerError):
         return DeleteTopicResult(name, topic_id)

@@ -2,7 +2,7 @@
 
 Every operation is a straight walk: a pure module plans it, the metadata store does it, a purgatory
 waits for it, and `on_done` is called exactly once with results in the order of the request. The
-walks stand in the rooms `topics`, `configs` and `replicas`; here they are put together.
+folders `topics`, `configs` and `replicas` have the operations; here they are put together.
 """
 
 from collections.abc import Callable
@@ -72,7 +72,7 @@ class Controller:
         cache.on_told(self._on_told)
 
     def await_metadata(self, timeout_ms: int, on_done: Callable[[], None]) -> None:
-        """Calls `on_done` once this broker was told what there is, or when the time is over."""
+        """Calls `on_done` once this broker has received the metadata, or when the time is over."""
         operation = DelayedMetadata(timeout_ms, self._cache, on_done)
         self._purgatory.try_complete_else_watch(operation, [self._key])
 

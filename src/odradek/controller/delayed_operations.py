@@ -1,6 +1,6 @@
-"""The waits of the controller: a change of topics until it is made and can be used, leaders until
-they lead, any other change until it is answered, and a broker that has just come to a cluster until
-it has heard what there is.
+"""The waits of the controller: a change of topics until it is complete, elections until the leaders
+lead, any other change until it is answered, and a new broker of a cluster until it has received the
+metadata.
 
 The first two are woken by the publication of an image that touches their topics. All give up after
 the request's time-out, also when the metadata store has not answered by then: in a cluster nobody
@@ -31,8 +31,9 @@ class BrokerKey(NamedTuple):
 
 
 class _Awaited(Generic[T]):
-    """Things that must be ready all at once. A look begins with the one that was not ready at the
-    last look: each of many that become ready one by one would else be a look at all of them."""
+    """Things that must be ready all at once. A check begins with the one that was not ready at the
+    last check: otherwise each of many that become ready one by one would cost a check of all of
+    them."""
 
     def __init__(self, things: Sequence[T], is_ready: Callable[[T], bool]) -> None:
         self._things: Final = things
@@ -165,7 +166,7 @@ class DelayedAnswer(DelayedOperation):
         self.force_complete()
 
     def try_complete(self) -> bool:
-        """Nobody knows but who answers."""
+        """Only the code that answers knows."""
         return False
 
     def on_complete(self) -> None:
@@ -181,7 +182,7 @@ class DelayedAnswer(DelayedOperation):
 
 
 class DelayedMetadata(DelayedOperation):
-    """Waits until this broker has been told of the cluster's metadata, or the time is over."""
+    """Waits until this broker has received the cluster's metadata, or the time is over."""
 
     def __init__(self, timeout_ms: int, cache: MetadataCache, on_done: Callable[[], None]) -> None:
         super().__init__(timeout_ms)

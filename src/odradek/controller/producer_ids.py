@@ -1,9 +1,9 @@
 """Producer ids (InitProducerId): handed out from blocks, so that few of them cost a commit.
 
-A block of 1000 is taken from the metadata store, which never gives one twice; what is left
-of it when the broker stops is lost. Callers that come while a block is being fetched wait
-for it in order, for a moment: whatever keeps the store from giving one, they are to ask again. Of
-the errors that say so, COORDINATOR_LOAD_IN_PROGRESS is the one that ends no producer, however old.
+A block of 1000 is taken from the metadata store, which never gives one twice; the rest of it is
+lost when the broker stops. Callers that come while a block is being fetched wait for it in order,
+for a moment: after any failure of the store they have to ask again. Of the errors for that, only
+COORDINATOR_LOAD_IN_PROGRESS does not end old producers.
 """
 
 import logging
@@ -44,7 +44,7 @@ class ProducerIdManager:
             self._timer.add(self._time_out)
 
     def allocate_block(self, on_done: OnDone[range]) -> None:
-        """Takes a block for somebody else, who hands its ids out."""
+        """Takes a block for another broker, which hands its ids out."""
         self._store.allocate_producer_ids(BLOCK_SIZE, on_done)
 
     def _serve(self) -> None:
@@ -59,7 +59,7 @@ class ProducerIdManager:
     def _on_block(self, outcome: range | BrokerError) -> None:
         self._is_fetching = False
         if isinstance(outcome, BrokerError):
-            # Clients ask again at once: it is told of once, until there is a block again.
+            # Clients ask again at once: it is logged once, until there is a block again.
             _LOG.log(logging.DEBUG if self._is_refused else logging.WARNING, _NONE, outcome)
             self._is_refused = True
             self._refuse()
@@ -71,7 +71,7 @@ class ProducerIdManager:
             self._time_out.cancel()
 
     def _refuse(self) -> None:
-        """Answers those who waited; who comes later tries again."""
+        """Answers the waiting callers; later ones try again."""
         self._time_out.cancel()
         error = BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         waiting = list(self._waiting)

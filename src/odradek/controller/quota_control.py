@@ -17,7 +17,7 @@ _LARGEST: Final = {
     QuotaKey.CONSUMER_BYTES: 2**63 - 1,
     QuotaKey.CONNECTION_CREATION: 2**31 - 1,
 }
-"""Of quotas that are whole numbers, the largest."""
+"""The largest quota, for those that are whole numbers."""
 _EPSILON: Final = 1e-6
 
 

@@ -111,7 +111,7 @@ class DeleteTopicResult:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsRequest:
-    """A topic that shall have `count` partitions; `assignments` are those of the new ones."""
+    """A topic that is to have `count` partitions; `assignments` are for the new ones."""
 
     name: str
     count: int

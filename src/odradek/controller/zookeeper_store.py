@@ -2,10 +2,10 @@
 
 As in Apache Kafka with ZooKeeper, the brokers do different things: each keeps its own session and
 writes what concerns nobody else's decision (settings, new topics, marks of deletion); the elected
-one decides about partitions (`elected`), and tells the others. So the image of a broker is made of
-what its controller says (`control_requests`) and of settings, which it reads itself; that of the
-controller is what it has read and written. Each of these has a file of its own; this one puts them
-together, and says in which order they end when a session does.
+one decides about partitions (`elected`), and tells the others. So a broker's image consists of the
+controller's requests (`control_requests`) and of settings, which it reads itself; the controller's
+image is what it has read and written. Each of these has its own file; this one puts them together,
+and ends them in order when a session ends.
 """
 
 import logging
@@ -140,14 +140,14 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
         self._isr_changes: Final = IsrChanges(
             membership, timer, view, ask=self._ask_controller, on_answer=self._on_altered
         )
-        # After those that follow the image themselves: whoever waited may look at what they did.
+        # After those that follow the image themselves: waiters may use their results.
         view.follow(lambda _: self._waiters.look())
         zookeeper.on_session_lost(self._lose_session)
 
     # --- start and end ------------------------------------------------------------------------
 
     def load(self) -> MetadataImage:
-        """Connects; publishes who lives and all settings. Of topics the controller tells."""
+        """Connects; publishes who lives and all settings. The controller sends topics."""
         self._zookeeper.start()
         for path in znodes.PERSISTENT:
             self._ensure(path)
@@ -176,7 +176,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
             client_quotas=quotas,
             brokers_changed=True,
         )
-        # Nobody has to act on it: there are no topics yet.
+        # No listener has to act on it: there are no topics yet.
         self._view.engine.image = image
         self._view.cache.is_told = self._view.cache.is_current = False
         self._view.cache.publish(delta)
@@ -239,7 +239,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
                 raise unexpected(outcome)
 
     def _cluster_id(self) -> str:
-        """The id that is there, or a new one; whoever is first names the cluster."""
+        """The existing id, or a new one; the first broker names the cluster."""
         self._ensure(znodes.CLUSTER_ID.rpartition("/")[0])
         while True:
             node = self._zookeeper.read_now([znodes.CLUSTER_ID])[znodes.CLUSTER_ID]
@@ -273,7 +273,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
         rack: str | None,
         on_done: OnDone[BrokerRegistration],
     ) -> None:
-        """Begins a session; see `MetadataStore`. What an earlier one of ours has left goes."""
+        """Begins a session; see `MetadataStore`. The znodes of our earlier session are removed."""
         assert broker_id == self._broker_id, f"this is the store of broker {self._broker_id}"
 
         def on_end(outcome: BrokerRegistration | BrokerError) -> None:
@@ -291,7 +291,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
 
     def sync(self, on_done: OnDone[None]) -> None:
         """Answers when it is known who is the controller; if it is this broker, when the elections
-        that it has begun are written. What other controllers tell is not waited for."""
+        that it has begun are written. Requests of other controllers are not waited for."""
         self._election.settle(on_done)
 
     def _lose_session(self) -> None:
@@ -341,7 +341,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
     def create_topics(
         self, topics: Sequence[NewTopic], on_done: OnDone[list[TopicImage | BrokerError]]
     ) -> None:
-        """Writes topics and their settings; whoever is the controller has them led."""
+        """Writes topics and their settings; the controller elects their leaders."""
         self._topics.create_topics(topics, on_done)
 
     def delete_topics(
@@ -353,7 +353,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
     def create_partitions(
         self, additions: Sequence[NewPartitions], on_done: OnDone[list[TopicImage | BrokerError]]
     ) -> None:
-        """Writes more partitions; whoever is the controller has them led."""
+        """Writes more partitions; the controller elects their leaders."""
         self._topics.create_partitions(additions, on_done)
 
     def change_partitions(

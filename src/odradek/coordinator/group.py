@@ -1,4 +1,4 @@
-"""`Group`: what every kind of group can be asked, and `GroupRegistry`, which holds all kinds.
+"""`Group`: the interface of every kind of group, and `GroupRegistry`, which holds all kinds.
 
 A group is classic (members choose the assignment among themselves), a consumer group of the
 newer protocol (the coordinator assigns) or a share group (members read the same partitions
@@ -74,8 +74,8 @@ class Group(ABC):
         api_version: int,
         is_transactional: bool = False,
     ) -> CheckPartition | None:
-        """Checks that the sender may commit offsets: all it asks for, or only partitions that
-        pass a check of their own, which raises a BrokerError for the others.
+        """Checks that the sender may commit offsets: all of the request, or only partitions that
+        pass another check, which raises a BrokerError for the others.
 
         Raises:
             BrokerError: it may not.

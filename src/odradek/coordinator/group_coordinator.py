@@ -1,8 +1,8 @@
 """`GroupCoordinator`: the groups of this broker, as handlers see them. A thin delegate.
 
-Finds the shard that has the group and hands the request over; what is done about it the group
-decides, by its kind. Every request is answered exactly once by its callback, at once or when
-what it caused is committed. Error codes are those that clients know (`response_errors`).
+Finds the shard that has the group and hands the request over; the group decides, by its kind. Every
+request is answered exactly once by its callback, at once or when what it caused is committed. Error
+codes are those that clients know (`response_errors`).
 """
 
 import logging
@@ -275,8 +275,8 @@ class GroupCoordinator:
         self._execute(group_id, delete, on_done)
 
     def expire_offsets(self) -> None:
-        """Removes expired offsets and groups, in slices; called from time to time. What cannot be
-        removed now is looked at again the next time."""
+        """Removes expired offsets and groups, in slices; called from time to time. Offsets that
+        cannot be removed now are checked again the next time."""
         now_ms = self._clock.wall_ms()
 
         def expire() -> None:
@@ -308,7 +308,7 @@ class GroupCoordinator:
             on_refused,
         )
         if self.runtime.is_loading:
-            again()  # what is being loaded was passed over
+            again()  # partitions that are being loaded were skipped
 
     # Administration
 
@@ -418,7 +418,8 @@ _EXPECTED: Final = frozenset(
 
 
 def _log_refusal(request: str, group_id: str, member: str, error: BrokerError) -> None:
-    """Says who was refused and why; what belongs to every rebalance or move is left out."""
+    """Logs which request was refused and why, except for errors that are part of every rebalance or
+    move."""
     if error.code not in _EXPECTED:
         who = f"member {member}" if member else "one who is no member"
         logger.info("group %s: %s of %s is refused: %s", group_id, request, who, error)

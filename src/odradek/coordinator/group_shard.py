@@ -1,6 +1,6 @@
 """`GroupShard`: the groups and offsets of one partition of `__consumer_offsets`.
 
-Holds the parts and hands each record to the one that it concerns.
+Holds the parts and passes each record to the part that it concerns.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,9 +1,9 @@
 """`Api`, a row of the table: everything that is said about an API in one place.
 
-Routing, ApiVersions, authorisation, quotas, metrics and the reference pages read it from here.
-So no handler decides by itself who may call it or what a call costs: what holds for a request
-as a whole is asked before its handler is called, and the table says what its handler has to
-ask about every resource that the request names.
+Routing, ApiVersions, authorisation, quotas, metrics and the reference pages read it from here. So
+no handler decides by itself who may call it or what a call costs: permissions for a request as a
+whole are checked before its handler is called, and the table has the permission that is needed for
+every resource that the request names.
 """
 
 from collections.abc import Callable
@@ -44,16 +44,16 @@ ANYBODY: Final = None
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """A row of the table: an API, the versions that are served, who serves them, who may ask.
+    """A row of the table: an API, its served versions, its handler, the permission it needs.
 
     `fail` answers a request in the shape of this API's own response when its handler failed
     unexpectedly; an API whose responses have no place for such an error has none, and the
     connection is closed instead. `refuse` answers an error for the partitions that are pointed out
     to it and serves the others. `permission` is what a caller needs for each resource that the
-    request is about, or `ANYBODY`; `cost` is what the request is charged for. An API whose
-    handler may leave requests `batched` has `end_of_read`, which carries them out. One that
-    `is_hidden` is served, and not told of in ApiVersions. One that `has_own_codec` decodes its
-    frame by itself, all others have kio's messages (`Request.body`).
+    request is about, or `ANYBODY`; `cost` is what the request is charged for. An API whose handler
+    may leave requests `batched` has `end_of_read`, which carries them out. One that `is_hidden` is
+    served, but not listed in ApiVersions. One that `has_own_codec` decodes its frame by itself, all
+    others have kio's messages (`Request.body`).
     """
 
     key: int

@@ -1,11 +1,12 @@
 """`ClientThrottling`: charges requests against the quotas of their clients (KIP-13, KIP-219).
 
-The network mutes the connection of who is over a quota for as long as the answer says. A fetch over
-its quota is answered without records, which are not charged then; before that it is asked for no
-more than its client may have in one go.
+The network mutes the connection of a client over its quota for as long as the response says. A
+fetch over its quota is answered without records, which are not charged then; before that it is
+asked for no more than its client may have in one go.
 
-The time of handlers counts when it is over, like that of Kafka's network threads: it is told with
-the next answer. Brokers that ask brokers are exempt. Of two throttles the larger one holds.
+A handler's time is charged when it has finished, like that of Kafka's network threads: the client
+sees it in the next response. Brokers that ask brokers are exempt. The larger of two throttle times
+applies.
 """
 
 from collections.abc import Callable
@@ -66,7 +67,7 @@ class ClientThrottling(RequestQuotas):
             self._rates.charge(limit, time_ns)
 
     def may_mutate(self, request: Request, count: int, is_strict: bool) -> bool:
-        """See `RequestQuotas`; what `used` comes to is for how long the client is throttled."""
+        """See `RequestQuotas`; `used` becomes the time for which the client is throttled."""
         limit = self._limit(request, QuotaKey.CONTROLLER_MUTATIONS)
         if limit is None:
             return True

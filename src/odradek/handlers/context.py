@@ -61,13 +61,13 @@ class HandlerContext:
     gathered: "GatheredAppends"
     log_manager: "LogManager"
     observer: RequestObserver | None = None
-    # What a controller commands, where one commands over the wire.
+    # Carries out a controller's requests, if one sends them over the wire.
     controlled: "ControlledBroker | None" = None
     control_connections: ControlConnections = field(default_factory=ControlConnections)
     quotas: RequestQuotas | None = None
-    # Where there is an authorizer.
+    # If there is an authorizer.
     acls: "AclControl | None" = None
-    # Where there is a key for them.
+    # If there is a key for them.
     tokens: "DelegationTokens | None" = None
     # Steps between a produce request and its append, in their order.
     before_append: "tuple[BeforeAppend, ...]" = ()

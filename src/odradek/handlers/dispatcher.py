@@ -92,7 +92,7 @@ class Dispatcher(RequestHandler):
         if connection_id in self._decoding:
             self._decoding.remove(connection_id)
         else:
-            self.connection_closed(connection_id)  # of what was kept for it since it closed
+            self.connection_closed(connection_id)  # drops what was kept for it since it closed
 
     def _handle(self, request: Request, api: Api) -> None:
         context, exchange = self._context, request.exchange
@@ -119,8 +119,8 @@ class Dispatcher(RequestHandler):
     def refuse(
         self, exchange: Exchange, header: RequestHeader, code: ErrorCode, concerns: Concerns
     ) -> None:
-        """Answers a request of an API that is served with an error, and does nothing of it; of one
-        that can be told apart by partitions, for those that `concerns` says."""
+        """Answers a request of a served API with an error, and does nothing else; if the API can
+        refuse single partitions, only those that `concerns` selects."""
         api = self._apis[header.api_key]
         context = self._context
 

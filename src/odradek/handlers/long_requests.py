@@ -4,13 +4,13 @@ A request that named 60 000 topics kept the loop busy for half a second. Its con
 for any unanswered request; nobody else has to.
 
 - kio's messages are decoded and encoded on a helper thread (`LongWork`): they are plain values that
-  nobody else has, and what reads and writes them is interpreted, so that the loop has the
-  interpreter back after 5 ms. The hand-written codecs are compiled: they would not let go of it.
-- A handler looks at what belongs to the loop, so it stays there. It may answer with generators in
-  the place of lists: what they yield is made in slices (`make_slice`), and the loop turns between
+  no other code has, and interpreted code reads and writes them, so the loop gets the interpreter
+  back after 5 ms. The hand-written codecs are compiled: they would not let go of it.
+- A handler looks at what belongs to the loop, so it stays there. It may answer with generators
+  instead of lists: their entries are created in slices (`make_slice`), and the loop turns between
   them. One that is compiled may not: mypyc makes a list of a generator expression, at once, and its
-  generator functions return something else than a generator. It hands `Request.in_slices` the
-  steps that lead to its answer.
+  generator functions return something else than a generator. It hands `Request.in_slices` the steps
+  that lead to its answer.
 
 Short requests see nothing of this: for them a thread costs more than it saves.
 """

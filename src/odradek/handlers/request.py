@@ -47,14 +47,14 @@ class RequestObserver:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RequestQuotas:
-    """Says how long a client is left alone for what it has used up. This one never does."""
+    """Returns how long a client is throttled for what it has used. This one never does."""
 
     def throttle_time_ms(self, request: "Request", api: "Api") -> int:  # noqa: ARG002
         """Charges a request, once, when its answer is made: `api.cost` says against what.
 
         `request.size_bytes` is what was received, `request.used` what its handler has counted
-        (bytes fetched, partitions created). A positive answer is told to the client, whose
-        answer leaves at once and whose connection is then muted for as long (KIP-219).
+        (bytes fetched, partitions created). A positive time is sent to the client, at once, and its
+        connection is then muted for as long (KIP-219).
         """
         return 0
 
@@ -79,9 +79,9 @@ class RequestQuotas:
 class Request:
     """One request with its header read.
 
-    Invariant: `exchange` is answered at most once; after `abandon`, late answers are dropped.
-    The frame is let go of when the handler returns, unless it said `keep_frame`: what a callback
-    needs of the request must be decoded before.
+    Invariant: `exchange` is answered at most once; after `abandon`, late answers are dropped. The
+        frame is released when the handler returns, unless it called `keep_frame`: whatever a
+        callback needs of the request must be decoded before.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Request:
         self.body_position = header.body_position
         self.answered = False
         self.keeps_frame = False
-        # What a handler keeps between request and answer, for its `fail`.
+        # State that a handler keeps between request and response, for its `fail`.
         self.handled_by: object = None
         # Called with the answer, however it is made.
         self.on_answered: Callable[[], object] | None = None
@@ -111,7 +111,8 @@ class Request:
         self.amend: Callable[[dict[str, object]], None] | None = None
         self.used = 0
         self.size_bytes = 0
-        # What an observer notes: when its handler began, and left it waiting, if it did.
+        # An observer's notes: when its handler began, and when it left the request waiting, if it
+        # did.
         self.began_ms = 0
         self.left_ms: int | None = None
         # The name that it is counted under as well, and how often each error is in its
@@ -198,8 +199,9 @@ class Request:
             self._complete()
 
     def answer(self, **fields: object) -> None:
-        """Answers with a response made of plain values; see `message_writer`. Of generators in the
-        place of lists, the entries are made in slices: before this returns if they are few."""
+        """Answers with a response made of plain values; see `message_writer`. Entries of
+        generators, given instead of lists, are created in slices: before this returns if they are
+        few."""
         self.answer_version(self.api_version, **fields)
 
     def answer_version(self, version: int, **fields: object) -> None:
@@ -284,7 +286,7 @@ class Request:
         return guarded
 
     def abandon(self) -> bool:
-        """Drops answers that come after the one that the dispatcher gives for a failed handler;
+        """Drops responses after the one that the dispatcher sends for a failed handler; returns
         whether it has failed before."""
         before = self._abandoned
         self._abandoned = True

@@ -12,7 +12,7 @@ No response queues and none is waited for until it has left, so ResponseQueueTim
 ResponseSendTimeMs are 0. Times are whole milliseconds: a request that took none took none in any
 stage, which is most of them.
 
-What a request costs here has to be next to nothing. So it only adds to plain numbers of its API and
+The cost per request has to be next to nothing. So it only adds to plain numbers of its API and
 version, and once a second these go on to the meters and distributions (`fold`), with those of other
 parts.
 
@@ -54,7 +54,7 @@ class _Distributions:
         self.remote = Histogram()
         self.throttle = Histogram()
         self.sizes = Histogram()
-        # Of the stages that there are none of.
+        # For stages that do not exist here.
         self.none = Histogram()
 
     def record(self, now_ms: int, request: Request) -> None:
@@ -90,7 +90,7 @@ class _Distributions:
 
 
 class _Row:
-    """The requests of one API and version: what they have come to since the last fold."""
+    """The requests of one API and version, counted since the last fold."""
 
     def __init__(self, name: str, kept_in: list[_Distributions], meter: Meter) -> None:
         self.name = name
@@ -118,7 +118,7 @@ class RequestMetrics(RequestObserver):
         self._rows: dict[int, _Row] = {}
         self._requests: dict[tuple[str, int], Meter] = {}
         self._errors: dict[tuple[str, int], Meter] = {}
-        # Until when clients are left alone, who was told so last at the end.
+        # Until when clients are throttled, the latest one at the end.
         self._throttled: dict[str, int] = {}
         self._second = clock.monotonic_ms() // 1000
 
@@ -173,7 +173,7 @@ class RequestMetrics(RequestObserver):
         name = self._names[request.api_key]
         names = (name, request.variant) if request.variant else (name,)
         kept_in = [self._distributions.setdefault(each, _Distributions()) for each in names]
-        # Fetches of consumers and of followers have rows of their own, and this together.
+        # Fetches of consumers and of followers have separate rows, and this one for both.
         meter = self._requests.setdefault((name, request.api_version), Meter(now_ms))
         return _Row(name, kept_in, meter)
 

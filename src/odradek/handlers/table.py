@@ -1,11 +1,11 @@
-"""The table of APIs: what a request is routed by, and what ApiVersions is answered from.
+"""The table of APIs: it routes requests, and ApiVersions lists it.
 
-A row names an API, the versions that are served, the first flexible one, the module that handles
-it and answers when the handler fails, what its caller must be allowed (Kafka's operation on the
-kind of resource that the request is about), and what it uses up. The versions are Kafka 4.2's,
-and below them what clients that are still about need: Produce from 0 and Fetch from 0 for the
-oldest mode of librdkafka and for kafkajs, ListOffsets from 0 likewise. An API is advertised by
-having its row here, unless that hides it, as Kafka does with what a broker has no use for.
+A row has an API, its served versions, the first flexible one, the module that handles it and
+answers when the handler fails, the permission that its caller needs (Kafka's operation on the kind
+of resource of the request), and the quota that it is charged to. The versions are Kafka 4.2's, and
+below them what clients that are still about need: Produce from 0 and Fetch from 0 for the oldest
+mode of librdkafka and for kafkajs, ListOffsets from 0 likewise. Every API with a row is advertised,
+unless the row hides it, as Kafka does with APIs that a broker has no use for.
 """
 
 import re
@@ -59,8 +59,8 @@ class WhenAsked:
 
 def _in_time(row: Api) -> Api:
     """A row that waits for the metadata store, which may be away, without a time-out of its own
-    below: it answers REQUEST_TIMED_OUT when its request's time is over, or that of the broker where
-    requests have none. What was begun goes on, and nobody hears of it."""
+    below: it answers REQUEST_TIMED_OUT after its request's time-out, or the broker's if requests
+    have none. The change continues, but its result is dropped."""
     fail = row.fail
     assert fail is not None, f"{row.name} has no place to say so"
 
@@ -102,8 +102,8 @@ def _row(
     is_hidden: bool = False,
     in_time: bool = False,
 ) -> Api:
-    """A row; without an operation anybody may ask. Of a module that is imported when it is asked
-    for, the package is named."""
+    """A row; without an operation anybody may ask. The package is given for a module that is
+    imported on demand."""
     if isinstance(module, str):
         module = WhenAsked(module, name)
     permission = ANYBODY if operation is None else Permission(operation, resource)
@@ -249,8 +249,8 @@ def _by_controller(row: Api) -> Api:
 
 
 def _once_told(row: Api) -> Api:
-    """A row that is not served before a broker that has just come was told what there is: clients
-    would take topics for gone, or know of no broker to ask again."""
+    """A row that is not served before a new broker has received the metadata: otherwise clients
+    would consider topics deleted, or know no broker to ask again."""
 
     def handle(context: HandlerContext, request: Request) -> None:
         if context.metadata.is_told:
@@ -269,5 +269,5 @@ ZOOKEEPER_API_TABLE: Final[Mapping[int, Api]] = MappingProxyType(
     | {key: _by_controller(API_TABLE[key]) for key in _CONTROLLERS_ALONE}
     | {key: _once_told(API_TABLE[key]) for key in _TOLD_BY_CONTROLLER}
 )
-"""What a broker serves whose metadata lies in ZooKeeper: what a controller commands, too, and what
-a controller alone decides there. Nobody asks it for a quorum."""
+"""The APIs of a broker with its metadata in ZooKeeper: also a controller's requests to brokers, and
+those that only a controller answers. Clients do not ask it for a quorum."""

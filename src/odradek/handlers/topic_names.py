@@ -1,4 +1,4 @@
-"""Topics named by id, and where a partition's leader is now: what Produce and Fetch look up."""
+"""Topics by id, and the current leader of a partition, for Produce and Fetch."""
 
 from uuid import UUID
 
@@ -18,7 +18,7 @@ def topic_name(image: MetadataImage, name: str | None, topic_id: UUID | None) ->
 
 
 def is_same_topic(image: MetadataImage, name: str, topic_id: UUID | None) -> bool:
-    """Whether a topic that was looked up before has not been deleted, nor made anew, since."""
+    """Whether a topic that was looked up before has been neither deleted nor recreated since."""
     topic = image.topic(name)
     return topic is not None and topic.topic_id == topic_id
 
@@ -49,5 +49,5 @@ class CurrentLeaders:
 
     @property
     def endpoints(self) -> list[NodeEndpoint]:
-        """Where the leaders that were named can be reached."""
+        """The addresses of the named leaders."""
         return list(self._endpoints.values())

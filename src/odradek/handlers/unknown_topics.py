@@ -5,7 +5,7 @@ from odradek.errors import BrokerError, ErrorCode
 
 
 def unknown_name_error(name: str) -> ErrorCode:
-    """INVALID_TOPIC_EXCEPTION for what can never be a topic, else UNKNOWN_TOPIC_OR_PARTITION."""
+    """INVALID_TOPIC_EXCEPTION for an illegal topic name, else UNKNOWN_TOPIC_OR_PARTITION."""
     try:
         check_topic_name(name)
     except BrokerError as error:

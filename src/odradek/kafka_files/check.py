@@ -1,9 +1,9 @@
 """Checks the files of log directories against each other, read-only: the rules of `fsck`.
 
-Whatever a broker would stumble over, mend in silence or lose is a `Finding`: a file, where in
-it, what is wrong, and what the next start of a broker does about it, if it does. The log itself
-is walked once, batch by batch; what hangs on it is compared on the way. What a clean stop leaves
-behind on purpose (files that wait for their deletion) is none.
+A `Finding` is anything that a broker would fail on, repair silently or lose: a file, where in it,
+what is wrong, and what the next start of a broker does about it, if anything. The check reads the
+log once, batch by batch, and compares its indexes and snapshots on the way. Files that a clean stop
+leaves on purpose (those that wait for their deletion) are no finding.
 """
 
 import os
@@ -54,9 +54,9 @@ _OTHER_FILES: Final = frozenset(
         "lost+found",
     }
 )
-# Nobody reads what is in them.
+# Nobody reads their content.
 _EMPTY_FILES: Final = frozenset({names.LOCK_FILE, names.CLEAN_SHUTDOWN_FILE})
-# What the floors above keep beside the logs.
+# Files that the floors above keep beside the logs.
 _OWN_PREFIX: Final = "odradek-"
 _PASSED_OVER: Final = (
     names.DELETED_SUFFIX,
@@ -94,7 +94,7 @@ class KnownPartition(NamedTuple):
 
 
 class CheckedLog(NamedTuple):
-    """The findings of the walk of a log: where it begins and ends, and its records' bytes."""
+    """The result of reading a log: where it begins and ends, and its records' bytes."""
 
     start_offset: int
     end_offset: int
@@ -204,7 +204,7 @@ class DirectoryCheck:
             return
         for topic_partition, offset in offsets.items():
             log = self.logs.get(topic_partition)
-            # A partition that was deleted a moment before a crash may still stand there.
+            # A partition that was deleted a moment before a crash may still be listed.
             if log is not None and not 0 <= offset <= log.end_offset:
                 problem = f"{topic_partition} has {offset}, its log ends at {log.end_offset}"
                 self._find(name, problem, "the next start takes the log's end instead")
@@ -352,7 +352,7 @@ class PartitionCheck:
         return expected, position
 
     def _check_batch(self, name: str, batch: FoundBatch, base: int, expected: int) -> bool:
-        """Whether the log goes on behind this batch."""
+        """Whether the log continues after this batch."""
         header = batch.header
         problem = batch.problem()
         if problem is None and self._is_deep:
@@ -392,7 +392,7 @@ class PartitionCheck:
             remedy = CUT if is_last else f"{CUT} and drops the segments behind it"
             self._find(name, problem, position, expected, remedy)
 
-    # What lies beside the records.
+    # The files beside the records.
 
     def _index(self, base: int, present: set[str], *, is_trimmed: bool) -> list[tuple[int, int]]:
         name = f"{base:020d}{names.INDEX_SUFFIX}"

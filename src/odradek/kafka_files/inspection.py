@@ -1,8 +1,8 @@
 """Reads the files of a partition one by one, without a broker and without changing anything.
 
-What `dump-log` prints and `fsck` checks: nothing here maps, locks, mends or believes a file.
-Whatever keeps a file from being read becomes an `UnreadableFile`, whose text is one line that
-names the file and the position. Memory is bounded by the largest batch.
+Reads what `dump-log` prints and `fsck` checks: nothing here maps, locks, repairs or trusts a file.
+Any reason why a file cannot be read becomes an `UnreadableFile`, whose text is one line with the
+file and the position. Memory is bounded by the largest batch.
 """
 
 import errno
@@ -132,7 +132,7 @@ class LogFile:
 
 
 def explain(error: OSError) -> str:
-    """The reason alone: whoever says it names the file."""
+    """The reason alone: the caller names the file."""
     return error.strerror or str(error)
 
 

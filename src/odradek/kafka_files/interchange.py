@@ -1,10 +1,10 @@
 """Reads the log directories of a stopped Apache Kafka and copies logs out of them.
 
-Nothing is written to the source, and nothing of it is linked: a log that two brokers append to
-would be lost to both. What is copied is what Kafka would still have after its own recovery: whole
-batches with right checksums are counted, what waits for its deletion is left out. A directory
-that was closed in order is copied with its indexes; otherwise they are left behind, since
-the start of the copy's broker rebuilds them with everything else.
+The copy writes nothing to the source and links none of its files: if two brokers appended to one
+log, both would lose it. It copies what Kafka would still have after its own recovery: it counts
+whole batches with right checksums, and leaves out files that wait for their deletion. A directory
+that was closed in order is copied with its indexes; otherwise they are left behind, since the start
+of the copy's broker rebuilds them with everything else.
 """
 
 import os
@@ -36,7 +36,7 @@ class SourceLog(NamedTuple):
 
 
 class SourceDirectory(NamedTuple):
-    """A log directory of the source, and what its checkpoints say."""
+    """A log directory of the source, with the content of its checkpoints."""
 
     path: str
     properties: Mapping[str, str]
@@ -255,5 +255,5 @@ def _record_count(batch: FoundBatch) -> int:
     try:
         return len(read_message(batch.data, header))
     except BrokerError:
-        # The wrapper is whole; what is wrong inside comes to light when it is read.
+        # The wrapper is whole; damage inside shows when it is read.
         return 0

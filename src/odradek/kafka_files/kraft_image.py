@@ -36,7 +36,7 @@ class KafkaMetadata:
         """Takes in the value of one record.
 
         Raises:
-            ProtocolError: it is malformed, or newer than what is known here.
+            ProtocolError: it is malformed, or newer than this code knows.
         """
         number, fields = kraft_records.decode_metadata_record(value)
         if number == kraft_records.BEGIN_TRANSACTION_RECORD:

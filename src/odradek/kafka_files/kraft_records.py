@@ -2,9 +2,9 @@
 they matter.
 
 A record's value is a frame version (1), the number of its type and its version, all unsigned
-varints, then its fields. `METADATA_RECORDS` holds the types that say which topics and settings
-there are; the others (features, quotas, ACLs, brokers) are passed over. `CONTROL_RECORDS` are
-the quorum's own, in control batches, by the number in the control key.
+varints, then its fields. `METADATA_RECORDS` holds the types for topics and settings; the others
+(features, quotas, ACLs, brokers) are skipped. `CONTROL_RECORDS` are the quorum's own, in control
+batches, by the number in the control key.
 """
 
 from typing import Final
@@ -132,10 +132,10 @@ CONTROL_RECORDS: Final[dict[int, Schema]] = {
 
 
 def decode_metadata_record(value: bytes) -> tuple[int, dict[str, Json]]:
-    """The number and the fields of a metadata record; no fields for a type that is passed over.
+    """The number and the fields of a metadata record; no fields for a type that is skipped.
 
     Raises:
-        ProtocolError: it is malformed, or newer than what is known here.
+        ProtocolError: it is malformed, or newer than this code knows.
     """
     reader = Reader(memoryview(value))
     frame_version, number, version = reader.uvarint(), reader.uvarint(), reader.uvarint()

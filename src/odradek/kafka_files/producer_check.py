@@ -1,9 +1,9 @@
 """Compares what lies beside a log about its producers with its batches, which come one by one.
 
-The batches are replayed as a start would replay them. That gives the producers as they were at
-the offset of each snapshot, and the aborted transactions whose markers a segment holds. Where
-records may be missing (compaction, a log that was cut at its beginning) only what the batches
-contradict is a problem, not what they do not tell.
+The batches are replayed as a start would replay them. That gives the producers as they were at the
+offset of each snapshot, and the aborted transactions whose markers a segment holds. Where records
+may be missing (compaction, a log that was cut at its beginning) a problem is only what the batches
+contradict, not what they no longer show.
 """
 
 from collections.abc import Sequence
@@ -54,8 +54,8 @@ class ProducerCheck:
                 )
 
     def compare_aborted(self, entries: Sequence[AbortedEntry]) -> list[tuple[int, str]]:
-        """Compares a segment's transaction index with its batches: offsets of markers, and what is
-        wrong."""
+        """Compares a segment's transaction index with its batches: the offset of a marker, and the
+        problem there."""
         found = {entry.last_offset: entry for entry in entries}
         problems = []
         for expected in self._aborted:

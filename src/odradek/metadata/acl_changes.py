@@ -12,7 +12,7 @@ NO_ENTRIES: frozenset[AccessControlEntry] = frozenset()
 def alter_acls(
     image: MetadataImage, added: Collection[AclBinding], removed: Collection[AclBinding]
 ) -> Change[None]:
-    """ACLs come and go; where nothing changes there is nothing to write or to publish."""
+    """Changes of ACLs; if nothing changes, nothing is written or published."""
     after = altered_entries(image, added, removed)
     changed = {each: acls for each, acls in after.items() if acls != entries_of(image, each)}
     if not changed:
@@ -37,7 +37,7 @@ def entries_of(image: MetadataImage, pattern: ResourcePattern) -> frozenset[Acce
 
 
 def by_pattern(bindings: Iterable[AclBinding]) -> dict[ResourcePattern, set[AccessControlEntry]]:
-    """The entries of bindings, together by what they are about."""
+    """The entries of bindings, grouped by pattern."""
     grouped: dict[ResourcePattern, set[AccessControlEntry]] = {}
     for pattern, entry in bindings:
         grouped.setdefault(pattern, set()).add(entry)

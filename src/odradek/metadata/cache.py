@@ -1,8 +1,8 @@
 """`MetadataCache`: the image that requests are answered from.
 
-A change becomes visible here last. First the store has committed it, then the listeners of
-the store have acted on it (logs are open, leaders are made), and only then is its image
-published: a partition that a client is told of can be appended to.
+A change becomes visible here last. First the store has committed it, then the listeners of the
+store have acted on it (logs are open, leaders are made), and only then is its image published: a
+partition in a client's metadata can be appended to.
 """
 
 from collections.abc import Callable
@@ -17,9 +17,9 @@ class MetadataCache:
     controller: its image says who lives, and of topics not even that they exist. `is_current` is
     False as well from the end of a session until the controller has told everything again: clients
     are still answered from the image, but topics may have come meanwhile that it knows nothing of.
-    `controller_id` is the last controller that was known: while there is none, clients are told of
-    that one, as by Kafka. It refuses them, and they ask again; librdkafka waits for the whole of
-    its time-out when it is told of none.
+    `controller_id` is the last known controller: while there is none, clients still get that one,
+    as from Kafka. It refuses them, and they ask again; librdkafka waits for its whole time-out if
+    there is none.
     """
 
     def __init__(self, image: MetadataImage | None = None) -> None:
@@ -52,5 +52,5 @@ class MetadataCache:
             listener()
 
     def on_told(self, listener: Callable[[], None]) -> None:
-        """Calls `listener` whenever a broker that had heard nothing has been told."""
+        """Calls `listener` whenever a broker has received its first metadata."""
         self._told_listeners.append(listener)

@@ -1,7 +1,7 @@
 """The operations of a store: image in, delta and result out.
 
 Pure: no file, no clock, no callback. A store writes down what the delta of a `Change` says, in its
-own manner, and then publishes it. A `BrokerError` in a result stands for the one item that was
+own manner, and then publishes it. A `BrokerError` in a result is about the one item that was
 refused; the others of the same call are done.
 """
 
@@ -39,7 +39,7 @@ MAX_EPOCH: Final = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[T]):
-    """An operation that was worked out: what to answer, what to write down and publish."""
+    """A planned operation: its answer, and the change to store and publish."""
 
     result: T
     delta: MetadataDelta | None = None
@@ -88,7 +88,7 @@ def register_broker(image: MetadataImage, broker: BrokerRegistration) -> Change[
 
 
 def unregister_broker(image: MetadataImage, broker_id: int, epoch: int) -> Change[None]:
-    """The broker of that epoch lives no longer; who has lived longest takes over as controller."""
+    """The broker of that epoch is gone; the longest-registered broker takes over as controller."""
     broker = image.brokers.get(broker_id)
     if broker is None or broker.epoch != epoch:
         return Change(None)
@@ -169,11 +169,11 @@ def change_partitions(
     *,
     orders_may_be_late: bool = False,
 ) -> Change[list[PartitionImage | BrokerError]]:
-    """Leaders, in-sync replicas and assignments change, where the epoch is the one that was seen
-    and the broker that asks is the controller or the leader. Where `orders_may_be_late` a replica
-    that comes has a leader epoch above that under which it may have been ordered to go."""
+    """Leaders, in-sync replicas and assignments change, if the epoch is the expected one and the
+    requesting broker is the controller or the leader. With `orders_may_be_late` a returning replica
+    has a leader epoch above that of an earlier request to give it up."""
     results: list[PartitionImage | BrokerError] = []
-    # A broker that starts changes all its partitions at once: each topic is made anew only once.
+    # A broker that starts changes all its partitions at once: each topic is rebuilt only once.
     changed: dict[str, dict[int, PartitionImage]] = {}
     for change in changes:
         name, index = change.topic_partition
@@ -276,16 +276,16 @@ def _changed(
     joining = set(change.isr) - set(partition.isr)
     gone = sorted(joining.difference(live))
     if gone:
-        # What it has fetched before it went may be lost by now.
+        # The records that it had fetched before it went may be lost by now.
         return BrokerError(ErrorCode.INELIGIBLE_REPLICA, f"broker {gone[0]} does not live")
-    # Who is no replica any more must not be heard as one: its fetches are of another epoch.
+    # A former replica must not count as one: its fetches have another epoch.
     before, after = set(partition.replicas), set(assignment.replicas)
     is_new_epoch = change.leader != partition.leader or not before <= after
     is_new_epoch |= orders_may_be_late and not after <= before
     leader_epoch = partition.leader_epoch + is_new_epoch
     partition_epoch = partition.partition_epoch + 1
     if max(leader_epoch, partition_epoch) > MAX_EPOCH:
-        # Neither the protocol nor a log has room for a higher one.
+        # The protocol and the log have no room for a higher one.
         return BrokerError(ErrorCode.INVALID_REQUEST, f"{change.topic_partition} has no epoch left")
     return partition._replace(
         leader=change.leader,
@@ -315,17 +315,17 @@ def new_topic_id(random_bytes: Callable[[int], bytes], image: MetadataImage) -> 
 
 
 def topic_exists(name: str) -> BrokerError:
-    """Of a topic that was to be created."""
+    """For a topic that was to be created."""
     return BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
 
 
 def unknown_topic(name: str) -> BrokerError:
-    """Of a topic that was to be changed."""
+    """For a topic that was to be changed."""
     return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.")
 
 
 def grown_meanwhile(name: str, count: int) -> BrokerError:
-    """Of a topic that has got partitions between the request and its turn."""
+    """For a topic that has got partitions between the request and its turn."""
     return BrokerError(
         ErrorCode.INVALID_PARTITIONS, f"Topic {name} has grown to {count} partition(s)."
     )

@@ -1,12 +1,11 @@
 """The requests between a controller and its brokers, and the port that carries them.
 
-Where metadata is kept in ZooKeeper only the controller knows all of it and decides; it tells the
-others by LeaderAndIsr, UpdateMetadata and StopReplica, and they ask it by AlterPartition and
-ControlledShutdown. These are the values of those requests; what they look like as bytes and over
-which connection they go is the business of the floors above. Each carries the epoch of the
-controller, and that of the broker it is meant for or comes from: whoever knows of a later one
-refuses it (STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH), so that a controller that wakes from a
-long pause commands nobody.
+With ZooKeeper only the controller knows all metadata and decides; it sends the others LeaderAndIsr,
+UpdateMetadata and StopReplica, and they send it AlterPartition and ControlledShutdown. These are
+the values of those requests; the floors above encode them and choose connections. Each has the
+epoch of the controller, and of the broker that it is sent to or comes from: a receiver that knows a
+later one refuses it (STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH), so a controller that wakes from a
+long pause has no effect.
 """
 
 from abc import ABC, abstractmethod
@@ -46,7 +45,7 @@ class ControlHeader(NamedTuple):
 
 class LeaderAndIsr(NamedTuple):
     """The replicas that the broker is to lead or to follow from here on. A full one names all of
-    them: what else the broker has is no replica of this cluster any more."""
+    them: other logs of the broker are no replicas of this cluster any more."""
 
     header: ControlHeader
     is_full: bool
@@ -93,10 +92,10 @@ ReplicaErrors = Mapping[TopicPartition, ErrorCode]
 
 
 class ControlPlane(ABC):
-    """The way to the other brokers' `ControlledBroker` and to the controller's. Whoever asks is
-    answered exactly once, on the loop, never before the call has returned; with
-    NETWORK_EXCEPTION when there is no answer. What is sent to one broker arrives in the order of
-    the calls, and only when what was sent before has been answered."""
+    """The way to the other brokers' `ControlledBroker` and to the controller's. Each call is
+    answered exactly once, on the loop, never before it has returned; with NETWORK_EXCEPTION if
+    there is no response. What is sent to one broker arrives in the order of the calls, and only
+    when what was sent before has been answered."""
 
     @abstractmethod
     def leader_and_isr(
@@ -108,7 +107,7 @@ class ControlPlane(ABC):
     def update_metadata(
         self, broker: BrokerRegistration, request: UpdateMetadata, on_done: OnDone[None]
     ) -> None:
-        """Tells a broker what there is."""
+        """Sends a broker the metadata."""
 
     @abstractmethod
     def stop_replica(
@@ -139,12 +138,12 @@ class ControlPlane(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Lets go of all connections; who waits is answered with NETWORK_EXCEPTION."""
+        """Closes all connections; waiting calls are answered with NETWORK_EXCEPTION."""
 
 
 class ControlledBroker(ABC):
-    """The other end: what a broker does when it is told or asked. Implemented by the store in
-    ZooKeeper, called by the handlers of the requests, on the loop."""
+    """The other end: a broker's answers to these requests. Implemented by the store in ZooKeeper,
+    called by the handlers of the requests, on the loop."""
 
     @abstractmethod
     def on_leader_and_isr(self, request: LeaderAndIsr, on_done: OnDone[ReplicaErrors]) -> None:
@@ -152,7 +151,7 @@ class ControlledBroker(ABC):
 
     @abstractmethod
     def on_update_metadata(self, request: UpdateMetadata, on_done: OnDone[None]) -> None:
-        """Shows its clients what there is; refuses as `on_leader_and_isr`."""
+        """Shows the metadata to its clients; refuses as `on_leader_and_isr`."""
 
     @abstractmethod
     def on_stop_replica(self, request: StopReplica, on_done: OnDone[ReplicaErrors]) -> None:

@@ -4,12 +4,12 @@
 
 One queue, one change at a time. A change is planned on the image that the one before it left and
 committed: in SQL, in a transaction of ZooKeeper, or nowhere when it was read from there. Then the
-listeners of all brokers act on it, stage by stage, clients see it, and the asker hears of it. What
-is begun from a callback waits its turn: nothing nests.
+listeners of all brokers act on it, stage by stage, clients see it, and the asker hears of it. A
+change that begins in a callback waits its turn: changes do not nest.
 
-Where the loop has to turn meanwhile, listeners act on a change of many partitions slice by slice:
-opening ten thousand logs takes longer than a session lives without a sign. The controller's
-listeners, and clients, see the change when all of it is done.
+If the loop has to turn meanwhile, listeners act on a change of many partitions slice by slice:
+opening ten thousand logs takes longer than a session time-out. The controller's listeners, and
+clients, see the change when all of it is done.
 """
 
 from collections import deque
@@ -30,7 +30,7 @@ Plan: TypeAlias = Callable[[MetadataImage], Change[T]]
 """Image in, delta and result out; may raise a BrokerError, which is the answer then."""
 OnCommitted: TypeAlias = Callable[[Change[Any] | BrokerError], None]
 Commit: TypeAlias = Callable[[Change[Any], OnCommitted], None]
-"""Writes a change down; calls back once, with what of it was written or with what prevented it."""
+"""Stores a change; calls back once, with the stored part of it or with the error."""
 
 SLICE_PARTITIONS: Final = 20
 # The controller decides on the whole.
@@ -49,8 +49,7 @@ class _Step(NamedTuple):
         self.view.attempt(lambda: self.on_done(outcome))
 
     def end(self, error: Exception) -> None:
-        """Whatever has been raised ends the asker's broker. Where it does not, the asker may hold a
-        queue."""
+        """An exception ends the requesting broker. Without it, the requester may hold a queue."""
         self.answer(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
         self.view.on_broken(error)
 
@@ -98,7 +97,7 @@ class MetadataEngine:
 
     def refuse_commits(self, error: BrokerError) -> None:
         """Refuses the change that is being committed, whatever its outcome, and those that wait for
-        a commit. Changes without a commit go on."""
+        a commit. Changes without a commit continue."""
         refused = [step for step in self._queue if step.commit is not None]
         self._queue = deque(step for step in self._queue if step.commit is None)
         if self._committing is not None:
@@ -146,7 +145,7 @@ class MetadataEngine:
         return True
 
     def _go_on(self, continuation: Callable[..., None], *arguments: object) -> None:
-        """The change that is under way goes on, before any other."""
+        """The current change continues, before any other."""
         self._resume = lambda: continuation(*arguments)
         self._drain()
 

@@ -1,4 +1,4 @@
-"""Fail-stop: whatever raises where metadata is followed has broken an invariant.
+"""Fail-stop: an exception in code that follows metadata is a broken invariant.
 
 A step that ended half-way leaves an image that not everybody has acted on, or a queue that waits
 for it: the broker would be taken for a live one, and hear nothing any more. So it ends.

@@ -10,8 +10,8 @@ from odradek.model import ConfigResourceType
 
 
 class GroupSettings:
-    """Reads the settings of one group of a kind ("consumer", "share"); what a group sets keeps
-    within the broker's bounds."""
+    """Reads the settings of one group of a kind ("consumer", "share"), within the broker's
+    bounds."""
 
     def __init__(
         self, kind: str, group_id: str, config: BrokerConfig, image: MetadataImage
@@ -52,7 +52,7 @@ class GroupSettings:
         return GROUP_SETTINGS[f"{self._kind}.{name}"].default if own is None else own
 
     def _own_value(self, name: str) -> Any:
-        """It was checked when it was set; what another version stored and this one cannot read
+        """It was checked when it was set; a value of another version that this one cannot read
         counts as not set."""
         text = self._own.get(name)
         try:

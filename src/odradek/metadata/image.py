@@ -1,8 +1,8 @@
 """The cluster's metadata at one moment: an immutable image, and the delta between two.
 
-Everything that reads metadata reads an image and sees one consistent moment. A change makes
-a new image that shares all that stayed, so creating many topics is linear. The delta tells
-listeners what to do without comparing images. Nothing here knows where metadata is kept.
+Everything that reads metadata reads an image and sees one consistent moment. A change makes a new
+image that shares all that stayed, so creating many topics is linear. The delta tells listeners what
+to do without comparing images. This module does not know where metadata is stored.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -122,8 +122,8 @@ class TopicImage(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
     """The metadata at one consistent moment. `controller_id` is -1 while there is none;
-    `controller_epoch` rises with every controller and fences the earlier ones. Of `features` are
-    the finalized levels, those that are in use; `features_epoch` rises with every change of them.
+    `controller_epoch` rises with every controller and fences the earlier ones. `features` are the
+    finalized levels; `features_epoch` rises with every change of them.
     """
 
     cluster_id: str
@@ -390,7 +390,7 @@ def without_replicas(
     image: MetadataImage, partitions: Iterable[TopicPartition], broker_id: int
 ) -> MetadataImage:
     """The image in which a broker's replicas are offline and lead nothing; unknown ones are
-    passed over."""
+    ignored."""
     return _with_each(image, partitions, lambda partition: _with_offline(partition, broker_id))
 
 
@@ -398,7 +398,7 @@ def with_replicas(
     image: MetadataImage, partitions: Iterable[TopicPartition], broker_id: int
 ) -> MetadataImage:
     """The image in which a broker's replicas are back, leading nothing yet; unknown ones are
-    passed over."""
+    ignored."""
     return _with_each(image, partitions, lambda partition: _with_online(partition, broker_id))
 
 

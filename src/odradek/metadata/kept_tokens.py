@@ -1,4 +1,4 @@
-"""Where delegation tokens lie in the image: each is a resource of its own, with one setting."""
+"""Delegation tokens in the image: each is a resource with one setting."""
 
 from typing import Final
 

@@ -1,8 +1,8 @@
 """`SerialQueue`: tasks of several steps, one after another.
 
-What takes more than one change of the metadata, or plans on the image that is published, begins
-when the task before it has ended: two elements that are appended to one list of settings at the
-same time would undo each other.
+A task that makes several changes of the metadata, or plans on the published image, begins when the
+task before it has ended: two elements appended to one list setting at the same time would undo each
+other.
 """
 
 from collections import deque

@@ -1,18 +1,18 @@
 """The port to where metadata is kept: an embedded database here, ZooKeeper for a cluster.
 
-A store is one broker's view of it: the broker's session, the image that it acts on, its
-listeners. Every operation that changes something takes `on_done`, since a commit blocks and is
-done elsewhere: it is called exactly once, on the loop, with a result or a `BrokerError`. When it
-is called, the change is durable, the listeners have acted on it, and its image is published.
-Operations take effect one after another in the order of the calls. The store keeps what must
-hold whoever asks (names are unique, epochs match, who asks is alive); whether a request is a
-sensible one is the controller's business.
+A store is one broker's view of it: the broker's session, the image that it acts on, its listeners.
+Every operation that changes something takes `on_done`, since a commit blocks and is done elsewhere:
+it is called exactly once, on the loop, with a result or a `BrokerError`. When it is called, the
+change is durable, the listeners have acted on it, and its image is published. Operations take
+effect one after another in the order of the calls. The store enforces what must hold for every
+request (names are unique, epochs match, the requester is alive); the controller decides whether a
+request is sensible.
 
-A broker lives from `register_broker` until its session ends: by `close`, or because the store
-did not hear of it in time. The store elects one of the live brokers as controller, each under
-the next `controller_epoch`. Topics are made by it whichever live broker asks; without a way to
-it, and to a broker whose session is over, the answer is NOT_CONTROLLER.
-Who leads a partition is decided by the controller, never by the store.
+A broker lives from `register_broker` until its session ends: by `close`, or because the store did
+not hear of it in time. The store elects one of the live brokers as controller, each under the next
+`controller_epoch`. Topics are made by it whichever live broker asks; without a way to it, and to a
+broker whose session is over, the answer is NOT_CONTROLLER. The controller decides who leads a
+partition, never the store.
 """
 
 from abc import ABC, abstractmethod
@@ -113,8 +113,8 @@ class MetadataStore(ABC):
     @abstractmethod
     def subscribe(self, stage: ListenerStage, listener: MetadataListener) -> None:
         """Calls `listener` with every committed change, before its image is published: stage by
-        stage, within one in the order of subscription. Replicas that a listener cannot serve
-        are offline in what the later stages and the clients get to see."""
+        stage, within one in the order of subscription. Replicas that a listener cannot serve are
+        offline for the later stages and for clients."""
 
     @abstractmethod
     def on_session_lost(self, listener: Callable[[], None]) -> None:
@@ -201,5 +201,5 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def report_online(self, partitions: Sequence[TopicPartition], broker_id: int) -> None:
-        """Offers offline replicas to the listeners again, and publishes the outcome.
-        Unknown ones are passed over."""
+        """Offers offline replicas to the listeners again, and publishes the outcome. Unknown ones
+        are ignored."""

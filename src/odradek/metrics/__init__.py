@@ -1,7 +1,7 @@
 """Counters, rates and distributions as Kafka keeps them, and the names that it gives them.
 
-Parts of the broker own the ones that are about them and say how much happened, with the time that
-they are handed; who shows them reads them from there. No clock, no registry, no I/O.
+Each part of the broker owns its metrics and records how much happened, with the time that it gets;
+reporters read them from there. No clock, no registry, no I/O.
 """
 
 from odradek.metrics.histogram import Histogram

@@ -13,7 +13,7 @@ QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 
 # By which a value's weight grows with each second that it is newer: that of Kafka's sampling.
 _ALPHA: Final = 0.015
-# After this long the weights are brought back to what they were at the beginning.
+# After this long the weights are scaled back to their values at the beginning.
 _RESCALE_S: Final = 3600
 _EXACT_BITS: Final = 7
 _EXACT: Final = 1 << _EXACT_BITS
@@ -22,7 +22,7 @@ _FORGOTTEN: Final = 1e-9
 
 
 class Histogram:
-    """The distribution of values of at least 0. Times are those of one monotonic clock."""
+    """The distribution of values of at least 0. All times come from one monotonic clock."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -63,7 +63,7 @@ class Histogram:
         """The standard deviation of all values."""
         if self.count < 2:
             return 0.0
-        # Of whole numbers, so exact however large they are.
+        # Whole numbers, so exact at any size.
         squared = self._squares * self.count - self.total * self.total
         return sqrt(squared / (self.count * (self.count - 1)))
 
@@ -98,7 +98,7 @@ class Histogram:
 
 
 def _bucket_of(value: int) -> int:
-    """Of values from 128 on: 64 buckets for each power of two."""
+    """For values from 128 on: 64 buckets for each power of two."""
     dropped_bits = value.bit_length() - _EXACT_BITS
     return _HALF * dropped_bits + (value >> dropped_bits)
 

@@ -23,7 +23,7 @@ class Rates(NamedTuple):
 
 
 class Meter:
-    """A count that never falls, and its rates. Times are those of one monotonic clock."""
+    """A count that never falls, and its rates. All times come from one monotonic clock."""
 
     def __init__(self, now_ms: int) -> None:
         self.count = 0

@@ -1,8 +1,9 @@
-"""`Sample`: a metric with the name that Kafka gives it, as who shows it is handed it.
+"""`Sample`: a metric under Kafka's name, in the form that reporters get.
 
-Kafka has two registries. A metric of the older has a bean of its own (`kafka.server:type=
-BrokerTopicMetrics,name=BytesInPerSec,topic=orders`), with attributes such as `Count` or `Value`.
-One of the newer is an attribute, `connection-count`, of a bean that it shares.
+Kafka has two registries. A metric of the older one has its own bean
+(`kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=orders`), with attributes such as
+`Count` or `Value`. A metric of the newer one is an attribute, such as `connection-count`, of a bean
+that it shares.
 """
 
 from typing import Final, NamedTuple

@@ -1,7 +1,7 @@
 """The floor that owns sockets: listeners, connections, admission, back-pressure.
 
-It turns bytes into exchanges and answers into bytes. What a request means is known to the
-`RequestHandler` it is handed; nothing here imports a handler.
+It turns bytes into exchanges and answers into bytes. The `RequestHandler` that it gets knows what a
+request means; this package imports no handler.
 """
 
 from odradek.network.addresses import format_host_port

@@ -1,7 +1,7 @@
 """The gate of a listener with SASL: no request passes before its connection is logged in.
 
-One a connection. What login means is `security`'s; here are the frames, what becomes of their
-answers, and the delay that a refused login is answered with.
+One a connection. `security` has the rules of a login; here are the frames, their responses, and the
+delay before a refused login is answered.
 """
 
 import logging

@@ -11,7 +11,7 @@ The rules that keep memory bounded:
 
 - a frame is received where it will be handled; only the head of a frame that outgrows its
   buffer is ever copied;
-- a connection that nobody has logged in on has memory for what has come, and little beyond;
+- before its login a connection has memory for the bytes received, and little beyond;
 - memory that an exchange still owns is not written to (`Exchange` says until when): the
   connection receives behind it, and when the tail is full it stops reading. Once all frames are
   released the buffer goes back, however long the answers take;
@@ -183,10 +183,10 @@ class Connection:
         self.client_port = client_port
         self.local_host = local_host
         self.local_port = local_port
-        # Whoever authenticates the connection sets it, before any request is handed on.
+        # Authentication sets it, before any request is handed on.
         self.principal: KafkaPrincipal = ANONYMOUS
         self.is_established = True  # False while nobody knows yet who is there
-        # Takes the frames in place of the broker's handler, and hands on what may pass.
+        # Receives the frames instead of the broker's handler, and hands on those that may pass.
         self.gate: RequestHandler | None = None
         self.frame_max_bytes: i64 = context.frame_max_bytes
         self.received_ms = context.clock.monotonic_ms()  # of the last read
@@ -213,7 +213,8 @@ class Connection:
     # --- called by the shell -------------------------------------------------------------
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes go; never empty, since a full connection pauses reading."""
+        """Returns the buffer for the next bytes; never empty, since a full connection pauses
+        reading."""
         receive = self._receive
         if receive is None:
             if not self.is_established:
@@ -234,7 +235,7 @@ class Connection:
         self.context.answers.owe(self, self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """The transport has drained; goes on with what was received meanwhile."""
+        """The transport has drained; handles the frames received meanwhile."""
         self._stalls &= ~WRITE_FULL
         self.context.answers.paid(self)
         self._resume_soon()
@@ -305,7 +306,7 @@ class Connection:
         self._stalls |= PAUSED
 
     def resume(self) -> None:
-        """Undoes `pause`: what was answered meanwhile leaves, and what was received is handled."""
+        """Undoes `pause`: sends the responses and handles the frames that have come meanwhile."""
         if self._stalls & PAUSED:
             self._stalls &= ~PAUSED
             self.on_finished()
@@ -361,7 +362,7 @@ class Connection:
     # --- handling frames -------------------------------------------------------------------
 
     def _resume_soon(self) -> None:
-        """Goes on in a turn of its own: another connection's frame may be on the stack."""
+        """Continues in a separate turn: another connection's frame may be on the stack."""
         if not self._resume_scheduled:
             self._resume_scheduled = True
             self.context.call_soon(self._resume)
@@ -400,7 +401,7 @@ class Connection:
         self._make_room()
 
     def _release_batched(self) -> None:
-        """Takes back the frames of what was carried out and waits for its answer."""
+        """Takes back the frames of requests that were carried out and wait for their responses."""
         for exchange in self._unanswered:
             if exchange.batched:
                 exchange.release_frame()
@@ -457,7 +458,7 @@ class Connection:
             self.context.log.warning(f"Closing {self.connection_id}: {error}{remark}")
             self.close()
             return -1
-        # Who has not logged in yet cannot use up what the requests of the others may have.
+        # A client that has not logged in cannot use up the memory of other clients' requests.
         if self._memory.limited and self.is_established and not self._charged_bytes:
             if not self._memory.try_charge(size + SIZE_BYTES):
                 self._stalls |= MEMORY_FULL
@@ -519,7 +520,7 @@ class Connection:
     # --- room for the next bytes ---------------------------------------------------------------
 
     def _make_room(self) -> None:
-        """Sees to it that the next read has somewhere to go, or that there is none."""
+        """Makes room for the next read, or pauses reading."""
         if self._frames_owned == 0:
             if self._start == self._end:
                 self._release_buffer()

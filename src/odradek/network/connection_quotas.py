@@ -1,9 +1,9 @@
 """How many connections may be open: in all, and per address.
 
 `max.connections` bounds the broker, `max.connections.per.ip` every address, with
-`max.connections.per.ip.overrides` for single ones. A connection that is over a limit is
-closed at once; the clients of others do not notice. Brokers are let in over a full broker, by the
-listeners that are theirs. The limits may change at run time; who is in stays in.
+`max.connections.per.ip.overrides` for single ones. A connection that is over a limit is closed at
+once; the clients of others do not notice. Brokers are let in over a full broker, by the listeners
+that are theirs. The limits may change at run time; accepted connections stay.
 """
 
 from collections import Counter

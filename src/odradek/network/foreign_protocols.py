@@ -1,7 +1,7 @@
 """Recognizes clients that speak another protocol than Kafka's.
 
-Their first bytes make no size that is allowed. The guess goes into the log, to tell what was set
-up wrongly; whatever it is, the connection is closed.
+Their first bytes make no size that is allowed. The guess goes into the log, to show what was
+configured wrongly; the connection is closed in any case.
 """
 
 from typing import Final

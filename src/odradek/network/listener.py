@@ -167,7 +167,7 @@ class Listener:
 
     def stop_accepting(self) -> None:
         """Closes the listening socket, in the loop's next turn at the latest; open connections
-        go on."""
+        continue."""
         self._accepts = False
         if self._server is not None:
             _close(self._server)
@@ -191,7 +191,8 @@ class Listener:
             connection.resume()
 
     def awaited(self) -> Iterator[tuple[int, int]]:
-        """The descriptors of the sockets, and what the loop awaits of each (`readiness`)."""
+        """The descriptors of the sockets, and the events that the loop awaits on each
+        (`readiness`)."""
         listening = self._socket
         if listening is not None and listening.fileno() >= 0:
             yield listening.fileno(), READ

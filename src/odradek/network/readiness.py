@@ -1,7 +1,7 @@
-"""Asks the kernel for what it holds at this moment, without waiting.
+"""Asks the kernel which descriptors are ready now, without waiting.
 
-The loop finds out by itself and needs none of this. It is for who wants to know that nothing is
-left to be found: a broker whose clock was moved by hand is at rest only then.
+The loop finds out by itself and needs none of this. This shows that no event is left: only then has
+a broker whose clock was moved by hand settled.
 """
 
 import select

@@ -15,8 +15,8 @@ from odradek.network.transport import Transport
 class SocketProtocol(asyncio.BufferedProtocol):
     """Made by the listener for every accepted socket.
 
-    `admit` makes the connection or answers None for one that is over a limit; `on_lost` is
-    told of the end of every connection that was made.
+    `admit` creates the connection, or returns None if it is over a limit; `on_lost` is called at
+    the end of every connection that was created.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class SocketProtocol(asyncio.BufferedProtocol):
             self._on_lost(connection)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002, asyncio's signature
-        """Where to receive to."""
+        """Returns the buffer to receive into."""
         return self._live().get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -1,4 +1,4 @@
-"""All listeners of a broker, and what their connections share: buffers, quotas, memory.
+"""All listeners of a broker, with the buffers, quotas and memory that their connections share.
 
 `start` returns when every listener accepts, or none does; `stop` closes every connection.
 """
@@ -136,7 +136,7 @@ class SocketServer:
 
     @property
     def endpoints(self) -> list[EndPoint]:
-        """Where the broker listens; after `bind` with the real ports."""
+        """The end points that the broker listens on; after `bind` with the real ports."""
         return [listener.endpoint for listener in self._listeners]
 
     def limit(self, limits: NetworkLimits) -> None:

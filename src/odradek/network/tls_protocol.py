@@ -94,7 +94,7 @@ class TlsProtocol(asyncio.BufferedProtocol):
             self._on_lost(connection)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002, asyncio's signature
-        """Where to receive to."""
+        """Returns the buffer to receive into."""
         return self._listener.scratch
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -143,7 +143,7 @@ class TlsProtocol(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Undoes `pause_reading`; what was received before is decrypted in a turn of its own."""
+        """Undoes `pause_reading`; bytes received before are decrypted in a separate turn."""
         self._is_paused = False
         if not self._is_closing:
             self._transport.resume_reading()
@@ -214,7 +214,7 @@ class TlsProtocol(asyncio.BufferedProtocol):
             connection.is_established = True
 
     def _decrypt(self, tls: ssl.SSLObject) -> None:
-        """Gives the connection what there is, as long as it takes it."""
+        """Passes all plain bytes to the connection, as long as it accepts them."""
         while not (self._is_paused or self._is_closing):
             connection = self._connection
             if connection is None or not (tls.pending() or self._incoming.pending):
@@ -267,7 +267,7 @@ def describe_error(error: ssl.SSLError) -> str:
 
 
 def _pieces(buffers: list[Buffer]) -> list[memoryview]:
-    """The same bytes, with small buffers put together: each would be a record of its own."""
+    """Returns the same bytes, with small buffers joined: each would be a separate record."""
     pieces: list[memoryview] = []
     small: list[Buffer] = []
     size = 0

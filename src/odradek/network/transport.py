@@ -1,4 +1,4 @@
-"""`Transport`: what a connection needs of the one that asyncio, or TLS, gives it."""
+"""`Transport`: the part of asyncio's, or TLS's, transport that a connection uses."""
 
 from typing import Protocol
 

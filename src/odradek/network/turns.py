@@ -1,10 +1,10 @@
 """Turns of the event loop, shared so that the control plane never waits for clients.
 
-Where a listener is kept for the controller and its brokers (`control.plane.listener.name`), the
+If a listener is reserved for the controller and its brokers (`control.plane.listener.name`), the
 connections of all other listeners handle frames only for the first `SLICE_MS` of a turn of the
-loop. Whoever comes later waits for the next turn, first come, first served. In between the loop
-looks at its sockets, and what has come over the control plane is handled at once: it waits for one
-slice and one frame at most, however many clients there are.
+loop. Later ones wait for the next turn, first come, first served. In between the loop polls its
+sockets and handles the control plane's frames at once: they wait for one slice and one frame at
+most, however many clients there are.
 
 Without such a listener there is nothing to share, and connections do not ask.
 """

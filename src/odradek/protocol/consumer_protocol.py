@@ -3,10 +3,10 @@
     subscription   version, topics, user data; from 1 on owned partitions, 2 a generation, 3 a rack
     assignment     version, partitions, user data
 
-Brokers pass both on unread between the members of a classic group. Who reads them: members, the
-leader among them; the coordinator, to know which topics a group reads, and for members that it
-assigns to itself; tools. Written they are byte for byte what Kafka's own consumer writes. A version
-newer than ours is taken for our newest, and what it adds at the end is passed over.
+Brokers pass both on unread between the members of a classic group. Their readers are members,
+including the leader; the coordinator, to find out which topics a group reads, and for members that
+it assigns partitions to; and tools. Written they are byte for byte what Kafka's own consumer
+writes. A newer version is read as our newest, and the fields that it adds at the end are ignored.
 """
 
 from collections.abc import Iterable
@@ -80,8 +80,8 @@ def decode_subscription(data: bytes) -> Subscription:
 
 
 def decode_subscribed_topics(data: bytes) -> tuple[str, ...]:
-    """The topics of a subscription of any version, and of one that only begins like one: who asks
-    for no more than this need not know the versions to come.
+    """Returns the topics of a subscription of any version, even of one that only begins like one:
+    to read just the topics, later versions need not be known.
 
     Raises:
         ProtocolError: it is none.

@@ -1,9 +1,9 @@
 """The seam between the network and the rest: one request, and how it is answered.
 
-The network makes an `Exchange` for every complete frame and hands it to a `RequestHandler`.
-Whoever answers does so by calling exactly one of `send`, `no_op` or `close`, at once or at
-any later time on the same event loop; the network keeps the answers of a connection in the
-order of its requests. This module knows neither sockets nor APIs.
+The network makes an `Exchange` for every complete frame and hands it to a `RequestHandler`. A
+handler answers by calling exactly one of `send`, `no_op` or `close`, at once or at any later time
+on the same event loop; the network keeps the answers of a connection in the order of its requests.
+This module knows neither sockets nor APIs.
 """
 
 from mypy_extensions import mypyc_attr
@@ -25,8 +25,8 @@ class Exchange:
     - From then on the memory belongs to the network, which may receive the next frame into it.
       Asking for `frame` is a mistake and asserted; slices taken before must not be looked at.
 
-    So who waits without the frame lets go of it as soon as the request is decoded, and who needs
-    it later (records that are still to be appended) waits unbatched and keeps it.
+    So a request that waits without its frame releases it as soon as it is decoded; one that needs
+    it later (for records that are still to be appended) waits unbatched and keeps it.
     """
 
     def __init__(
@@ -67,7 +67,8 @@ class Exchange:
         self._frame = None
 
     def answer_bytes(self) -> int:
-        """How large an answer there is memory for; who can be brief should keep to it."""
+        """How large a response there is memory for, in bytes; a handler that can send less should
+        keep to it."""
         raise NotImplementedError
 
     def throttle(self, throttle_time_ms: int) -> None:

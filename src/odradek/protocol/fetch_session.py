@@ -1,8 +1,8 @@
-"""`FetchSession`: what a broker knows that a reader asks for, so that it is told only changes.
+"""`FetchSession`: the partitions that a broker knows a reader to want, so it is sent only changes.
 
-Of consumers and of followers. The other side of `handlers/fetch_sessions` (KIP-227). A session
-begins with a request that names every partition; from then on a request names those whose part has
-changed and those that are no longer wanted. Whatever goes wrong, the answer is a new session.
+For consumers and followers. The other side of `handlers/fetch_sessions` (KIP-227). A session begins
+with a request that names every partition; from then on a request names those whose part has changed
+and those that are no longer wanted. After any error a new session begins.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ Wish = tuple[UUID | None, FetchPartition]
 
 
 class FetchSession:
-    """The partitions that a reader wants, and what its broker knows of them. One request at a time:
+    """The partitions that a reader wants, and those that its broker knows. One request at a time:
     `next_request`, then `accept` or `reset`."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class FetchSession:
         """Wants a partition, or wants something else of it."""
         known = self._wanted.get(topic_partition)
         if known is not None and known[0] != topic_id:
-            self._forgotten[topic_partition] = known[0]  # the topic was made anew
+            self._forgotten[topic_partition] = known[0]  # the topic was recreated
         self._wanted[topic_partition] = (topic_id, partition)
         self._changed.add(topic_partition)
 
@@ -118,12 +118,12 @@ class FetchSession:
             self._epoch = 1 if is_new else self._epoch % _LAST_EPOCH + 1
 
     def reset(self) -> None:
-        """Begins anew with the next request, which ends the session that there may be: what the
-        broker knows is unknown."""
+        """Starts a new session with the next request, which ends an existing one: the broker's
+        state is unknown."""
         self._epoch = _FIRST_EPOCH
 
     def _is_gone(self, topic_partition: TopicPartition, topic_id: UUID | None) -> bool:
-        """A partition that is wanted again meanwhile is told anew, not forgotten."""
+        """A partition that is wanted again meanwhile is sent again, not forgotten."""
         found = self._wanted.get(topic_partition)
         return found is None or found[0] != topic_id
 

@@ -50,8 +50,8 @@ def response_header_version(api_key: int, api_version: int, flexible_from: int) 
 def decode_request_header(frame: memoryview, flexible_from: dict[int, int]) -> RequestHeader:
     """Reads the header of a request; `flexible_from` has the first flexible version by API key.
 
-    Of an API that is not in there only the first eight bytes can be understood: such a
-    header has no client id, and its body position means nothing.
+    Only the first eight bytes of an unknown API's header can be decoded: it has no client id, and
+    its body position means nothing.
 
     Raises:
         ProtocolError: the header is truncated.

@@ -5,12 +5,12 @@ A message is read into such a class (`message_reader`), whose attributes are the
 as they differ between versions; it is written from plain names and values
 (`message_writer`), so that who answers states everything once, for all versions.
 
-kio knows what Kafka 4 serves. Versions that Kafka has dropped are not there, and are not
-advertised by us either; the three hot APIs, which go further back, do not come by here. What the
-controller of a Kafka 3 tells its brokers is declared by us (`message_classes`).
+kio knows what Kafka 4 serves. Versions that Kafka has dropped are not there, and are not advertised
+by us either; the three hot APIs, which go further back, do not come by here. The requests of a
+Kafka 3 controller to its brokers are declared by us (`message_classes`).
 
-kio and what reads and writes its classes are imported with the first message: a broker is ready
-before.
+kio, and the modules that read and write its classes, are imported with the first message: a broker
+is ready before.
 """
 
 from collections.abc import Mapping
@@ -98,7 +98,7 @@ def decode_response(api_key: int, version: int, frame: memoryview, position: int
 
 
 def encode_request(api_key: int, version: int, values: Mapping[str, object]) -> bytes:
-    """Writes the body of a request; see `message_writer` for what the values are.
+    """Writes the body of a request; `message_writer` describes the values.
 
     Raises:
         AssertionError: a name is in no version of this message.
@@ -108,7 +108,7 @@ def encode_request(api_key: int, version: int, values: Mapping[str, object]) -> 
 
 
 def encode_response(api_key: int, version: int, values: Mapping[str, object]) -> bytes:
-    """Writes the body of a response; see `message_writer` for what the values are.
+    """Writes the body of a response; `message_writer` describes the values.
 
     Raises:
         AssertionError: a name is in no version of this message.
@@ -119,7 +119,7 @@ def encode_response(api_key: int, version: int, values: Mapping[str, object]) ->
 
 @lru_cache(maxsize=1024)
 def has_throttle_time(api_key: int) -> bool:
-    """Whether the responses of an API can tell of a throttle time, in their newest version."""
+    """Whether the responses of an API have a throttle time, in their newest version."""
     newest = versions(api_key)[-1]
     return "throttle_time" in response_type(api_key, newest).__dataclass_fields__
 

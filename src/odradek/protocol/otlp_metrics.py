@@ -1,9 +1,8 @@
 """Metrics as OpenTelemetry writes them (OTLP's `MetricsData`, in Protobuf), as clients push them.
 
-Of the messages only what Kafka's clients fill in is read: gauges and sums of single numbers, with
-their attributes and those of the resource. What else is legal is passed over, without copies.
-Whatever the bytes are, no more than so many fields are looked at, and no more kept than so many
-numbers; what is behind them is left out.
+Only the fields that Kafka's clients fill in are read: gauges and sums of single numbers, with their
+attributes and those of the resource. Other legal fields are skipped, without copies. Whatever the
+bytes are, the numbers of fields read and of numbers kept are bounded; the rest is ignored.
 
     MetricsData     1 ResourceMetrics
     ResourceMetrics 1 Resource            2 ScopeMetrics
@@ -45,7 +44,7 @@ _Field = tuple[int, int, int, int]
 
 
 class NumberPoint(NamedTuple):
-    """A number under a name; `is_delta` is what has come to a sum since it was told last."""
+    """A number under a name; with `is_delta` it is the change of a sum since the last push."""
 
     name: str
     attributes: Attributes
@@ -95,7 +94,7 @@ class _Reader:
         for number, kind, begin, stop in self._fields(start, end):
             if number == 1 and kind == _BYTES:
                 name = self._text(begin, stop)
-        # The name may stand behind what it names.
+        # The name may follow the data that it names.
         for number, kind, begin, stop in self._fields(start, end):
             if kind == _BYTES and number in _NUMBERS:
                 self._read_numbers(name, begin, stop)

@@ -1,9 +1,8 @@
 """Kafka's primitive types, read from a frame and written to buffers.
 
-A `Reader` never trusts a length: it is compared with what is left of the frame before
-anything is allocated or skipped, and every count of elements is bounded by the bytes that
-so many elements need at least. Whatever is wrong with the input is a `ProtocolError` that
-names the position, nothing else is raised.
+A `Reader` never trusts a length: it is compared with the rest of the frame before anything is
+allocated or skipped, and every count of elements is bounded by the bytes that so many elements need
+at least. Malformed input raises a `ProtocolError` that names the position, and nothing else.
 
 Reading goes through a window: a small `bytes` copy of the frame from the current position,
 because compiled code indexes `bytes` in a nanosecond or two but a memoryview in thirty.
@@ -43,7 +42,7 @@ class ProtocolError(Exception):
 
 
 class NodeEndpoint:
-    """Where a broker named in an answer can be reached (KIP-951)."""
+    """The address of a broker that a response names (KIP-951)."""
 
     def __init__(self, node_id: int, host: str, port: int, rack: str | None = None) -> None:
         self.node_id = node_id

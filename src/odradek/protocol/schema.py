@@ -1,8 +1,8 @@
 """Decodes what Kafka writes about itself by a table of its fields, into JSON-shaped values.
 
-For tools: they show every field of every version under Kafka's own name, in Kafka's order.
-Whoever acts on such a record decodes it into a type of its own instead. A `Schema` follows
-Kafka's message definitions; tagged fields appear only when they were written.
+For tools: they show every field of every version under Kafka's own name, in Kafka's order. Code
+that acts on such a record decodes it into its own type instead. A `Schema` follows Kafka's message
+definitions; tagged fields appear only when they were written.
 
     int8 int16 uint16 int32 int64   numbers        uuid   22 characters, URL-safe base64
     string                          text           bytes  base64

@@ -3,9 +3,8 @@ batch one tagged field of our own.
 
     due_ms   when records that came back may be handed out again, in milliseconds since 1970
 
-Kafka's brokers pass over a tag that they do not know: to them the records may be handed out at
-once. Its number is far from those that Kafka gives out, which begin with 0. The classes are made
-by `message_classes`.
+Kafka's brokers ignore unknown tags: they hand the records out at once. Its number is far from those
+that Kafka gives out, which begin with 0. The classes are made by `message_classes`.
 """
 
 from types import MappingProxyType

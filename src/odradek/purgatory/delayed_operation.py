@@ -1,12 +1,12 @@
 """DelayedOperation: something that completes when a condition holds, or when its time is over.
 
-An operation is a timer task. Exactly one caller completes it, whoever comes first: somebody
-who found the condition true, or the timer. The winner takes it out of the timer and runs
-`on_complete`; nobody else does. When the timer wins, `on_expiration` runs after it.
+An operation is a timer task. Exactly one caller completes it, the first: one that found the
+condition true, or the timer. The winner takes it out of the timer and runs `on_complete`; nobody
+else does. When the timer wins, `on_expiration` runs after it.
 
-`on_complete` may complete other operations, and those others again: what completes deeper than
-one inside another is put in line and runs when the inner one has returned, so the stack does not
-grow with the chain. Whatever one of them raises, the rest of the line runs.
+`on_complete` may complete other operations, and those others again: a completion deeper than one
+inside another is queued and runs when the inner one has returned, so the stack does not grow with
+the chain. If one of them raises, the rest of the queue still runs.
 
 `force_complete` and `safe_try_complete` may be called by any thread, the rest belongs to the
 owner of the timer. Neither takes a lock. The winner is decided by a test and an assignment
@@ -37,8 +37,8 @@ _log = logging.getLogger(__name__)
 class Completing:
     """The completions of one purgatory that run, and those that wait in line behind them.
 
-    A completion inside another runs at once, like any call. It begins the line of its thread: what
-    completes inside of it is put there, and runs when it has returned.
+    A completion inside another runs at once, like any call. It begins the queue of its thread:
+    completions inside it are queued, and run when it has returned.
     """
 
     __slots__ = ("_lines", "depth")
@@ -150,7 +150,7 @@ class DelayedOperation(TimerTask):
         return False
 
     def describe(self) -> str:
-        """The same, as any task says what it is about."""
+        """Returns `missing`, as the description of the task."""
         return self.missing()
 
     @property
@@ -172,8 +172,8 @@ class DelayedOperation(TimerTask):
     def safe_try_complete(self) -> bool:
         """`try_complete`, on any thread; True when this call completed the operation.
 
-        `try_complete` never runs twice at a time. Who comes while it runs leaves word, and
-        whoever runs it then checks once more: the completion is not lost. Word that the
+        `try_complete` never runs twice at a time. A caller that comes while it runs leaves a note,
+        and the running call then checks once more, so the completion is not lost. Word that the
         condition leaves itself counts once, or a check would never end.
         """
         if self._checking:
@@ -204,9 +204,10 @@ class DelayedOperation(TimerTask):
         return completed
 
     def _look_for_others(self, failure: BaseException) -> BaseException:
-        """The condition has raised: what other threads have left word of is true all the same.
+        """The condition has raised: the notes that other threads have left still count.
 
-        It may raise again, and be told of more meanwhile. Returns what is to be raised in the end.
+        It may raise again, and more notes may come meanwhile. Returns what is to be raised in the
+        end.
         """
         own = get_ident()
         while self._asked_by not in (NOBODY, own) and not self._completed:
@@ -215,7 +216,7 @@ class DelayedOperation(TimerTask):
                 self.try_complete()
             except BaseException as error:  # noqa: BLE001 - raised when others have had their look
                 failure = graver(failure, error)
-        self._asked_by = NOBODY  # no call from the look at it to here, nor to who lets others check
+        self._asked_by = NOBODY  # no call from the last look to here
         return failure
 
     def run(self) -> None:
@@ -226,7 +227,7 @@ class DelayedOperation(TimerTask):
 
 
 _ALONE: Final = Completing()
-"""Of operations that no purgatory was given."""
+"""For operations without a purgatory."""
 
 
 def _complete(operation: DelayedOperation, expired: bool) -> None:
@@ -269,7 +270,7 @@ def _run_all(line: deque[tuple[DelayedOperation, bool]]) -> None:
 
 
 def _expire(operation: DelayedOperation) -> None:
-    """Completes it and tells it why. Whatever one of the three raises, no other is left out."""
+    """Completes it and tells it why. If one of the three raises, the others still run."""
     counts = operation._counts
     try:
         try:

@@ -1,8 +1,8 @@
 """DelayedOperationPurgatory: where requests wait until they can be answered.
 
-An operation that cannot complete yet is watched under the keys of what may complete it (the
-partitions that it fetches, the group that it joins), and put into a timer. Whoever changes
-something calls `check_and_complete` with its key, and the operations there are tried again.
+An operation that cannot complete yet is watched under keys (the partitions that it fetches, the
+group that it joins), and put into a timer. Code that changes something calls `check_and_complete`
+with its key, and the operations there are tried again.
 
 Completing removes an operation from the timer at once, but not from its lists of watchers:
 that would cost a search in each. A check drops the completed ones that it meets; the rest is
@@ -12,9 +12,9 @@ the purge has to walk over; with a hundred thousand waiting it walks over a hund
 for each that it drops. The amortised rule, our default, waits until the completed ones
 outnumber the others as well: then a purge costs each watched entry a constant.
 
-Completions may check, watch and shut down, and are answered at once. What a *condition* asks for
-waits until the conditions that are being looked at have returned, since one that checks its own
-key, or another that checks it back, would else never come to an end (`_do_asked`).
+Completions may check, watch and shut down, and are answered at once. Calls from a *condition* are
+deferred until the conditions being tried have returned, since one that checks its own key, or two
+that check each other, would otherwise never end (`_do_asked`).
 
 One owner, the timer's, calls everything here. Other threads hand over with
 `check_and_complete_threadsafe`, or complete an operation directly (`delayed_operation`).
@@ -107,8 +107,8 @@ class DelayedOperationPurgatory:
         self._completed_at_purge: i64 = 0
         self._completed_by_check: dict[str, int] = {}
         self._asked: set[tuple[Hashable, str]] = set()
-        # How many completions run one inside another where conditions are being looked at: who
-        # calls while it is just as many is a condition. It belongs to the innermost look.
+        # How many completions run one inside another where conditions are being tried: a call made
+        # while exactly so many run comes from a condition. It belongs to the innermost look.
         self._looking_at: i64 = NOT_LOOKING
         self._asked_checks: dict[Hashable, str] = {}
         self._asked_watches: list[tuple[DelayedOperation, Sequence[Hashable]]] = []
@@ -132,8 +132,8 @@ class DelayedOperationPurgatory:
         """Completes the operation if its condition holds, else lets it wait under `keys`.
 
         True only when this call completed it. The condition is tried again after watching:
-        what changed before the operation could be seen would else never wake it. An operation
-        that a condition hands in is looked at when the condition has returned.
+        otherwise a change before the operation was visible would never wake it. An operation that a
+        condition hands in is looked at when the condition has returned.
 
         Raises:
             ValueError: there is no key; nothing could ever wake the operation.
@@ -144,7 +144,7 @@ class DelayedOperationPurgatory:
         outer, depth = self._looking_at, self._completing.depth
         if outer == depth:
             kept = tuple(keys)
-            hash(kept)  # now: who hands it in should hear of a key that cannot be one
+            hash(kept)  # now: the caller should get the error of an unhashable key
             self._asked_watches.append((operation, kept))
             self._has_asked = True
             return False
@@ -189,7 +189,7 @@ class DelayedOperationPurgatory:
         completed = operation._completed
         if completed:
             return False
-        # No call up to the last sum: whoever completes it takes all of this back, or nothing.
+        # No call up to the last sum: a completion takes all of this back, or nothing.
         counts = self._counts
         operation._watches = watches
         counts.watched += 1
@@ -221,8 +221,8 @@ class DelayedOperationPurgatory:
     def check_and_complete(self, key: Hashable, reason: str = "check") -> int:
         """Tries what waits under `key`, in the order of watching; how many this call completed.
 
-        `reason` names the event for the statistics: "append", "fetch", "join". One that raises
-        keeps none of the others from its turn; what it raises is raised in the end.
+        `reason` names the event for the statistics: "append", "fetch", "join". If one raises, the
+        others are still tried; its error is raised at the end.
         """
         watchers = self._watchers.get(key)
         if watchers is None:
@@ -252,10 +252,10 @@ class DelayedOperationPurgatory:
         self._after_completions()
 
     def check_all_and_complete(self, keys: Sequence[Hashable], reason: str = "check") -> int:
-        """As `check_and_complete` for each key, but what waits under several is tried once.
+        """As `check_and_complete` for each key, but tries an operation under several keys once.
 
-        A fetch of a thousand partitions looks at all of them whenever it is tried: where all of
-        them have changed at once, a thousand looks at a thousand would be had.
+        A fetch of a thousand partitions looks at all of them whenever it is tried: if all of them
+        changed at once, it would look a thousand times at a thousand.
         """
         if len(keys) == 1:
             return self.check_and_complete(keys[0], reason)
@@ -302,12 +302,12 @@ class DelayedOperationPurgatory:
             raise reduce(graver, failures)
 
     def _do_asked(self, seen: set[Hashable]) -> None:
-        """Generation by generation: what is asked for in one belongs to the next.
+        """Runs generation by generation: calls from one belong to the next.
 
         It ends with a generation in which nothing new happened, and which asks for nothing new:
         nothing completed, nothing was handed in, no key was looked at for the first time. Its
-        conditions would ask for ever. What completes elsewhere is new here, too: a condition may
-        complete an operation of another purgatory, whose completion checks here.
+        conditions would ask for ever. A completion in another purgatory counts too: a condition may
+        complete an operation there, whose completion checks here.
         """
         is_new = True
         while self._has_asked and (is_new or self._asks_anew(seen)):
@@ -438,10 +438,11 @@ class DelayedOperationPurgatory:
         )
 
     def shutdown(self) -> None:
-        """Forgets all operations, uncompleted; the timer, which others may use, goes on.
+        """Forgets all operations without completing them; the timer, which others may use,
+        continues.
 
-        A check that is under way ends there, and so does handing in. What completes yet counts no
-        more.
+        A check that is under way ends there, and so does handing in. Later completions are not
+        counted.
         """
         self._shutdowns += 1
         for watchers in self._watchers.values():

@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class ExpiredOperationReaper:
-    """Expires what is due and purges if that pays, turn by turn, on a thread of its own.
+    """Expires due operations, and purges if that pays, turn by turn, on its own thread.
 
     From `start` to `stop` (also a context manager; once only) that thread is the owner of the
     purgatory and of its timer. Everybody else hands over: `Timer.call_threadsafe`,
@@ -46,7 +46,7 @@ class ExpiredOperationReaper:
     def stop(self) -> None:
         """Ends the thread and waits for it; both belong to the caller again.
 
-        What waits goes on waiting. To be called by another thread than the reaper's.
+        Waiting operations keep waiting. To be called by another thread than the reaper's.
         """
         self._stopping = True
         self._purgatory.timer.call_threadsafe(_wake)
@@ -59,7 +59,7 @@ class ExpiredOperationReaper:
             except BaseException as error:
                 if is_interrupt(error):
                     raise
-                # Of `on_error`, say; the next turn has the rest.
+                # From `on_error`, for example; the next turn does the rest.
                 _log.exception("a turn of the reaper %s failed", self._purgatory.name)
 
     def __enter__(self) -> ExpiredOperationReaper:

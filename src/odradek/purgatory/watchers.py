@@ -8,9 +8,9 @@ from odradek.purgatory.delayed_operation import DelayedOperation
 class Watchers:
     """The list of one key. Completed operations stay in it until a check or a purge.
 
-    Conditions run while the list is being checked, and they may watch, complete or check
-    under the same key. So a purge makes a new list instead of changing the old one, and a
-    check that is under way goes on over what was in the list that it began with.
+    Conditions run while the list is being checked, and they may watch, complete or check under the
+    same key. So a purge creates a new list instead of changing the old one, and a running check
+    continues over the list that it began with.
     """
 
     __slots__ = ("operations",)
@@ -21,9 +21,10 @@ class Watchers:
     def try_complete_watched(self, failures: list[BaseException]) -> int:
         """Checks every operation that is there now; how many this call completed.
 
-        What conditions and completions watch meanwhile was tried when it was watched; to try
-        it here as well would never end if each completion watches another operation. What is
-        forgotten meanwhile is passed over. One that raises keeps none of the others from its turn.
+        Operations that conditions and completions watch meanwhile were tried when they were
+        watched; trying them here as well would never end if each completion watches another
+        operation. Operations that are forgotten meanwhile are skipped. One that raises keeps none
+        of the others from its turn.
         """
         operations = self.operations
         completed = 0

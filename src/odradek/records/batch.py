@@ -8,13 +8,13 @@
              21 attributes (2)               53 base sequence (4)
                                              57 record count (4)   61 records
 
-The base offset and the leader epoch stand before the checksum, so a leader writes them without
-touching it; timestamps stand behind it, so `stamp_timestamps` computes it anew.
-Messages of magic 0 and 1 share the first 17 bytes up to the meaning of two fields: for them
-`base_offset` is the offset written in the entry (of a compressed one: its *last* offset,
-`legacy.first_offset` knows the first), and `crc` is a CRC-32.
+The base offset and the leader epoch are before the checksum, so a leader writes them without
+touching it; timestamps are behind it, so `stamp_timestamps` computes it again. Messages of magic 0
+and 1 share the first 17 bytes up to the meaning of two fields: for them `base_offset` is the offset
+written in the entry (of a compressed one: its *last* offset, `legacy.first_offset` knows the
+first), and `crc` is a CRC-32.
 
-Headers only: what lies in the records is for `validate`, `reader` and `columnar`.
+Headers only: `validate`, `reader` and `columnar` read the records.
 """
 
 import struct
@@ -243,8 +243,8 @@ def _check_size(size_bytes: int, overhead_bytes: int, available: int, position: 
 def split_batches(buffer: Buffer, *, drop_partial_tail: bool = False) -> list[BatchHeader]:
     """The headers of all batches of `buffer`, in order.
 
-    With `drop_partial_tail` a last batch that the buffer cuts off is left out in silence: what
-    a Fetch answer or a torn write ends with. A batch that contradicts itself always raises.
+    With `drop_partial_tail` an incomplete last batch is ignored: Fetch responses and torn writes
+    may end with one. A batch that contradicts itself always raises.
 
     Raises:
         CorruptRecords: as for `parse_header`.

@@ -141,7 +141,7 @@ class RecordBatchBuilder:
         *,
         is_transactional: bool = False,
     ) -> None:
-        """Says, before `build`, who the producer is: batches are filled before it is known."""
+        """Sets the producer, before `build`: batches are filled before it is known."""
         self._producer_id = producer_id
         self._producer_epoch = producer_epoch
         self._base_sequence = base_sequence

@@ -279,8 +279,8 @@ class _HeaderColumn:
 class ColumnDecoder:
     """Turns batches into columns: `append` until there is enough, then `finish`, and again.
 
-    With `views` values are not copied: `value_views` points at them in what was appended, or in
-    what became of it when it was decompressed.
+    With `views` values are not copied: `value_views` points at them in the appended buffer, or in
+    its decompressed copy.
 
     Rows are the records of [`start_offset`, `end_offset`) whose times are not before `earliest_ms`
     and not after `latest_ms`. `append` stops behind the batch
@@ -363,7 +363,7 @@ class ColumnDecoder:
         return self._next_offset >= self._end_offset
 
     def append(self, buffer: Buffer, position: int = 0) -> int:
-        """Takes whole batches from `position` on; returns the position of what it did not take.
+        """Takes whole batches from `position` on; returns the position of the first one not taken.
 
         That is the end of the buffer, a batch that the buffer cuts off, or whatever follows
         when the decoder is full or done.
@@ -381,7 +381,7 @@ class ColumnDecoder:
         return position
 
     def finish(self) -> ColumnBuffers:
-        """The columns so far. The decoder goes on empty, from the next batch."""
+        """The columns so far. The decoder is empty then, and continues with the next batch."""
         columns = ColumnBuffers(
             self._row_count,
             self._keys.finish() if self._wants_key else None,
@@ -476,7 +476,7 @@ class ColumnDecoder:
         base_timestamp: i64 = begin_ms
         lowest: i64 = max(SMALLEST, SMALLEST - header.base_timestamp)
         highest: i64 = min(LARGEST_OFFSET, LARGEST_OFFSET - header.base_timestamp)
-        # What of the batch is wanted, as deltas.
+        # The wanted part of the batch, as deltas.
         first: i64 = max(0, self._start_offset - header.base_offset)
         behind: i64 = min(LARGEST_OFFSET, self._end_offset - header.base_offset)
         earliest: i64 = max(SMALLEST, min(LARGEST_OFFSET, self._earliest_ms - begin_ms))

@@ -60,7 +60,7 @@ class Compression(IntEnum):
         raise ValueError(f"no codec is called {name!r}")
 
 
-# What a batch may grow to when nobody says otherwise.
+# The default limit of a decompressed batch.
 _PIECE_BYTES: Final = 1024 * 1024
 DEFAULT_LIMIT_BYTES: Final = 256 * 1024 * 1024
 
@@ -252,8 +252,8 @@ def _decompress_lz4(data: Buffer, limit_bytes: int, broken_header: bool) -> byte
 
 
 def check_lz4_frame(data: Buffer) -> None:
-    """Looks for what any lz4 library reads and Kafka's does not: blocks that depend on one
-    another, and more than one frame. What is wrong besides, decompressing finds.
+    """Refuses what lz4 libraries read and Kafka's does not: blocks that depend on one another, and
+    more than one frame. Decompressing finds all other errors.
 
     Raises:
         CorruptRecords: no Java client could read the blocks.
@@ -324,8 +324,8 @@ def _decompress_zstd(data: Buffer, limit_bytes: int) -> bytes:
         room = bytearray(min(bound, limit_bytes))
         return bytes(memoryview(room)[: cramjam.zstd.decompress_into(data, room)])
     except cramjam.DecompressionError:
-        # A full buffer looks like any other failure. Where the bound says that all of it
-        # must have fitted, the data is at fault, else the size is.
+        # A full buffer looks like any other failure. If the bound says that everything must have
+        # fitted, the data is wrong, else the size.
         if bound > limit_bytes:
             raise _too_large(limit_bytes) from None
         raise

@@ -1,7 +1,7 @@
 """Converts stored batches down for clients that ask in an old Fetch version.
 
-What a batch cannot say in the older format is left out, as in Kafka: headers, producer ids,
-control batches. Offsets are kept, so a consumer sees gaps where control batches were.
+As in Kafka, the older format omits headers, producer ids and control batches. Offsets are kept, so
+a consumer sees gaps where control batches were.
 """
 
 from odradek.model import NO_TIMESTAMP

@@ -1,9 +1,9 @@
 """The faults that records can have, as the broker's errors.
 
 Two kinds. `CorruptRecords`: the bytes cannot be trusted (length, magic, checksum, a codec that
-fails); whoever reads a log stops there. `InvalidRecords`: the bytes are what the client meant,
-and Kafka does not accept them; it may point at single records of the batch. Interpreted, so
-that compiled modules can raise them and any code can subclass them.
+fails); a reader of the log stops there. `InvalidRecords`: the bytes are what the client meant, and
+Kafka does not accept them; it may point at single records of the batch. Interpreted, so that
+compiled modules can raise them and any code can subclass them.
 """
 
 from collections.abc import Sequence

@@ -1,14 +1,14 @@
-"""Reads records one by one, of any magic: what tools, conversions and the cleaner walk with.
+"""Reads records one by one, of any magic, for tools, conversions and the cleaner.
 
-`read_batch` gives the records of one batch; `iter_records` those of a whole buffer. Checks
-what it touches, so that bad bytes raise and never crash; checksums only where asked. Whoever
-wants columns instead of objects takes `columnar`.
+`read_batch` gives the records of one batch; `iter_records` those of a whole buffer. Checks what it
+touches, so that bad bytes raise and never crash; checksums only where asked. `columnar` makes
+columns instead of objects.
 
 Records of magic 2 are walked in four more places, for speed: `walk` checks what is produced,
 `columnar` makes columns, `storage.cleaner.record_filter` looks at keys, and the client's
 `record_reading` makes what users get. Each is a compiled loop of its own: one walk for all would
-call back, or make an object, for every record, which costs more than the loops do. What they share
-is `varint`.
+call back, or make an object, for every record, which costs more than the loops do. They share
+`varint`.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,10 @@
 """The checks a leader makes of records before they may enter its log, as Kafka makes them.
 
-`validate_produced` takes what one produce request holds for one partition and gives
-`ValidRecords`: the bytes to append, wanting only `assign` for their place in the log. A batch
-of magic 2 that suits the topic is walked once and left as it is, compressed or not: at most
-its timestamp type and largest timestamp are corrected in place. It is written anew only where
-the topic asks for another codec or another message format.
+`validate_produced` takes what one produce request holds for one partition and gives `ValidRecords`:
+the bytes to append, wanting only `assign` for their place in the log. A batch of magic 2 that suits
+the topic is walked once and left as it is, compressed or not: at most its timestamp type and
+largest timestamp are corrected in place. It is rewritten only if the topic has another codec or
+another message format.
 
 Which check answers with which error is Kafka's: bytes that cannot be trusted are
 CORRUPT_MESSAGE, well-sealed nonsense is INVALID_RECORD, and complaints about single records

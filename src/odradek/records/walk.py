@@ -1,9 +1,9 @@
 """The walk over the records of one magic-2 batch that finds out whether they are well formed.
 
-This is the broker's one loop per produced record. It looks at every length, count and delta
-and at no payload, makes no objects, and remembers only what an append needs to know: the
-largest and smallest timestamp and how many keys are missing. What exactly is wrong with which
-record is told by `validate`, which walks a second time when this one found something.
+This is the broker's one loop per produced record. It looks at every length, count and delta and at
+no payload, makes no objects, and remembers only what an append needs to know: the largest and
+smallest timestamp and how many keys are missing. `validate` walks a second time when this one found
+an error, and says which record is wrong and why.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ from odradek.records.errors import InvalidRecords
 from odradek.records.varint import read_packed, read_varint, read_varlong
 
 _LARGEST: Final = 0x7FFFFFFFFFFFFFFF
-# -1 in zigzag: the length of what is not there.
+# -1 in zigzag: the length of a null field.
 _NULL: Final = 1
 
 
@@ -26,7 +26,7 @@ class RecordsSummary:
     """
 
     def __init__(self) -> None:
-        # Not i64: whoever adds them to a timestamp wants no silent overflow.
+        # Not i64: adding them to a timestamp must not overflow silently.
         self.max_timestamp_delta: int = 0
         self.max_timestamp_index: int = -1
         self.min_timestamp_delta: int = 0

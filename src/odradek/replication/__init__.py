@@ -1,4 +1,4 @@
-"""Replicas of partitions: who leads, what is committed, and who waits for it.
+"""Replicas of partitions: their leaders, what is committed, and the requests that wait for it.
 
 `Partition` holds the rules of one partition, `InSyncReplicas` the arithmetic behind them,
 `ReplicaManager` finds partitions and parks what must wait, and the `Delayed…` classes are

@@ -1,18 +1,18 @@
 """Moves replicas between the log directories of this broker, while they are in use.
 
-A move copies the current log into a future one, batch by batch and step by step on the event
-loop, each step so short that others have their turn. Once the future log has caught up it is put
-on the disk in the background; then, in the first step that leaves no record behind, it takes the
-place of the current log. Nothing can be appended within a step, so that nothing is lost. A move
-goes on after a restart: its future log is there.
+A move copies the current log into a future one, batch by batch and step by step on the event loop,
+each step so short that others have their turn. Once the future log has caught up it is put on the
+disk in the background; then, in the first step that leaves no record behind, it takes the place of
+the current log. Nothing can be appended within a step, so nothing is lost. A move continues after a
+restart, with its future log.
 
     request -> copying -> caught up -> on the disk -> swapped
               |  ^
               v  | every step: cut what the current log has cut, take over its start and watermark
 
-What the current log loses meanwhile (a truncation, retention, DeleteRecords) the future one loses
-in its next step: a log remembers how low its end has been. Compaction of the log pauses, since
-records whose tombstone is gone would come back.
+Records that the current log loses meanwhile (by truncation, retention, DeleteRecords) the future
+one loses in its next step: a log remembers how low its end has been. Compaction of the log pauses,
+since records whose tombstone is gone would come back.
 """
 
 import logging
@@ -44,8 +44,7 @@ logger: Final = logging.getLogger(__name__)
 class ReplicaAlterLogDirsManager:
     """The moves of this broker's replicas. Called on the broker's loop only.
 
-    `on_moved` is told of a partition whose log is another one now. `step_bytes` is what a step
-    copies at most.
+    `on_moved` gets a partition whose log was swapped. `step_bytes` is what a step copies at most.
     """
 
     def __init__(
@@ -113,7 +112,7 @@ class ReplicaAlterLogDirsManager:
         return 0 if current is None else max(current.log_end_offset - future.log_end_offset, 0)
 
     def shutdown(self) -> None:
-        """No further step is done; the next start goes on."""
+        """No further step is done; the next start continues."""
         self._is_stopped = True
 
     def _directory(self, path: str) -> LogDirectory:
@@ -217,7 +216,7 @@ class _Move:
         self.topic_partition = topic_partition
         # Whether a flush was asked for since it caught up.
         self.is_flushed = False
-        # What kept it from going on last; said once.
+        # The last reason that stopped it; logged once.
         self.trouble = ""
 
 

@@ -1,4 +1,4 @@
-"""Appending: what is asked, what each partition answers, and how requests are appended together.
+"""Append requests, the result of each partition, and how requests are appended together.
 
 One `AppendRequest` is one client's produce request: several partitions, one answer. The
 results are values, in the order of the entries, because one partition's failure is none of
@@ -80,12 +80,12 @@ OnAppended = Callable[[list[AppendResult]], None]
 class AppendRequest:
     """One request to append, to one or more partitions.
 
-    `entries` pairs a partition with the batches for it; the views are stamped in place and
-    must stay valid until the call that was handed the request returns. `required_acks` is
-    -1, 0 or 1; anything else answers INVALID_REQUIRED_ACKS. `on_done` is called exactly
-    once, at once or when the replicas have it or `timeout_ms` is over. `origin` says what is
-    checked, and whether internal topics may be written; `transaction_version` is that of the
-    end markers among the batches.
+    `entries` pairs a partition with the batches for it; the views are stamped in place and must
+    stay valid until the call that was handed the request returns. `required_acks` is -1, 0 or 1;
+    anything else answers INVALID_REQUIRED_ACKS. `on_done` is called exactly once, at once or when
+    the replicas have it or `timeout_ms` is over. `origin` decides what is checked, and whether
+    internal topics may be written; `transaction_version` is the version of the end markers among
+    the batches.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ _WITHOUT_START: Final = frozenset(
     )
 )
 
-# What goes to a log in one call: one partition, one origin, one version of transactions.
+# The key of one call of a log: one partition, one origin, one version of transactions.
 _Key = tuple[TopicPartition, AppendOrigin, int]
 
 
@@ -131,8 +131,8 @@ class _Entry:
 
 
 class RequestAppender:
-    """Appends requests together. Keeps nothing between calls, so a call may come in a call:
-    waking a fetch may let its connection go on, and with it another append.
+    """Appends requests together. Keeps nothing between calls, so a call may come in a call: waking
+    a fetch may let its connection continue, and with it another append.
     """
 
     def __init__(

@@ -142,8 +142,8 @@ class FetchInfo:
         self.kept: KeptRead | None = None
 
     def tells_again(self, result: FetchResult) -> bool:
-        """Whether this is what the reader was told last, in the session that goes on; it counts as
-        told from here on."""
+        """Whether the reader got this result last, in the same session; it counts as sent from here
+        on."""
         kept = self.kept
         if kept is None or kept.result is not result or result.error_code is not ErrorCode.NONE:
             return False

@@ -1,4 +1,4 @@
-"""The arithmetic of in-sync replicas: who counts, and how far everyone has got.
+"""The arithmetic of in-sync replicas: which replicas count, and how far each has got.
 
 A leader knows of each follower only what its fetches say: a fetch at offset N means that
 everything below N has been written there. From that follow the two numbers that matter:
@@ -25,7 +25,7 @@ NEVER_MS: Final = -(1 << 60)  # longer ago than any lag
 
 
 class Follower:
-    """The leader's view of another replica. Made anew at the start of each leadership."""
+    """The leader's view of another replica. Created at the start of each leadership."""
 
     def __init__(
         self, broker_id: int, in_sync: bool, now_ms: int, leader_log_end_offset: int
@@ -172,7 +172,7 @@ class InSyncReplicas:
     ) -> frozenset[int]:
         """Members of the ISR that have been behind for longer than `lag_max_ms`.
 
-        Empty while a proposal is open: its outcome decides what there is to shrink.
+        Empty while a proposal is open: its outcome decides what can be removed.
         """
         if self.proposed is not None:
             return frozenset()
@@ -206,7 +206,7 @@ class InSyncReplicas:
         self._check()
 
     def complete_proposal(self, committed: Iterable[int]) -> None:
-        """Ends a proposal with what the store holds now."""
+        """Ends a proposal with the store's current state."""
         self.proposed = None
         self.committed = frozenset(committed)
         self._check()

@@ -19,7 +19,7 @@ class IsrMeters:
         self.failed = Meter(now_ms)
 
     def count(self, size_before: int, outcome: PartitionImage | BrokerError) -> None:
-        """Counts an outcome; `size_before` is that of the ISR when it was proposed."""
+        """Counts an outcome; `size_before` is the size of the ISR when it was proposed."""
         meter = self.expands
         if isinstance(outcome, BrokerError):
             meter = self.failed

@@ -1,4 +1,4 @@
-"""ListOffsets: which offset a timestamp, or a name written as a negative one, stands for.
+"""ListOffsets: the offset of a timestamp, or of a name written as a negative one.
 
 A consumer is shown nothing above what it may read: an answer at or past that point is no
 answer. A leader that has just taken over may not know yet how far its predecessor's
@@ -37,7 +37,7 @@ def find_offset(
     current_leader_epoch: int,
     only_leader: bool,
 ) -> TimestampOffset:
-    """The offset that `timestamp` stands for, or `NOT_FOUND`.
+    """The offset of `timestamp`, or `NOT_FOUND`.
 
     Without tiered storage the local start is the log's start, and nothing is tiered or
     waiting to be.
@@ -95,7 +95,7 @@ def find_segment_starts(
     partition: Partition, timestamp: int, max_count: int, isolation: int, only_leader: bool
 ) -> list[int]:
     """Answers version 0 of ListOffsets: at most `max_count` starts of segments whose last record is
-    not after `timestamp`, newest first; the end of the log stands for the latest.
+    not after `timestamp`, newest first; the latest offset is the log end.
 
     Raises:
         BrokerError: as `Partition.local_log`.

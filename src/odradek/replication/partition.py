@@ -1,4 +1,4 @@
-"""The rules of one partition: who may append, what may be read, and what is committed.
+"""The rules of one partition: appends, reads, and what is committed.
 
 A `Partition` joins a log (what this broker has) with a role (what the metadata says). It is
 a leader with an `InSyncReplicas`, a follower, or offline when its log directory failed. It
@@ -93,8 +93,8 @@ class Partition:
         return 0 if in_sync is None else len(in_sync.committed)
 
     def make_leader(self, image: PartitionImage, log: Log) -> bool:
-        """Takes up, or goes on with, the leadership that the metadata says; True when it is new.
-        Where the disk fails at that the partition is offline."""
+        """Becomes, or stays, the leader as the metadata says; True if the leadership is new. If the
+        disk fails, the partition is offline."""
         self.log = log
         is_new = not self.is_leader or image.leader_epoch != self.leader_epoch
         is_same_state = image.partition_epoch == self.partition_epoch
@@ -242,10 +242,11 @@ class Partition:
         return True
 
     def maybe_increment_leader_high_watermark(self) -> bool:
-        """Moves the high watermark to what the in-sync replicas have; True when it moved.
+        """Moves the high watermark to the smallest log end of the in-sync replicas; True if it
+        moved.
 
-        It stays while they are fewer than `min.insync.replicas` (KIP-966): what they have could
-        be lost with them, so nobody is to read it yet.
+        It stays while they are fewer than `min.insync.replicas` (KIP-966): their records could be
+        lost with them, so nobody may read these yet.
         """
         in_sync = self.in_sync_replicas
         log = self.log
@@ -296,8 +297,8 @@ class Partition:
         return result
 
     def refer(self, params: FetchParams, info: FetchInfo, replica_id: int) -> FetchResult:
-        """Sends a consumer to another replica, with what it should know of the partition; raises
-        as `read` does, but for the offset."""
+        """Sends a consumer to another replica, with the partition's offsets; raises as `read` does,
+        except for the offset."""
         result = self._result_of(self._log_to_read(params, info))
         result.preferred_read_replica = replica_id
         return result
@@ -345,7 +346,7 @@ class Partition:
         return ReadableEnd(place, log.log_end_offset)
 
     def diverging_end(self, info: FetchInfo, params: FetchParams) -> EpochEndOffset | None:
-        """Where the reader's history parted from this log's, or None when it has not.
+        """Where the reader's history diverges from this log's, or None if it does not.
 
         Raises:
             BrokerError: OFFSET_OUT_OF_RANGE when this log cannot tell, or as `local_log`.

@@ -88,7 +88,7 @@ class PartitionTable(ReplicaStates):
             if partition.log is not None and partition.log.log_directory.path == directory
         ]
 
-    # What waiting operations ask
+    # For waiting operations
 
     def readable_end(self, info: FetchInfo, params: FetchParams) -> ReadableEnd:
         """See `ReplicaStates`."""

@@ -2,8 +2,8 @@
 
 A leader holds back what it sends, a follower what it fetches. Covered are the replicas that the
 settings of a topic name (`leader.replication.throttled.replicas` and its twin), the rate is the
-broker's (`leader.replication.throttled.rate`). Only followers outside the ISR are ever held back,
-so that a throttle cannot shrink the ISR; what those inside fetch counts all the same.
+broker's (`leader.replication.throttled.rate`). Only followers outside the ISR are ever throttled,
+so a throttle cannot shrink the ISR; the fetches of those inside count too.
 
 The rate is measured over `replication.quota.window.*`.
 """
@@ -29,13 +29,13 @@ _SETTINGS: Final = frozenset({_LEADER_REPLICAS, _FOLLOWER_REPLICAS})
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ReplicationQuota:
-    """The quota of one direction: which partitions it covers, and what has moved of them."""
+    """The quota of one direction: the covered partitions, and the bytes moved for them."""
 
     def __init__(self, clock: Clock, limit: Callable[[], int], rate: WindowedRate) -> None:
         self._clock: Final = clock
         self._limit: Final = limit
         self._rate: Final = rate
-        # By topic, the partitions that are covered; None stands for all of them.
+        # The covered partitions by topic; None means all of them.
         self._covered: Final[dict[str, frozenset[int] | None]] = {}
 
     def cover(self, topic: str, replicas: Collection[str], broker_id: int) -> None:
@@ -90,7 +90,7 @@ class ReplicationQuotas:
         )
         for name in names:
             own = delta.image.topic_config(name)
-            # What cannot be used of them is told of where logs get their settings.
+            # Unusable settings are logged where logs get their settings.
             throttled, _ = usable_topic_settings(
                 {each: own[each] for each in _SETTINGS if each in own}
             )

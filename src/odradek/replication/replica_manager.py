@@ -1,9 +1,8 @@
 """Carries requests to the partitions, and parks what has to wait. Decides nothing itself.
 
-Whatever is a rule of one partition is in `partition`, how requests are appended together in
-`append`, how a fetch reads many partitions in `partition_table`, what a change of metadata does in
-`role_changes`. Everything is called on the broker's loop and calls back on it; nothing here
-blocks.
+`partition` has the rules of one partition, `append` appends requests together, `partition_table`
+reads many partitions for a fetch, `role_changes` applies metadata changes. Everything is called on
+the broker's loop and calls back on it; nothing here blocks.
 
 An answer to acks=all leaves when every in-sync replica has the records. With one replica
 that is the moment of the append, since the high watermark is then the log end.
@@ -131,7 +130,8 @@ class ReplicaManager:
         return unserved
 
     def resign(self) -> None:
-        """Leads nothing any more, until the metadata says so again; who waits hears of it."""
+        """Leads nothing any more, until the metadata says so again; waiting requests are
+        answered."""
         partitions = tuple(self.partitions)
         do_each(partitions, lambda partition: partition.resign())
         self.purgatories.wake_each([each.operation_key for each in partitions], ROLE)

@@ -1,8 +1,8 @@
 """Which replica a consumer should read from (KIP-392): its leader sends it there.
 
-Asked by the leader for consumers that name their rack. `RackAwareReplicaSelector` chooses, of the
-replicas in that rack that have what is asked for, the one that is farthest; the leader itself, if
-it stands there, or if nobody else does. Pure.
+Asked by the leader for consumers that name their rack. `RackAwareReplicaSelector` chooses, among
+the replicas in that rack that have the offset, the one with the largest log end; the leader itself,
+if it is in that rack, or if no other is. Pure.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,12 +1,12 @@
 """Applies a change of the metadata to the replicas of this broker.
 
 Partitions that name this broker get a log and a role; those that do so no longer lose both. A log
-goes when its topic is deleted or its broker is no replica any more, and for no other reason; where
-that came about while the broker was away its log is set aside, since nobody orders it to delete it.
-By the time that the new image is published for clients, everything here has happened, so a
-partition that a client is told of can be appended to. A log that does not open is reported
-back: the partition is published as offline instead, and noted, since a disk that was only full
-may have room later (`open_again`).
+goes when its topic is deleted or its broker is no replica any more, and for no other reason; if
+that happened while the broker was away its log is renamed, since no request tells it to delete it.
+When the new image is published for clients, everything here has happened, so a partition in a
+client's metadata can be appended to. A log that does not open is reported back: the partition is
+published as offline instead, and noted, since a disk that was only full may have room later
+(`open_again`).
 """
 
 import logging
@@ -55,13 +55,13 @@ class RoleChanges:
         self._unopened: dict[TopicPartition, bool] = {}
         # Those whose logs a full disk did not let go of.
         self._undeleted: set[TopicPartition] = set()
-        # What has been said of the settings of topics, so that it is said once.
+        # The logged faults in topics' settings, so each is logged once.
         self._told: dict[str, list[str]] = {}
         self._changed: list[TopicPartitionOperationKey] = []
 
     def apply(self, delta: MetadataDelta) -> list[TopicPartition]:
-        """Makes the roles and logs here what `delta` says; answers whose logs did not open. Who
-        waits for any of them is woken once, when all have changed."""
+        """Makes the roles and logs here what `delta` says; answers whose logs did not open.
+        Requests that wait for any of them are woken once, when all have changed."""
         unserved = []
         for topic in delta.topics_removed:
             self._told.pop(topic.name, None)
@@ -70,7 +70,7 @@ class RoleChanges:
             end = self._let_go if topic.name in delta.replaced else self._drop
             for gone in topic.partitions:
                 end(TopicPartition(topic.name, gone.partition))
-        # A start brings all partitions: what their topic says is asked once.
+        # A start brings all partitions: their topic's settings are read once.
         configs: dict[str, LogConfig] = {}
         for topic, partition_image in delta.partitions():
             topic_partition = TopicPartition(topic.name, partition_image.partition)
@@ -94,7 +94,7 @@ class RoleChanges:
         there now."""
         for each in sorted(self._undeleted):
             self._delete(each)
-        # One that fails anew may take others along.
+        # One that fails again may take others with it.
         return [each for each in sorted(self._unopened) if self._can_open(each)]
 
     def _can_open(self, topic_partition: TopicPartition) -> bool:
@@ -111,7 +111,7 @@ class RoleChanges:
         return True
 
     def refresh_configs(self, image: MetadataImage) -> None:
-        """Hands every log its settings anew: the broker's defaults have changed."""
+        """Gives every log its settings again: the broker's defaults have changed."""
         names = {partition.topic_partition.topic for partition in self._partitions}
         do_each(names, lambda name: self._update_configs(image, name))
 
@@ -193,7 +193,7 @@ class RoleChanges:
             self._undeleted.discard(topic_partition)
 
     def _let_go(self, topic_partition: TopicPartition) -> bool:
-        """Lets a replica go, if there is one; who waits for it hears that it is gone."""
+        """Gives up a replica, if there is one; requests that wait for it are answered."""
         self._unopened.pop(topic_partition, None)
         partition = self._partitions.remove(topic_partition)
         if partition is None:

@@ -1,6 +1,7 @@
-"""`Traffic`: what clients write and read, by topic and in all; Kafka's `BrokerTopicMetrics`.
+"""`Traffic`: the bytes and records that clients write and read, by topic and in total; Kafka's
+`BrokerTopicMetrics`.
 
-Appends and fetches add to plain numbers of their topic; once a second these go on to the meters
+Appends and fetches add to plain numbers of their topic; once a second these are added to the meters
 (`fold`). A topic has them from its first use until it is deleted, not for a leadership: a count
 must not fall.
 

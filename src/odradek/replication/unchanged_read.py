@@ -1,10 +1,10 @@
 """A response kept for a follower that had everything, good until something moves.
 
 Each follower asks for all partitions of a leader twice a second, and nearly always nothing has
-happened to nearly all of them. So the answer is kept with what was asked. Before it is given again
+happened to nearly all of them. So the response is kept with its request. Before it is given again
 everything that it hangs on is compared, a dozen numbers: no event has to be announced, and none can
-be forgotten. It is kept only for a member of the ISR that has all there is, where all of it is
-committed: there neither quotas nor time have a say.
+be forgotten. It is kept only for a member of the ISR that has all records, if all of them are
+committed: there neither quotas nor time matter.
 """
 
 from typing import Final
@@ -17,7 +17,7 @@ from odradek.storage.log.log import Log
 
 
 class UnchangedRead(KeptRead):
-    """The read of one partition by one follower, of a request that it goes on repeating."""
+    """The read of one partition by one follower, for a request that it keeps repeating."""
 
     def __init__(
         self,

@@ -274,7 +274,7 @@ def _token(image: MetadataImage, token_id: str) -> TokenInformation | None:
     try:
         return None if text is None else parse_token(text)
     except ValueError:
-        return None  # nobody comes in by what is not understood
+        return None  # an unreadable token is not accepted
 
 
 def _tokens(image: MetadataImage) -> Iterator[TokenInformation]:

@@ -121,7 +121,7 @@ def _children(encoded: bytes) -> list[tuple[int, bytes, bytes]]:
             position += count
         end = position + length
         if end > len(encoded):
-            raise IndexError("an element is longer than what it is in")
+            raise IndexError("an element is longer than the one around it")
         found.append((tag, encoded[position:end], encoded[begin:end]))
         position = end
     return found

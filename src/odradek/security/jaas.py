@@ -3,7 +3,7 @@
     org.apache.kafka.common.security.plain.PlainLoginModule required
         username="admin" password="secret" user_alice="secret";
 
-A value is a word, or stands in quotes, in which a backslash takes the next character as it is.
+A value is a word, or in quotes, in which a backslash escapes the next character.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ MODULES: Final = {
 """The login module of every mechanism that is served."""
 
 UNSIGNED_SUBJECT: Final = "unsecuredLoginStringClaim_sub"
-"""The option of who logs in by tokens that nobody has signed."""
+"""The option with the subject of unsigned tokens."""
 
 _USER: Final = "user_"
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r"}

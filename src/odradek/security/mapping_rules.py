@@ -1,9 +1,9 @@
-"""`ssl.principal.mapping.rules`: which user a certificate's subject stands for.
+"""`ssl.principal.mapping.rules`: maps a certificate's subject to a user.
 
     RULE:^CN=(.*?),.*$/$1/L,DEFAULT
 
 The first rule that matches the whole subject makes the name; `/L` and `/U` turn it into lower and
-upper case, `DEFAULT` takes the subject as it is. Where none matches, nobody may come in.
+upper case, `DEFAULT` takes the subject as it is. If none matches, the connection is refused.
 """
 
 import re

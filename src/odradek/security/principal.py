@@ -29,7 +29,7 @@ def user(name: str) -> KafkaPrincipal:
 
 
 def parse_principal(text: str) -> KafkaPrincipal:
-    """The principal that a text stands for; its name may have colons.
+    """Reads a principal; its name may have colons.
 
     Raises:
         ValueError: there is no colon; the sentence is Kafka's.

@@ -1,7 +1,7 @@
-"""SCRAM credentials as the metadata keep them: changes of them, and who has which.
+"""SCRAM credentials in the metadata: changes, and descriptions.
 
 A user's settings have one for each mechanism, under its name, in the form that Kafka's brokers keep
-in ZooKeeper. Of a request with a mistake about a user, nothing about this user is done.
+in ZooKeeper. If a request has an error about a user, nothing about this user is done.
 """
 
 import logging
@@ -43,7 +43,7 @@ class Deletion(NamedTuple):
 
 
 class Upsertion(NamedTuple):
-    """A credential is to be made, or made anew, of a salted password."""
+    """Creates or replaces a credential from a salted password."""
 
     user: str
     mechanism: int
@@ -137,7 +137,7 @@ def altered(
 def new_users(
     users: Iterable[NewUser], random_bytes: Callable[[int], bytes], image: MetadataImage
 ) -> dict[str, Mapping[str, str | None]]:
-    """Lets users log in who cannot by that mechanism yet; others keep what they have."""
+    """Creates credentials of users that have none for that mechanism; others keep theirs."""
     changes: dict[str, dict[str, str | None]] = {}
     for each in users:
         if scram_credential(image, each.mechanism, each.name) is None:

@@ -21,7 +21,7 @@ async def outcome(start: Callable[[OnDone[T]], None]) -> T:
 
     def on_done(result: T | BrokerError) -> None:
         if future.done():
-            return  # whoever waited was cancelled
+            return  # the waiter was cancelled
         if isinstance(result, BrokerError):
             future.set_exception(result)
         else:

@@ -3,11 +3,10 @@
 Work runs on a small pool; its outcome comes back to the loop, one wake-up for each. The
 pool's threads start when there is something to do, so an idle broker has none.
 
-Whatever comes of work, exactly one of its callbacks is called, and a callback that raises does
-not keep its work counted as under way: `drain` comes to an end. What is a mistake of ours is
-logged with its cause; an `AssertionError`, of work or of a callback, is then handed to
-`on_broken_invariant`, which ends the broker (fail-stop): it would go on with state of which
-nobody knows what is true.
+Exactly one of a work's callbacks is called, whatever its result, and work whose callback raises
+still counts as done: `drain` ends. A bug is logged with its traceback; an `AssertionError`, of work
+or of a callback, is then passed to `on_broken_invariant`, which ends the broker (fail-stop): its
+state could not be trusted any more.
 """
 
 import asyncio
@@ -102,7 +101,7 @@ class ThreadPoolBackground:
             self._on_broken_invariant(error)
 
     def _call_back(self, callback: Callable[[], None]) -> None:
-        """Runs the end of a piece of work; what it raises is the end of that piece alone."""
+        """Runs the end of a piece of work; an exception ends only that piece."""
         try:
             callback()
         except AssertionError as error:

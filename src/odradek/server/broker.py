@@ -1,7 +1,7 @@
 """The composition root: builds the floors of one broker, wires them, starts and stops them.
 
-No rule of Kafka's lives here. What is started is pushed on a stack together with its end, so
-that a stop, and a start that fails half-way, undo exactly what was done, in reverse:
+No rule of Kafka's lives here. Each started part is pushed on a stack together with its end, so a
+stop, and a start that fails half-way, undo exactly what was done, in reverse:
 
     threads, timer, addresses, metadata, logs, replicas and controller, registration, sockets
 
@@ -88,10 +88,10 @@ SLICE_TASKS: Final = 10_000
 class BrokerServer:
     """A broker on the running event loop; `start`, serve, `stop`. All calls are the loop's.
 
-    An ephemeral one keeps its metadata in memory and forces nothing to the disk. `on_halt` is
-    what ends the process when the broker cannot go on; see `halt`. Without `rng` its ids are the
-    operating system's randomness. `scram_users` can log in from the start. One that `is_counted`
-    has metrics though it serves them nowhere.
+    An ephemeral one keeps its metadata in memory and forces nothing to the disk. `on_halt` ends the
+    process when the broker cannot continue; see `halt`. Without `rng` its ids are the operating
+    system's randomness. `scram_users` can log in from the start. One that `is_counted` has metrics
+    though it serves them nowhere.
     """
 
     def __init__(
@@ -162,12 +162,12 @@ class BrokerServer:
         await self._close()
 
     def halt(self, reason: str, *, on_purpose: bool = False) -> None:
-        """Ends the broker where it stands, as Kafka does when going on could do harm.
+        """Ends the broker at once, as Kafka does when continuing could do harm.
 
         Nothing is flushed or marked as clean, so the next start recovers. A broker that is a
-        process ends by `on_halt`; one inside another program drops its clients, serves nothing
-        any more, and its `stop` lets go of what it holds. Only the first reason counts. A test that
-        halts one `on_purpose` has nothing to complain of.
+        process ends by `on_halt`; one inside another program drops its clients, serves nothing any
+        more, and its `stop` releases its resources. Only the first reason counts. A test that halts
+        one `on_purpose` has nothing to complain of.
         """
         if self.halted is not None:
             return
@@ -183,7 +183,7 @@ class BrokerServer:
 
     def _on_broken_metadata(self, error: Exception) -> None:
         """The others are not to take this broker for a live one, either."""
-        logger.error("what follows the metadata has raised", exc_info=error)
+        logger.error("a listener of the metadata has raised", exc_info=error)
         self.halt(f"a broken invariant: {error!r}")
         asyncio.get_running_loop().call_soon(self.store.close)
 
@@ -224,7 +224,7 @@ class BrokerServer:
             self._resources.push_async_callback(self.monitoring.stop)
 
     async def _await_metadata(self) -> None:
-        """Returns when the controller has told what there is, or has been silent for too long."""
+        """Returns when the controller has sent the metadata, or has been silent for too long."""
         told = asyncio.Event()
         self.controller.await_metadata(self.config["controller.socket.timeout.ms"], told.set)
         await told.wait()
@@ -245,7 +245,7 @@ class BrokerServer:
         self._resources.callback(driver.stop)
 
     def _make_security(self) -> "ListenersSecurity | None":
-        """Makes the protection of the listeners. Where there is none, nothing of it is imported."""
+        """Makes the protection of the listeners. If there is none, nothing of it is imported."""
         if all(each.security_protocol == "PLAINTEXT" for each in self.config.listeners):
             return None
         from odradek.security.scram_users import scram_credential
@@ -565,7 +565,7 @@ class BrokerServer:
 
     @property
     def metrics_url(self) -> str:
-        """Where metrics are served; empty where they are not."""
+        """The address of the metrics; empty if they are not served."""
         return "" if self._monitoring is None else self._monitoring.url
 
     @property
@@ -579,7 +579,7 @@ class BrokerServer:
         return sorted(found, key=attrgetter("since_ms"))
 
     def purgatories(self) -> tuple[DelayedOperationPurgatory, ...]:
-        """Where requests and members wait."""
+        """The purgatories of requests and members."""
         return (
             *self.replicas.purgatories,
             *self.coordinators.purgatories,
@@ -594,5 +594,6 @@ class BrokerServer:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether there is nothing to do until a client or the clock goes on; see `settling`."""
+        """Whether there is nothing to do until a client sends or the clock moves; see
+        `settling`."""
         return self.timer.is_idle and self.background.is_idle and self.sockets.is_at_rest

@@ -36,6 +36,5 @@ def _receiver(clock: Clock) -> "PushedMetrics":
 
 
 def with_telemetry(apis: Mapping[int, Api], config: BrokerConfig) -> Mapping[int, Api]:
-    """The table that clients are told of, which has the APIs of telemetry where there is a
-    receiver."""
+    """The table of advertised APIs, with those of telemetry if there is a receiver."""
     return all_told(apis) if config["telemetry.receiver"] else apis

@@ -50,7 +50,7 @@ class ControlledShutdown:
         leads = self._leads_something()
         retries: int = self._config["controlled.shutdown.max.retries"]
         backoff_ms: int = self._config["controlled.shutdown.retry.backoff.ms"]
-        # Where ZooKeeper is gone, the controller cannot answer, however often it is asked.
+        # Without ZooKeeper the controller cannot answer, however often it is asked.
         timeout_ms: int = self._config["controller.socket.timeout.ms"]
         for attempt in range(1 + retries):
             if attempt:

@@ -11,7 +11,7 @@ from typing import Final
 
 
 class BrokerState(IntEnum):
-    """The state of a broker; the numbers are those of Kafka's `BrokerState` metric."""
+    """The state of a broker, with the numbers of Kafka's `BrokerState` metric."""
 
     NOT_RUNNING = 0
     STARTING = 1

@@ -15,7 +15,7 @@ _INTERVAL_MS: Final = 5_000
 
 
 class LoadingReport:
-    """A line every five seconds: logs opened, and what recovery has checked, with its rate.
+    """A line every five seconds: logs opened, and bytes checked by recovery, with their rate.
 
     At the end one more, if anything had to be recovered.
     """

@@ -1,7 +1,7 @@
-"""Where the metadata of a broker is kept: in its own directory, or in ZooKeeper.
+"""The store of a broker's metadata: in its own directory, or in ZooKeeper.
 
-What else depends on that comes along: the APIs that are served, what a controller commands, how
-the broker hands over before it stops.
+Other parts depend on that too: the served APIs, a controller's requests, how the broker hands over
+before it stops.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ def embedded_metadata(
     *,
     ephemeral: bool,
 ) -> EmbeddedMetadata:
-    """A store of its own, on a journal unless it is `ephemeral`, or a session on a shared one."""
+    """A separate store, on a journal unless it is `ephemeral`, or a session on a shared one."""
     if shared is None:
         journal = None if ephemeral else _open_journal(config)
         shared = SharedMetadata(background, rng.randbytes, journal)
@@ -112,8 +112,7 @@ def zookeeper_metadata(
 
 
 def zookeeper_settings(config: BrokerConfig) -> "ZooKeeperSettings":
-    """How to reach the ensemble; the first connection may take as long as a session lives, unless
-    it is told otherwise."""
+    """How to reach the ensemble; by default the first connection may take a session time-out."""
     from odradek.metadata.zookeeper import ZooKeeperSettings
 
     session_timeout_ms: int = config["zookeeper.session.timeout.ms"]
@@ -132,7 +131,7 @@ def _zookeeper_tls(config: BrokerConfig) -> "TlsSettings":
 
     password: str | None = config["zookeeper.ssl.keystore.password"]
     lowest: str = config["zookeeper.ssl.protocol"]
-    # Kafka offers that one alone, which ZooKeeper 3.9 does not take unless it is told to.
+    # Kafka offers only that one, which ZooKeeper 3.9 refuses by default.
     versions = (lowest, "TLSv1.3") if lowest == "TLSv1.2" else (lowest,)
     return TlsSettings(
         KeyStore(
@@ -178,6 +177,6 @@ def _held_broker_id(directory: str) -> int | None:
         with open(f"{directory}/{names.META_PROPERTIES}", "rb") as file:
             found = checkpoints.parse_meta_properties(file.read())
     except (OSError, checkpoints.CorruptCheckpoint):
-        return None  # what is wrong with it is told when the logs are opened
+        return None  # its error is reported when the logs are opened
     held = found.get("node.id", found.get("broker.id"))
     return int(held) if held is not None and held.isdigit() else None

@@ -1,4 +1,4 @@
-"""From settings to what the network floor takes: limits, socket options, addresses.
+"""Turns settings into the network's limits, socket options and addresses.
 
 One deliberate difference from Kafka: `socket.send.buffer.bytes` and
 `socket.receive.buffer.bytes` are applied only when somebody set them. Kafka's default of
@@ -18,7 +18,7 @@ from odradek.network.listener import OS_DEFAULT
 from odradek.system_calls import host_name
 
 NEVER_IDLE: Final = -1
-# What clients give up after; as long as theirs (socket.connection.setup.timeout.max.ms).
+# The time after which clients give up (socket.connection.setup.timeout.max.ms).
 SETUP_MAX_MS: Final = 30_000
 CREATION_RATE: Final = "max.connection.creation.rate"
 ANY_ADDRESS: Final = frozenset({"", "0.0.0.0", "::"})

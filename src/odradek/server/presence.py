@@ -30,7 +30,7 @@ class Presence(RequestObserver):
         self._connections: Final[dict[tuple[str, str], str]] = {}
 
     def received(self, request: Request) -> None:
-        """Looks at who speaks."""
+        """Watches the requests of members."""
         if request.api_key not in _SIGNS_OF_LIFE:
             return
         try:

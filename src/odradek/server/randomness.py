@@ -21,12 +21,12 @@ def random_uuid(rng: Random) -> UUID:
 
 
 def rng_state(rng: Random) -> Any:
-    """Where seeded randomness is; None for that of the operating system."""
+    """The state of seeded randomness; None for that of the operating system."""
     return None if isinstance(rng, SystemRandom) else rng.getstate()
 
 
 def rng_at(state: Any) -> Random:
-    """Randomness that goes on from there."""
+    """Randomness that continues from there."""
     if state is None:
         return SystemRandom()
     rng = Random()

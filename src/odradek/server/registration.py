@@ -1,8 +1,8 @@
 """`Registration`: the session of this broker, by which the others take it for a live one.
 
-It begins at the start and is begun anew whenever the store has lost it. A broker that was killed
-and comes back at once meets its own earlier session, which ends by its time-out: that is waited
-for. Whoever has the same number at another address is another broker, and stays.
+It begins at the start, and again whenever the store has lost it. A broker that was killed and comes
+back at once meets its own earlier session, which ends by its time-out: that is waited for. A broker
+with the same number at another address is another broker, and stays registered.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ class Registration:
             place = "" if other is None else f", at {_address(other)}"
             raise StartError(
                 f"Broker {broker_id} is in this cluster already{place}; "
-                "give this one a broker.id of its own"
+                "give this one another broker.id"
             )
         logger.info("waiting for the end of this broker's earlier session")
 

@@ -1,7 +1,7 @@
 """The counts of a broker's life, written into its data directory when it stops.
 
-One small JSON file for people and scripts that look at a run afterwards. Nothing reads it
-back; a broker that is killed leaves the one of its life before, or none.
+One small JSON file for people and scripts that look at a run afterwards. Nothing reads it back; a
+killed broker leaves the one of its previous run, or none.
 """
 
 import json
@@ -18,7 +18,7 @@ logger = logging.getLogger("odradek.server")
 
 
 def write_statistics(directory: str, purgatories: Iterable[DelayedOperationPurgatory]) -> None:
-    """Writes, for every purgatory, how many operations waited and what ended their waiting.
+    """Writes, for every purgatory, how many operations waited and what completed them.
 
     A disk that does not take the file is no reason not to stop in order: it is only logged.
     """

@@ -5,8 +5,8 @@ names and formats), `offset_index`, `time_index`, `transaction_index` and `segme
 (the segments of a replica), `log` (what the replica may promise), `log_directory` and
 `log_manager` (all logs over all disks). It imports what is below: records, timer, config.
 
-What has a name here is imported when it is first asked for: a worker of Spark that reads the
-names of files needs no log manager, and starts in a fraction of the time.
+The names exported here are imported when first used: a Spark worker that reads the names of files
+needs no log manager, and starts in a fraction of the time.
 """
 
 from typing import TYPE_CHECKING

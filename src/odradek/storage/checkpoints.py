@@ -6,8 +6,8 @@
     orders 0 4711              0 0
     orders 1 815               3 170
 
-First the version, then the number of lines that follow; a file cut short contradicts its
-count. What cannot be read raises `CorruptCheckpoint`; the caller says what can be rebuilt.
+First the version, then the number of lines that follow; a file cut short contradicts its count. An
+unreadable file raises `CorruptCheckpoint`; the caller knows what can be rebuilt.
 """
 
 import json

@@ -5,11 +5,11 @@ another one in its place, which fails on purpose: after every operation, with a 
 with a failing fsync. Errors are plain `OSError`; `Log` and `LogManager` decide what they
 mean.
 
-Descriptors are bounded. A `File` or a mapped index says nothing about an open descriptor:
-it opens when used, and the pool closes the ones that were not used lately once there are
-more than `max_open_files`. All reads and writes name their position, so nothing is lost by
-closing. A pool has one owner, the event loop; work for another thread takes a handle of its
-own (`File.duplicate`), which the pool does not know.
+Descriptors are bounded. A `File` or a mapped index says nothing about an open descriptor: it opens
+when used, and the pool closes the least recently used ones once there are more than
+`max_open_files`. All reads and writes name their position, so nothing is lost by closing. A pool
+has one owner, the event loop; work for another thread takes a separate handle (`File.duplicate`),
+which the pool does not know.
 """
 
 import errno
@@ -43,7 +43,7 @@ Buffer = bytes | bytearray | memoryview
 VECTOR_MAX: Final = 1024
 # Work on another thread holds a segment's few files and no more.
 _THREAD_FILES: Final = 16
-# What file systems say that know no second names for a file.
+# The errors of file systems without hard links.
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
@@ -112,7 +112,7 @@ class HandlePool:
 
 @contextmanager
 def shared(pool: HandlePool) -> Iterator[None]:
-    """Lets several threads use files of the pool; each has to let go of what it has opened."""
+    """Lets several threads use files of the pool; each has to close what it has opened."""
     pool.may_evict = False
     try:
         yield
@@ -226,7 +226,7 @@ class FileSystem:
         raise NotImplementedError
 
     def for_thread(self) -> "FileSystem":
-        """The same files for work on another thread: with a pool of its own."""
+        """The same files for work on another thread, with a separate pool."""
         raise NotImplementedError
 
     def list_directory(self, path: str) -> list[str]:
@@ -242,11 +242,11 @@ class FileSystem:
         raise NotImplementedError
 
     def rename(self, path: str, target: str) -> None:
-        """Moves a file or directory, in place of what is at `target`."""
+        """Moves a file or directory, and replaces an existing `target`."""
         raise NotImplementedError
 
     def link(self, path: str, target: str) -> None:
-        """Gives the file a second name at once, in place of what is at `target`."""
+        """Gives the file a second name, and replaces an existing `target` atomically."""
         raise NotImplementedError
 
     def remove(self, path: str) -> None:
@@ -509,7 +509,7 @@ class OsFileSystem(FileSystem):
                 raise
             import shutil
 
-            # Slow, but the same to whoever opens it.
+            # Slow, but the same for everybody who opens it.
             shutil.copy2(path, temporary)
             self.sync(temporary)
         os.replace(temporary, target)

@@ -11,8 +11,8 @@ asking anybody.
 
 Time-limited by itself: a query that dies leaves a file that nobody heeds any more, and that the
 next look removes. And limited as a whole (`Holding`): queries that come one after the other do not
-keep a record for ever. What a person deletes (a topic, records by DeleteRecords) is deleted. Apache
-Kafka passes over files of that name.
+keep a record for ever. Explicit deletions (a topic, records by DeleteRecords) ignore leases. Apache
+Kafka ignores files of that name.
 """
 
 import json
@@ -105,7 +105,7 @@ def held_from(file_system: FileSystem, directory: str, now_ms: int) -> int | Non
 
 
 class Holding:
-    """How long leases have kept a log from what was due; no longer than a lease may last."""
+    """Bounds how long leases delay what is due in a log: no longer than one lease may last."""
 
     def __init__(self) -> None:
         self._since_ms: int | None = None
@@ -140,7 +140,7 @@ def _path(directory: str, lease_id: str) -> str:
 
 
 def _read(file_system: FileSystem, path: str, lease_id: str) -> Lease | None:
-    """A lease; None for what is gone by now, or is none."""
+    """Reads a lease; None if the file is gone, or contains none."""
     try:
         document = json.loads(file_system.read_bytes(path))
         return Lease(

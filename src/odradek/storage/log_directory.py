@@ -1,9 +1,9 @@
 """One of `log.dirs`: its lock, its identity, its checkpoints, and whether it still works.
 
-Every log lives in a `LogDirectory` and does its file work through it. A disk that fails takes
-the whole directory out of service, once: `failure` is set, every log in it answers
-KAFKA_STORAGE_ERROR from then on, and whoever owns the directory is told. A full disk is no
-failure of the directory: it refuses one append, and the next may find room.
+Every log lives in a `LogDirectory` and does its file work through it. A disk that fails takes the
+whole directory out of service, once: `failure` is set, every log in it answers KAFKA_STORAGE_ERROR
+from then on, and the owner of the directory is notified. A full disk is no failure of the
+directory: it refuses one append, and the next may find room.
 
 Files that nobody needs any more are renamed at once and removed by `delete_later`, so that a
 reader that just found them is not hurt.
@@ -153,8 +153,8 @@ class LogDirectory:
         """Removes the renamed directory of a deleted log after a delay.
 
         Its `partition.metadata` goes as soon as the log `is_forgotten`, that is, no checkpoint
-        speaks of it. Until then it stays: it tells the next start not to take what they say for
-        a log that was made anew. On a full disk they cannot be written; the records go then.
+        speaks of it. Until then it stays: it tells the next start that the checkpoints' entries are
+        not about a recreated log. On a full disk they cannot be written; the records go then.
         """
         metadata = f"{path}/{names.PARTITION_METADATA}"
         try:

@@ -16,16 +16,16 @@ LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
 TXN_INDEX_SUFFIX: Final = ".txnindex"
-# Ours: what a closed transaction index should hold.
+# Ours: the number and checksum of a closed transaction index's entries.
 TXN_CHECK_SUFFIX: Final = ".txncheck"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
 TEMPORARY_SUFFIX: Final = ".tmp"
-# Ours: what a reader holds (see `leases`).
+# Ours: a reader's lease (see `leases`).
 LEASE_SUFFIX: Final = ".lease"
-# Nobody gets more at once: a lease is renewed while its query runs.
+# The longest lease: it is renewed while its query runs.
 LONGEST_LEASE_MS: Final = 3_600_000
 SEGMENT_SUFFIXES: Final = (
     LOG_SUFFIX,

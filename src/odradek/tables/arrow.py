@@ -110,7 +110,7 @@ def _times(
         furthest = max(times.cast(pa.int64()).to_pylist(), key=lambda time: abs(time or 0))
         raise ValueError(
             f"{topic_partition} has a record whose time, {furthest} ms, is too far from 1970 for a "
-            "column of microseconds; what reads other columns only can go on (columns)"
+            "column of microseconds; reading only other columns works (columns)"
         ) from None
 
 

@@ -4,7 +4,7 @@
 class MissingData(Exception):
     """Records that should be there are not: deleted, truncated, or behind a torn tail.
 
-    `next_offset` is where records go on, as far as that is known; None when nothing follows.
+    `next_offset` is the next existing offset, as far as that is known; None if nothing follows.
     """
 
     def __init__(self, what: str, next_offset: int | None = None) -> None:
@@ -30,7 +30,7 @@ class WrongPath(Exception):
 
 
 class DamagedRecords(Exception):
-    """Records are there, and are not what was written; they are never passed over."""
+    """Records are damaged; they are never skipped."""
 
 
 class OutdatedQuery(Exception):

@@ -21,7 +21,7 @@ from odradek.tables.columns import HEADERS, check_columns
 from odradek.tables.named_text import named_text
 
 Write: TypeAlias = Callable[[pa.RecordBatch], None]
-# What is written with a batch, and what to call when there is none left.
+# The functions that write a batch, and that end the file.
 Writer: TypeAlias = tuple[Write, Callable[[], Any]]
 
 

@@ -8,7 +8,7 @@ _VALUE: Final = "value"
 
 
 def check_has_values(columns: Sequence[str] | None) -> None:
-    """Refuses a choice of columns without the one that is to be read.
+    """Refuses a choice of columns without `value`.
 
     Raises:
         ValueError: that is so.
@@ -18,8 +18,8 @@ def check_has_values(columns: Sequence[str] | None) -> None:
 
 
 def with_json_columns(frame: Any) -> Any:
-    """The frame of pandas with what its values hold, in place of the column `value`. A name that
-    the record has as well, `offset` say, becomes `value.offset`; a tombstone has nothing.
+    """The pandas frame with the fields of its values instead of the column `value`. A name that the
+    record has as well, `offset` say, becomes `value.offset`; a tombstone has nothing.
 
     Raises:
         ValueError: a value is no JSON object; the text says which.

@@ -5,7 +5,7 @@ from typing import Any
 
 
 def named_text(name: str, data: bytes | None) -> dict[str, Any]:
-    """Text under its name; what is no text in base64, under a name that says so."""
+    """Text under its name; other bytes in base64, under a name that says so."""
     if data is None:
         return {name: None}
     try:

@@ -26,7 +26,7 @@ _CLIENT_ID: Final = "odradek-tables"
 
 
 class Topic:
-    """Where a topic is read; every call opens and closes its own connections."""
+    """A topic to read; every call opens and closes its own connections."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Topic:
         read_committed: bool = False,
         allow_loss: bool = False,
     ) -> None:
-        """`allow_loss` passes over records that are gone before they are read, with a warning.
+        """`allow_loss` skips records that are gone before they are read, with a warning.
 
         Raises:
             ValueError: neither servers nor a path are given, or a path alone for committed reads.
@@ -77,9 +77,9 @@ class Topic:
         """The records from `start` up to, and without, `end`, by partition and offset.
 
         A moment is `earliest`, `latest`, a time, or an offset for partitions by their numbers. In
-        `start` and `end` a partition that has no offset is read from its beginning, or to its
-        end; `as_of` stands for an end, and a partition that has no offset was not there yet.
-        A time is that of the first record that is not older.
+        `start` and `end` a partition that has no offset is read from its beginning, or to its end;
+        `as_of` is an end, and a partition without an offset did not exist yet. A time means the
+        first record that is not older.
 
         Raises:
             ImportError: pyarrow is not installed.

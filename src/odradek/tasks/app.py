@@ -1,9 +1,9 @@
 """`App`: tasks by name, the topics that they live in, and the worker that runs them.
 
-An app `billing` has four topics: `billing` has calls that are to be run, `billing.later` is a
-schedule topic with those that are put off, `billing.results` has what callers wait for, and
-`billing.dead` what has failed for good. A call is run at least once: a worker commits a call when
-it was run, or was put off or put aside.
+An app `billing` has four topics: `billing` has the calls to run, `billing.later` is a schedule
+topic with the delayed calls, `billing.results` has the results that callers wait for, and
+`billing.dead` the calls that failed for good. A call is run at least once: a worker commits a call
+after it has run it, delayed it or sent it to `billing.dead`.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class App:
         self._producer: Producer | None = None
         self._results = Results(f"{name}.results", lambda: Consumer(self._servers, self._config))
         self._can_delay = False
-        # Of one app several may be inside of `async with` at a time.
+        # Several users may be inside `async with` of one app at a time.
         self._users = 0
         self._changing = asyncio.Lock()
 
@@ -114,7 +114,7 @@ class App:
         await self.stop()
 
     async def start(self) -> None:
-        """Makes the topics that are not there. Who has started it stops it, too.
+        """Makes the topics that are not there. Its caller calls `stop`, too.
 
         Raises:
             DelaysUnsupported: a task has retries, and the broker does not deliver later.
@@ -134,8 +134,8 @@ class App:
             self._users += 1
 
     async def stop(self) -> None:
-        """Lets go of the connections, if nobody else has started it and not stopped it yet; a
-        worker is cancelled before by whoever has begun it."""
+        """Closes the connections, unless another caller has started it and not stopped it yet; the
+        caller that started a worker cancels it before."""
         self._users = max(0, self._users - 1)
         async with self._changing:
             if self._users:
@@ -214,8 +214,8 @@ class App:
             result.cancel()
 
     async def cancel(self, id: str) -> None:
-        """Takes back what is put off under an id: a call, its next retry, or a repetition. What is
-        to be run already is run."""
+        """Cancels what is delayed under an id: a call, its next retry, or a repetition. A call that
+        is already due still runs."""
         await self._started.send_and_wait(self.later, None, key=id.encode())
 
     @property
@@ -252,7 +252,7 @@ class App:
                 try:
                     await consumer.commit({place: record.offset + 1})
                 except KafkaError as error:
-                    # Of a partition that is another worker's by now, which runs the call again.
+                    # Another worker has the partition by now, and runs the call again.
                     logger.warning(
                         "%s: the call at %d was not committed: %s", place, record.offset, error
                     )

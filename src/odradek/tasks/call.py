@@ -11,8 +11,8 @@ _SCHEDULED_FOR: Final = "scheduled-for"
 
 
 class Call(NamedTuple):
-    """The call of a task by its name. `attempt` counts from 0; `repeats` says that its id stands
-    for many calls, one for each time at which it is due."""
+    """The call of a task by its name. `attempt` counts from 0; `repeats` says that its id names
+    many calls, one for each time at which it is due."""
 
     id: str
     task: str
@@ -33,7 +33,7 @@ def encode(call: Call) -> bytes:
 
 
 def decode(record: ConsumerRecord) -> Call:
-    """Reads a call. One of many gets an id of its own, from the time at which it was due.
+    """Reads a call. A call of a repetition gets its own id, from the time at which it was due.
 
     Raises:
         UnreadableCall: the record is none.

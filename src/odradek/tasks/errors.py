@@ -2,7 +2,7 @@
 
 
 class TaskFailed(Exception):
-    """A task has failed for good; the text is that of its last error."""
+    """A task has failed for good, with the text of its last error."""
 
 
 class DelaysUnsupported(Exception):

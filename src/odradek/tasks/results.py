@@ -76,7 +76,7 @@ class Results:
                 future.set_result(outcome.get("value"))
 
     async def close(self) -> None:
-        """Reads no more; whoever waits is told."""
+        """Stops reading; callers that wait are cancelled."""
         consumer, self._consumer = self._consumer, None
         reading, self._reading = self._reading, None
         if consumer is not None:

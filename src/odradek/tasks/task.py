@@ -95,7 +95,7 @@ class Task(Generic[P]):
         """The same task, to be sent later: after a `countdown` (`"90s"`, milliseconds, a
         `timedelta`), at an `eta`, or again and again: `repeat="@every 5m"`, or cron, in a `zone`.
 
-        What is put off can be replaced, by another call under the same `id`, and cancelled
+        A delayed call can be replaced, by another call under the same `id`, and cancelled
         (`App.cancel`). A call that repeats has the task's name for its id, unless it is given one.
         """
         options = Options(countdown, eta, repeat, zone, id)
@@ -114,7 +114,7 @@ class Task(Generic[P]):
         return call.id
 
     async def call(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Sends a call, and waits for what it returns where a worker runs it.
+        """Sends a call, and waits for the result from the worker that runs it.
 
         Raises:
             TaskFailed: it has raised, also the last time it was tried.
@@ -132,7 +132,8 @@ class Task(Generic[P]):
         return Call(name, self.name, args, kwargs, repeats=repeats)
 
     async def run(self, call: Call) -> Any:
-        """Runs it, on a thread if it is no coroutine function: the worker's heartbeats go on."""
+        """Runs it, on a thread if it is no coroutine function, so that the worker keeps sending
+        heartbeats."""
         try:
             return await self._run(call)
         except asyncio.CancelledError as error:
@@ -140,7 +141,7 @@ class Task(Generic[P]):
             if worker is not None and worker.cancelling():
                 raise
             # Not the worker was cancelled, which would end without a word.
-            raise RuntimeError("what the function waited for was cancelled") from error
+            raise RuntimeError("a future that the function awaited was cancelled") from error
 
     async def _run(self, call: Call) -> Any:
         if inspect.iscoroutinefunction(self.function):
@@ -153,5 +154,5 @@ class Task(Generic[P]):
         try:
             return self.function(*call.args, **call.kwargs)
         except StopIteration as error:
-            # No future takes one: who waits for the thread would wait for ever.
+            # No future can carry it: the code that waits for the thread would wait for ever.
             raise RuntimeError("the function raised StopIteration") from error

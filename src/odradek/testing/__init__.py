@@ -1,1 +1,1 @@
-"""Code that tests of users and of this project share. Nothing imports it but pytest."""
+"""Code that tests of users and of this project share. Only pytest imports it."""

@@ -1,11 +1,11 @@
-"""A file system that fails on purpose: for tests of what survives.
+"""A file system that fails on purpose: for tests of recovery.
 
-`FaultyFileSystem` is the machine's own, with a count of the operations that change something.
-A test lets the operation number n fail (`fail_at`, with an errno), or ends the world after it
-(`crash_at`): from then on every operation raises `Crashed`, as if the process were gone, and
-the test opens the directory again with a file system of its own. `is_full` refuses to write
-a byte, as a full disk does, and lets everything else pass; `full_at` begins that at an
-operation. Reads are counted by themselves (`fail_read_at`).
+`FaultyFileSystem` is the machine's own, with a count of the operations that change something. A
+test lets operation number n fail (`fail_at`, with an errno), or crashes after it (`crash_at`): from
+then on every operation raises `Crashed`, as if the process were gone, and the test opens the
+directory again with another file system. `is_full` refuses to write a byte, as a full disk does,
+and lets everything else pass; `full_at` begins that at an operation. Reads are counted by
+themselves (`fail_read_at`).
 """
 
 import errno
@@ -30,7 +30,7 @@ class Crashed(BaseException):
 
 
 class FaultyFileSystem(OsFileSystem):
-    """Counts changes in `operations`, and fails or crashes at the one that the test names.
+    """Counts changes in `operations`, and fails or crashes at the number that the test sets.
 
     `fail_count` operations fail from `fail_at` on. `half_write` makes the failing append leave
     half of its bytes, as a torn write does.

@@ -1,8 +1,8 @@
 """Servers as processes, for tests, benchmarks and examples: `odradek start`, and others beside it.
 
 A server is started, awaited until it can serve, ended in order when the `with` block is left, and
-gone in any case. It runs in a session of its own: Ctrl-C reaches the program that started it, which
-then takes things down in its own order.
+gone in any case. It runs in its own session: Ctrl-C reaches the program that started it, which then
+stops its processes in its own order.
 
     with BrokerProcess(tmp_path / "data", "--set", "num.partitions=3") as broker:
         broker.bootstrap_servers
@@ -37,8 +37,8 @@ class ProcessFailed(Exception):
 
 
 class ServerProcess:
-    """A server that `command` starts. `log` gets what it writes, behind what is there already; else
-    that is kept for the case that something goes wrong.
+    """A server that `command` starts. Its output is appended to `log`; without one it is kept for
+    error messages.
 
     Derive from it and say in `await_ready` when it can serve.
     """
@@ -102,7 +102,7 @@ class ServerProcess:
         raise NotImplementedError
 
     def failure(self, what: str) -> ProcessFailed:
-        """The error for what went wrong, with the last words of the server."""
+        """The error, with the last lines of the server's output."""
         return ProcessFailed(f"{what}:\n{self.last_words()}")
 
     def last_words(self) -> str:
@@ -128,12 +128,13 @@ class ServerProcess:
         self._started().send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Lets a paused process go on."""
+        """Resumes a paused process."""
         if hasattr(signal, "SIGCONT"):  # Windows has neither, so nothing is paused there
             self._started().send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """`kill -9`: nothing is flushed, nobody is told. Nothing happens to one that has ended."""
+        """`kill -9`: the process flushes nothing and notifies nobody. A process that has ended is
+        left alone."""
         process = self._process
         if process is not None:
             self._was_killed = True
@@ -234,7 +235,7 @@ class ClusterProcess:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where the brokers are, those that are away among them."""
+        """The addresses of all brokers, also of those that do not run."""
         return ",".join(f"127.0.0.1:{broker.port}" for broker in self.brokers.values())
 
     def start(self) -> Self:
@@ -283,5 +284,5 @@ def start_command(data_dir: str | os.PathLike[str], *arguments: str, port: int =
     """The command line of a broker on one port of this machine."""
     listener = f"PLAINTEXT://127.0.0.1:{port}"
     flags = ["--data-dir", os.fspath(data_dir), "--listener", listener]
-    # -P: what lies in the folder of the tests is not taken for the broker's modules.
+    # -P: Python does not import files in the folder of the tests in place of the broker's modules.
     return [sys.executable, "-P", "-m", "odradek", "start", *flags, *arguments]

@@ -7,15 +7,14 @@ file share, `odradek_session_broker` one that all tests of a session share; all 
 `odradek_clock` has its `odradek_broker` or `odradek_cluster` on that clock; a test file that
 overrides `odradek_config`, and a test that is marked with `@pytest.mark.odradek(config={...})`, has
 them with those settings; with `security="scram", users={"alice": "secret"}`, `acls` and `quotas`
-the mark protects them. A broker may be
-asked from any loop (`await odradek_broker.wait_for_async(...)`), so asynchronous tests need no
-fixtures of their own, whatever runs them.
+the mark protects them. Any loop may call a broker (`await odradek_broker.wait_for_async(...)`), so
+asynchronous tests need no other fixtures, whatever runs them.
 
 `odradek_spark` is a Spark session beside the shared broker, one for all tests of a session; it
 comes with the extra `spark`. Override `odradek_spark_conf` to give it settings.
 
-When a test fails, its report tells of the brokers that run, whoever has started them, but for
-those that a fixture keeps for other tests.
+When a test fails, its report describes all running brokers, whoever started them, except those that
+a fixture keeps for other tests.
 
 The package is imported when the first fixture is asked for, so test runs that never use it do not
 become slower.

@@ -1,14 +1,13 @@
-"""A file system whose machine loses its power: what was not synced may be gone.
+"""A file system whose machine loses its power: unsynced changes may be lost.
 
-`kill -9` leaves all that was written; a power failure does not. `VolatileFileSystem` keeps a
-second account beside the real files: what is on the disk for certain. The content of a file is,
-since its last sync; a name (made, moved, removed) is since the last sync of its directory. What
-was not synced may be there all the same, so `survive` writes down any of the states that the
-next start may find: names are kept up to a change of one's choice, in the order in which they
-were changed (the file systems that people use keep that order), contents are as they were synced
-or padded with zeros to the length that they had.
+`kill -9` leaves all that was written; a power failure does not. `VolatileFileSystem` records,
+beside the real files, what is certainly on the disk. The content of a file is, since its last sync;
+a name (made, moved, removed) is since the last sync of its directory. Unsynced changes may still
+survive, so `survive` writes any of the states that the next start may find: names are kept up to a
+chosen change, in the order of the changes (common file systems keep that order), contents are as
+they were synced or padded with zeros to the length that they had.
 
-What lies in `root` itself is taken for durable.
+Names in `root` itself count as durable.
 """
 
 import mmap
@@ -33,7 +32,7 @@ class _Change(NamedTuple):
 
 
 class VolatileFileSystem(FaultyFileSystem):
-    """Everything that happens below `root`, and what of it is on the disk."""
+    """The real files below `root`, and a record of what is on the disk."""
 
     def __init__(self, root: str) -> None:
         super().__init__()
@@ -67,7 +66,7 @@ class VolatileFileSystem(FaultyFileSystem):
         return file
 
     def map(self, path: str, size_bytes: int) -> mmap.mmap:
-        """The file in memory; what is written there counts when it is synced."""
+        """The file in memory; writes to it become durable with a sync."""
         mapped = super().map(path, size_bytes)
         self._came(path)
         return mapped

@@ -1,9 +1,9 @@
 """AsyncioDriver: lets an event loop own a timer.
 
-The loop sleeps until the next bucket is due and not a moment less: with nothing pending it
-is never woken. An earlier task re-arms it, a hand-over from another thread wakes it once per
-batch, and so does a clock that is moved by hand. What is due runs in slices, between
-which the loop does its other work.
+The loop sleeps until the next bucket is due and not a moment less: with nothing pending it is never
+woken. An earlier task re-arms it, a hand-over from another thread wakes it once per batch, and so
+does a clock that is moved by hand. Due tasks run in slices, between which the loop does its other
+work.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class AsyncioDriver:
         self._woken = False
 
     def start(self) -> None:
-        """Takes the timer over; what is due already runs at the loop's next turn."""
+        """Takes the timer over; tasks that are already due run in the loop's next turn."""
         self._loop = asyncio.get_running_loop()
         self._woken = False
         self._timer.on_earlier = self._arm
@@ -66,7 +66,7 @@ class AsyncioDriver:
                 loop.call_soon_threadsafe(self._turn)
 
     def _turn(self) -> None:
-        self._woken = False  # first: whoever asks from here on may have something new
+        self._woken = False  # first: a later call may have something new
         self._advance()
 
     def _advance(self) -> None:

@@ -1,14 +1,14 @@
 """Inbox: what other threads hand over to the owner of a timer.
 
-Putting comes before looking whether the owner was told, and the owner lays the word aside before
-it takes anything out: whatever is put in is either still met, or the owner is told once more. So
-nothing is lost, and a batch of hand-overs tells the owner once.
+Another thread puts first and then looks whether the owner was notified; the owner clears the
+notification before it takes anything out. So it either still finds what was put in, or is notified
+once more. So nothing is lost, and a batch of hand-overs tells the owner once.
 
-Each hand-over of a task bears a number of its own. It is void when a later one, or the owner's own
-word about the task, has raised the task's number since.
+Each hand-over of a task has a number. It is void when a later one, or the owner's own word about
+the task, has raised the task's number since.
 
-The owner takes out only what is there when it opens the inbox, and of that only so much. To take
-what comes meanwhile as well would never end while another thread puts in faster.
+The owner takes out only what the inbox holds when it opens it, and of that a limited number. To
+take what comes meanwhile as well would never end while another thread puts in faster.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Inbox:
         return not self._queue
 
     def put(self, task: TimerTask, expiration_ms: int) -> bool:
-        """Hands a task over, from any thread; whether the owner is to be told of it."""
+        """Hands a task over, from any thread; returns whether to notify the owner."""
         task.hand_overs += 1
         self._queue.append((task, expiration_ms, task.hand_overs))
         return self._must_tell()
@@ -49,12 +49,12 @@ class Inbox:
         return min(waiting, max_tasks)
 
     def take(self) -> tuple[TimerTask, int, int]:
-        """The next task, when it is due, and the number of its hand-over; `open` said that there
-        is one."""
+        """The next task, when it is due, and the number of its hand-over; `open` returned that
+        there is one."""
         return self._queue.popleft()
 
     def shut(self) -> bool:
-        """Whether the owner is to be told of what was left, or has come meanwhile."""
+        """Whether to notify the owner of hand-overs that were left, or have come meanwhile."""
         return len(self._queue) > 0 and self._must_tell()
 
     def clear(self) -> None:

@@ -15,9 +15,9 @@ from odradek.timer.timer_task import TimerTask
 class MockTimer(SystemTimer):
     """A `SystemTimer` that never waits: `advance_clock(350)` makes it 350 ms later.
 
-    Time goes from one due moment to the next, so a task sees the clock at its own deadline,
-    and one that adds itself again every 100 ms runs three times in 350 ms. A task may move
-    the clock as well: what becomes due by that runs after it has returned.
+    Time goes from one due moment to the next, so a task sees the clock at its own deadline, and one
+    that adds itself again every 100 ms runs three times in 350 ms. A task may move the clock as
+    well: tasks that become due by that run after it has returned.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class MockTimer(SystemTimer):
         clock: ManualClock | None = None,
         on_error: Callable[[TimerTask, BaseException], object] = log_error,
     ) -> None:
-        """Makes a timer over `clock`, or over a clock of its own that starts at 0."""
+        """Creates a timer on `clock`, or on a new clock that starts at 0."""
         self.manual_clock = clock if clock is not None else ManualClock()
         super().__init__(self.manual_clock, tick_ms, wheel_size, on_error)
 

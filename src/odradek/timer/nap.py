@@ -40,8 +40,8 @@ class Nap:
         self._bell.set()
 
     def expect(self) -> None:
-        """Forgets who has woken so far. Then look once more before you `sleep`: what came earlier
-        must not be slept over."""
+        """Forgets who has woken so far. Then look once more before you `sleep`, so that an earlier
+        hand-over is not missed."""
         self._bell.clear()
 
     def sleep(self, duration_ms: int) -> bool:

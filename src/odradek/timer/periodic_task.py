@@ -1,8 +1,8 @@
 """Work that comes round again, as a task of the owner's timer: nothing sleeps for it.
 
-All housekeeping of a broker is made of these. One round that fails is told to the timer's
-`on_error`, as any task's failure is, and does not end the rounds: retention that stops at its first
-full disk would fill all others.
+All housekeeping of a broker is made of these. A failed round is reported to the timer's `on_error`,
+like any task's failure, and does not end the rounds: retention that stops at its first full disk
+would fill all others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from odradek.timer.timer_task import TimerTask, clamp, name_of
 class PeriodicTask(TimerTask):
     """Calls `work` every `interval_ms()` until it is cancelled; the first time after one.
 
-    The interval is asked for anew each time, so that it may be a setting that changes.
+    The interval is read again each time, so it may be a setting that changes.
     """
 
     def __init__(
@@ -40,7 +40,8 @@ class PeriodicTask(TimerTask):
                 self._come_round()
 
     def _come_round(self) -> None:
-        """Waits as long as the last time if the interval cannot be told; telling it may cancel."""
+        """Waits as long as the last time if the interval cannot be determined; determining it may
+        cancel."""
         try:
             self.delay_ms = _at_least_one(self._interval_ms())
         finally:

@@ -1,7 +1,7 @@
 """`RetryTask`: a step that is taken again after a while, and that something waits for.
 
-Nobody takes it a third time if it raises: what waits for it would wait for ever, in a broker that
-is taken for a live one. So whatever it raises is a broken invariant, and ends the broker.
+If it raises, nothing repeats it: whatever waits for it would wait for ever, in a broker that seems
+alive. So an exception of it is a broken invariant, and ends the broker.
 """
 
 from mypy_extensions import mypyc_attr
@@ -11,7 +11,7 @@ from odradek.timer.timer_task import TimerTask
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RetryTask(TimerTask):
-    """See the module. What the step may fail with as a rule it has to deal with."""
+    """See the module. The step has to handle its expected errors."""
 
     def run(self) -> None:
         """Takes the step.

@@ -6,11 +6,11 @@ again from the lowest level (demotion), any other runs. Between due buckets noth
 
 Rules that are easy to break:
 
-- Tasks run one after another, on the owner, and never inside one another: what a running
-  task adds with no time left waits in `_ready` until the present one has returned.
+- Tasks run one after another, on the owner, and never inside one another: a task that a running one
+  adds with no time left waits in `_ready` until that one has returned.
 - A task runs *after* it has left its bucket, so it may add itself again.
-- An exception of a task is told to `on_error` once, and the wheel goes on. KeyboardInterrupt
-  and SystemExit pass through; what was not reached yet runs at the next call.
+- An exception of a task is reported to `on_error` once, and the wheel continues. KeyboardInterrupt
+  and SystemExit pass through; tasks not reached yet run at the next call.
 - With `max_tasks` a call stops after so many cells, in the middle of a bucket if need be,
   which then stays in hand for the next call: ten million tasks due at one moment do not keep
   an event loop from its other work. `next_due_ms` says "now" as long as something is left.
@@ -38,7 +38,7 @@ from odradek.timer.timer_task import MAX_DELAY_MS, TimerTask, TimerTaskList, cla
 from odradek.timer.timing_wheel import BucketQueue, TimingWheel
 
 UNLIMITED: Final = 2**62
-"""As `max_tasks`: go on until nothing is due."""
+"""As `max_tasks`: continue until nothing is due."""
 
 _log = logging.getLogger(__name__)
 
@@ -58,10 +58,10 @@ def is_interrupt(error: BaseException) -> bool:
 class SystemTimer(Timer):
     """A `Timer` over a `Clock`.
 
-    Whoever drives the timer sets `wake_ms`, the moment at which it will look by itself (with
-    nothing pending `NEVER_MS`, without a driver 0), and two callbacks: `on_earlier` is called
-    on the owner when a bucket is filled that is due before `wake_ms`, `on_handed_over` on the
-    thread that handed something over, once per batch.
+    The driver of the timer sets `wake_ms`, the moment at which it will look by itself (with nothing
+    pending `NEVER_MS`, without a driver 0), and two callbacks: `on_earlier` is called on the owner
+    when a bucket is filled that is due before `wake_ms`, `on_handed_over` on the thread that handed
+    something over, once per batch.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class SystemTimer(Timer):
         if not self._place(task, self._read_clock() + task.delay_ms) and not self._running:
             task.remove()
             self._run(task)
-            # What it has added meanwhile nobody was told of.
+            # The driver has not heard of the tasks that it has added meanwhile.
             if self._queue.first_due_ms < self.wake_ms or not self._ready.empty:
                 self._tell_earlier()
 
@@ -137,7 +137,7 @@ class SystemTimer(Timer):
         # An idle wheel lags behind the clock, and from there near deadlines look far.
         if wheel.current_time_ms < now_ms < first_due_ms and self._in_hand is None:
             wheel.advance_clock(now_ms)
-        # With a backlog the hands lag as well; what is due by the clock runs at once all the same.
+        # With a backlog the hands lag as well; a task that is due by the clock still runs at once.
         if expiration_ms <= now_ms or not wheel.add(task):
             self._ready.add(task)
             return False
@@ -186,7 +186,7 @@ class SystemTimer(Timer):
     def advance(self, timeout_ms: int, max_tasks: int) -> bool:
         """Like `advance_clock`, and stops after `max_tasks` tasks, run or moved down a level.
 
-        With no limit, a task that adds itself again with no delay goes on forever.
+        With no limit, a task that adds itself again with no delay never ends.
         """
         self._empty_inbox(max_tasks)
         self._read_clock()

@@ -112,7 +112,7 @@ class TimerTask(TimerTaskEntry):
     def cancel(self) -> None:
         """Makes sure that the task does not run, unless it is added again. O(1), any thread.
 
-        A run that has begun on the owner's thread goes on.
+        A run that has begun on the owner's thread continues.
         """
         self.cancelled = True
         self.remove()
@@ -183,7 +183,7 @@ class TimerTaskList(TimerTaskEntry):
         first = self.next
         if first is None or first is self:
             return None
-        # What `remove` does, with the neighbours known.
+        # As `remove`, with the neighbours known.
         second = first.next
         assert second is not None
         self.next = second
@@ -206,7 +206,7 @@ class TimerTaskList(TimerTaskEntry):
         self.expiration_ms = -1
 
     def tasks(self) -> list[TimerTaskEntry]:
-        """The cells in the order of adding, for whoever wants to look at the bucket."""
+        """The cells in the order of adding, to inspect the bucket."""
         found: list[TimerTaskEntry] = []
         entry = self.next
         while entry is not None and entry is not self:

@@ -1,16 +1,16 @@
 """The hierarchical timing wheel: any number of time-outs, started and cancelled in O(1).
 
 Theory
-    A wheel is a ring of buckets, each `tick_ms` wide. Time is a hand that moves over them. A
-    task that is due within one turn goes into the bucket of its deadline; when the hand
-    reaches that bucket, everything in it is due. Nothing is ever sorted, which is what a
-    heap spends O(log n) on, for deadlines of which nearly all are cancelled in time.
+    A wheel is a ring of buckets, each `tick_ms` wide. Time is a hand that moves over them. A task
+    that is due within one turn goes into the bucket of its deadline; when the hand reaches that
+    bucket, everything in it is due. Nothing is ever sorted; a heap spends O(log n) on that, for
+    deadlines that are nearly all cancelled in time.
 
-    One turn of 20 buckets of 1 ms is 20 ms. What is due later goes to an *overflow wheel*,
-    made when first needed, whose bucket is as wide as this wheel's whole turn: 20 buckets of
-    20 ms, then of 400 ms, 8 s, 160 s, and so on. When a bucket of an overflow wheel is
-    reached its tasks are *demoted*: added again from the lowest wheel, where the time that
-    is left to them now has room. Eight wheels span most of a year.
+    One turn of 20 buckets of 1 ms is 20 ms. Later deadlines go to an *overflow wheel*, created when
+    first needed, whose bucket is as wide as this wheel's whole turn: 20 buckets of 20 ms, then of
+    400 ms, 8 s, 160 s, and so on. When a bucket of an overflow wheel is reached its tasks are
+    *demoted*: added again from the lowest wheel, where the time that is left to them now has room.
+    Eight wheels span most of a year.
 
 Picture (tick 1 ms, 20 buckets, at time 0; the tasks are due after 2, 350 and 450 ms)
 
@@ -163,8 +163,8 @@ class TimingWheel:
     def add(self, entry: TimerTaskEntry) -> bool:
         """Puts a cell into the bucket of its `expiration_ms`.
 
-        False when it was cancelled or is due already: then it is in no bucket, and what is
-        due is for the caller to run.
+        False if it was cancelled or is already due: then it is in no bucket, and the caller runs it
+        if it is due.
         """
         expiration_ms = entry.expiration_ms
         if entry.cancelled or expiration_ms < self.current_time_ms + self.tick_ms:

@@ -47,7 +47,7 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """A client's side, with a certificate of its own where there is a key store.
+    """A client's side, with its own certificate if there is a key store.
 
     Raises:
         TlsError: a store, a protocol or a cipher suite cannot be had.

@@ -25,7 +25,7 @@ class TlsError(Exception):
 
 
 class KeyStore(NamedTuple):
-    """Where one's own certificate and key are: in a file, or here as PEM."""
+    """A key store: our own certificate and key, in a file, or here as PEM."""
 
     location: str | None = None
     password: str | None = None
@@ -44,7 +44,7 @@ class KeyStore(NamedTuple):
 
 
 class TrustStore(NamedTuple):
-    """Where the certificates of those are whom one trusts: in a file, or here as PEM."""
+    """A trust store: the trusted certificates, in a file, or here as PEM."""
 
     location: str | None = None
     password: str | None = None

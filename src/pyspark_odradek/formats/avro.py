@@ -20,8 +20,8 @@ from pyspark_odradek.formats.bytestream import ByteStream
 from pyspark_odradek.formats.errors import Undecodable, UnusableSchema
 
 Read = Callable[[ByteStream], Any]
-# A schema: the name of a primitive type, a list (a union), or an object. Names of types that
-# were defined before are replaced by what they stand for.
+# A schema: the name of a primitive type, a list (a union), or an object. Names of types that were
+# defined before are replaced by their definitions.
 Schema = Any
 
 _FLOAT: Final = struct.Struct("<f")
@@ -228,7 +228,7 @@ def _into_union(writer: Schema, reader: list[Schema]) -> Read:
 
 
 def _likeness(writer: Schema, reader: Schema) -> tuple[bool, ...]:
-    """How near a branch is to what was written: by its kind, its whole name, its own name."""
+    """How well a branch matches the written type: by its kind, its full name, its short name."""
     if _kind(writer) != _kind(reader) or not isinstance(writer, dict):
         return (_kind(writer) == _kind(reader),)
     one, other = writer.get("name", ""), reader.get("name", "")
@@ -271,7 +271,7 @@ def _blocks(item: Read) -> Read:
     def read(stream: ByteStream) -> list[Any]:
         found: list[Any] = []
         while count := stream.zigzag():
-            if count < 0:  # The block's size follows, for those who pass over it.
+            if count < 0:  # The block's size follows, for readers that skip it.
                 stream.zigzag()
                 count = -count
             stream.expect(count)
@@ -321,7 +321,7 @@ def _scalar(writer: Schema, reader: Schema) -> Read:
 
 
 def _meant(schema: Schema) -> Callable[[Any], Any] | None:
-    """The function that makes a time or a decimal of what it is written as; None of others."""
+    """The function that converts the written value to a time or a decimal; None for other types."""
     match kind := _kind(schema):
         case "date":
             return lambda days: _FIRST_DAY + timedelta(days=days)

@@ -131,10 +131,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def converter(type: t.DataType) -> Convert:
-    """The function that makes a column's value of what `parse` gives.
+    """The function that converts the result of `parse` to a column's value.
 
-    What is missing is null, what has no column is passed over, and a text column takes
-    anything, as JSON.
+    A missing field is null, one without a column is ignored, and a text column takes anything, as
+    JSON.
 
     Raises:
         UnusableSchema: JSON has nothing for such a column.

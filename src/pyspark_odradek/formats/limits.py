@@ -16,12 +16,12 @@ _FLOAT: Final = struct.Struct("<f")
 _SHOWN: Final = 40
 # More digits than any decimal of Spark has.
 _EXACT: Final = Context(prec=100)
-# Names may stand for so much that nobody would live to see the end of it.
+# Names may expand to so many types that reading them would never end.
 MOST_TYPES: Final = 1 << 16
 
 
 class TypeCount:
-    """Counts the types of a schema while each name in it is replaced by what it stands for."""
+    """Counts the types of a schema while each name in it is replaced by its definition."""
 
     def __init__(self) -> None:
         self._left = MOST_TYPES
@@ -83,7 +83,7 @@ def unscaled(precision: int, scale: int) -> Callable[[int], Decimal]:
 
 
 def single(value: float) -> float:
-    """The FLOAT nearest to it; what is too large for one is refused."""
+    """The FLOAT nearest to it; a value that is too large for one is refused."""
     number: float = _FLOAT.unpack(_FLOAT.pack(value))[0]
     return number
 

@@ -21,7 +21,7 @@ from pyspark_odradek.formats.errors import Undecodable, UnusableSchema
 Wire = int | bytes
 Part = tuple[int, int, Wire]
 ReadParts = Callable[[list[Part]], Any]
-# What stands for a number on the wire: varint, eight bytes, length and bytes, four bytes.
+# The wire types: varint, eight bytes, length and bytes, four bytes.
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 _SIZES: Final = {_EIGHT: 8, _FOUR: 4}
 _LAST_FIELD: Final = (1 << 29) - 1
@@ -89,7 +89,7 @@ class _Field:
     kind: int
     type_name: str
     label: int
-    # Whether a value that is not there is told from one that is zero.
+    # Whether a missing value is distinguished from zero.
     has_presence: bool
     # The number of the alternatives of which it is one, if it is.
     choice: int | None
@@ -201,7 +201,7 @@ def _read_message(
     parts = _Parts(data)
     name = f"{prefix}.{parts.text(1)}"
     is_map_entry = any(_Parts(options).number(7) for options in parts.messages(7))
-    # What an entry of a map lacks is zero, in any Protobuf.
+    # A missing part of a map's entry is zero, in any Protobuf.
     has_zeros = is_proto3 or is_map_entry
     fields = [_read_field(each, has_zeros) for each in parts.messages(2)]
     into.messages[name] = _Message(fields, is_map_entry)
@@ -252,7 +252,7 @@ def _fields(data: bytes) -> Iterator[Part]:
             case 2:
                 yield number, wire, stream.take(stream.varint())
             case _:
-                raise Undecodable(f"field {number} has a form that there is not: {wire}")
+                raise Undecodable(f"field {number} has an unknown wire type: {wire}")
 
 
 def spark_type(schema: Descriptors, name: str) -> t.StructType:
@@ -306,8 +306,8 @@ def _field_type(
 def message_reader(schema: Descriptors, name: str) -> Callable[[bytes], tuple[Any, ...]]:
     """The function that reads a message as a row.
 
-    Whoever wrote it may have had another version: fields are the same by their numbers, and
-    what this one does not know is passed over.
+    The writer may have had another version: fields are identified by their numbers, and unknown
+    ones are ignored.
     """
     message = schema.messages[name]
     places = {each.number: place for place, each in enumerate(message.fields)}
@@ -399,7 +399,7 @@ def _scalar_of(schema: Descriptors, each: _Field) -> _Scalar:
     if each.kind != _ENUM:
         return _SCALARS[each.kind]
     names = schema.enums.get(each.type_name, {})
-    # A symbol that came later is told by its number.
+    # An unknown symbol is shown as its number.
     return _Scalar(
         _VARINT,
         t.StringType(),

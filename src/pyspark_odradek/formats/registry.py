@@ -47,7 +47,7 @@ class Schema:
 
 
 class Registry:
-    """Where schemas are; it may be sent to workers."""
+    """A source of schemas; it may be sent to workers."""
 
     def __init__(self, location: str) -> None:
         self.location: Final = location.rstrip("/")
@@ -147,12 +147,12 @@ class Registry:
 
 def _schema_in(document: Any) -> dict[str, Any]:
     if not isinstance(document, dict) or not isinstance(document.get("schema"), str):
-        raise ValueError("there is no schema in what it says")
+        raise ValueError("its response contains no schema")
     return document
 
 
 def read_schema_file(path: str) -> Schema:
-    """A schema from a file, whose ending says what it is.
+    """A schema from a file, whose extension says its format.
 
     Raises:
         UnusableSchema: it says nothing, or the file cannot be read.

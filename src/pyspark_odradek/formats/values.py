@@ -1,4 +1,4 @@
-"""`decoder_for`: what turns the bytes of a value into a row, and says which type that has."""
+"""`decoder_for`: creates the decoder of a value's bytes into a row, with the row's type."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ Read = Callable[[bytes], Any]
 
 
 class Decoder:
-    """Sent to workers; what it makes of schemas stays in the process that made it."""
+    """Sent to workers; the decoders that it makes stay in their process."""
 
     def __init__(self, shape: "Shape", registry: Registry | None) -> None:
         self.type: Final = shape.type
@@ -128,7 +128,7 @@ def decoder_for(
 
 @contextmanager
 def _telling_of_schemas() -> Iterator[None]:
-    """Whatever is wrong within a schema is the schema's fault."""
+    """An error within a schema is reported as the schema's."""
     try:
         yield
     except (Undecodable, UnusableSchema, RegistryUnavailable):

@@ -33,7 +33,7 @@ _USUAL_RECORD_BYTES: Final = 128
 
 
 def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
-    """The archive as a job; it goes on where an earlier one to the same directory ended.
+    """The archive as a job; it continues where an earlier one to the same directory ended.
 
     Raises:
         PipelineError: no directory is given, or one that belongs to something else; or there

@@ -9,9 +9,9 @@ Three questions, each a list of findings; none is the answer that all is well:
   archive may have more, since a topic loses records to compaction, retention and deletion: a fact,
   and no finding.
 
-Offsets without a record are in the topic as well, be it that compaction made them or transactions,
-so they are told of only where the topic has records. What the topic got since is not compared.
-Files of no batch are what a killed run has left: a fact, and no finding.
+The topic has offsets without a record as well, from compaction or transactions, so they are
+reported only where the topic has records. Records that came to the topic later are not compared.
+Files of no batch are leftovers of a killed run: a fact, and no finding.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -53,7 +53,8 @@ def build(spark: SparkSession, settings: PipelineSettings) -> OnceJob:
     checkpoint = Checkpoint(FileSystem(spark), settings.checkpoint or f"{directory}/{CHECKPOINT}")
 
     def run() -> Outcome:
-        # Before the manifest is read, which has what was done by then: an archive may go on.
+        # Read before the manifest, which then has at least these batches: the archive may grow
+        # meanwhile.
         work = partial(audit, spark, settings, checkpoint.last_commit())
         return on_archive(spark, directory, work).run()
 
@@ -70,7 +71,7 @@ def audit(
     """Every finding, a line each; `done` is the last batch that Spark knew to be done before.
 
     Raises:
-        PipelineError: what the archive says of itself is damaged.
+        PipelineError: the archive's own documents are damaged.
     """
     files, directory = archived.files, manifest.table.directory
     kept = kept_in(spark, directory)
@@ -84,7 +85,7 @@ def audit(
     findings = list(compare_ranges(files))
     findings += missing_batches(archived.snapshot.last_batch, done)
     if len({part.topic for part in spans_of(files)}) > 1:
-        raise PipelineError(f"{directory} is of several topics")
+        raise PipelineError(f"{directory} has several topics")
     if settings.path is not None and kept.isolation_level == "read_committed":
         raise PipelineError(
             f"{directory} has committed records only, which cannot be told from others in "

@@ -1,17 +1,17 @@
 """`compact`: the small files of an archive become few large ones.
 
-A topic that is archived every minute has sixty files an hour. Of each hour the files that are
-smaller than a file should be are written anew as one, or as many as that makes; what is large
-enough stays as it is. The archive may be written to meanwhile, and read: what is compacted is what
-was there when it began, and the old files stay until nobody reads them.
+A topic that is archived every minute has sixty files an hour. For each hour, files that are too
+small are rewritten as one file, or as few as their size allows; files that are large enough stay.
+The archive may be written and read meanwhile: a compaction takes the files that existed when it
+began, and the old files stay until nobody reads them.
 
-It may be killed at any moment: one document decides (`tables`), and what is left over is removed
-the next time. Readers of Parquet that do not go by the manifest see records twice while new
-files are there and old ones not yet gone.
+It may be killed at any moment: one document decides (`tables`), and the next run removes leftovers.
+Readers of Parquet that do not go by the manifest see records twice while new files are there and
+old ones not yet gone.
 
 An archive that is a table of a lake as well is compacted there too, when it is decided: as one
-commit that takes out the old files and adds the new ones. Who reads the table as it was finds the
-old files for a week.
+commit that takes out the old files and adds the new ones. Readers of an older version of the table
+find the old files for a week.
 """
 
 from collections import defaultdict
@@ -88,9 +88,10 @@ def compact(manifest: Manifest, file_bytes: int, table: LakeTable | None = None)
 
 
 def _bring_up(table: LakeTable, manifest: Manifest, archived: Archived) -> None:
-    """Makes the table have what the manifest has: who wrote to it may have been killed before."""
+    """Commits to the table what the manifest has already: an earlier run may have been killed in
+    between."""
     snapshot = archived.snapshot
-    # Nothing, if it is there or the last document is a compaction. One before it is there.
+    # Does nothing if the table has it or the last document is a compaction. One before it is there.
     table.append(snapshot.last_batch, manifest.batch_files(snapshot.last_batch))
     if snapshot.newest_compaction is None:
         return
@@ -138,8 +139,8 @@ def _sweep(manifest: Manifest, table: LakeTable | None) -> None:
 
 def _changed(path: str) -> str:
     return (
-        f"{path} is not in the table as it was added: somebody else has changed the table, and has "
-        "to compact it"
+        f"{path} is not in the table as it was added: another program has changed the table, and "
+        "has to compact it"
     )
 
 

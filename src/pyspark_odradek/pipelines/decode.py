@@ -1,4 +1,4 @@
-"""`decode`: values become rows of a typed table, and what fails is kept aside.
+"""`decode`: values become rows of a typed table, and values that fail go to a dead-letter topic.
 
     DIR/source=topic/batch=3-*/part-*.parquet      key, value (typed), topic, partition, offset ...
     DIR/source=redriven/batch=0-*/part-*.parquet   what was decoded in a later attempt
@@ -43,7 +43,7 @@ PREFIX: Final = "odradek."
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
 _REASON: Final = "_reason"
-# As large as a request may be: what a topic took compressed comes out larger.
+# The limit of a request: records that a topic took compressed are larger when read.
 _LARGEST_LETTER: Final = 100_000_000
 _LONGEST_REASON: Final = 1000
 _TOPIC, _REDRIVEN = "topic", "redriven"
@@ -56,7 +56,7 @@ _IS_ELSEWHERE: Final = "it is cut: the whole record is at its topic, partition a
 
 
 def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
-    """`decode`; it goes on where an earlier one to the same directory ended.
+    """`decode`; it continues where an earlier one to the same directory ended.
 
     Raises:
         PipelineError: there is no directory, no schema, or the registry does not answer.
@@ -66,7 +66,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
 
 
 def dead_letters_of(settings: PipelineSettings) -> str:
-    """The topic for what fails.
+    """The topic for values that fail.
 
     Raises:
         PipelineError: it is the one that is read.
@@ -189,7 +189,7 @@ def _letters(settings: PipelineSettings, topic: str, output: Output) -> Letters:
 
 
 def decoded_before(spark: SparkSession, root: str) -> DataFrame | None:
-    """Where the records of both parts of the table come from; None if there are none."""
+    """The origin of the records of both parts of the table; None if there are none."""
     found = None
     for source in (_TOPIC, _REDRIVEN):
         rows = read_table(spark, f"{root}/source={source}")

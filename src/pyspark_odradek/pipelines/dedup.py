@@ -32,7 +32,7 @@ _ID: Final = "_id"
 
 
 def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
-    """The job; it goes on where an earlier one with the same checkpoint ended.
+    """The job; it continues where an earlier one with the same checkpoint ended.
 
     Raises:
         PipelineError: it is not said where to write, or said twice, or the directory is something
@@ -71,7 +71,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
 
 def dedup(records: DataFrame, by: str, within: str) -> DataFrame:
     """The records, each once; of a stream."""
-    # Without an id of their own, all records that have none would be one.
+    # Records without an id get their place as one; otherwise all of them would count as one record.
     place = f.concat_ws("-", "topic", "partition", "offset")
     own = f.struct(f.expr(by).alias("given"), f.when(f.isnull(f.expr(by)), place).alias("place"))
     named = records.withColumn(_ID, own).withWatermark("timestamp", within)

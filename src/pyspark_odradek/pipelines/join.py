@@ -23,7 +23,7 @@ _COLUMNS: Final = "key,value,topic,partition,offset,timestamp"
 
 
 def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
-    """The job; it goes on where an earlier one to the same directory ended.
+    """The job; it continues where an earlier one to the same directory ended.
 
     Raises:
         PipelineError: there is no other topic or no directory, or that is something else's.

@@ -1,8 +1,8 @@
 """`lag`: how far every group of a topic is behind, in records and in time.
 
-A group is one that has committed offsets for the topic, be it a consumer's or that of a query.
-Its lag in time is the age of the first record that it has not read; where very many partitions are
-behind, Spark's tasks look for those. With `to` every round is kept as Parquet, with `max_lag` every
+A group is one that has committed offsets for the topic, be it a consumer's or that of a query. Its
+lag in time is the age of the first record that it has not read; if very many partitions are behind,
+Spark's tasks look for those. With `to` every round is kept as Parquet, with `max_lag` every
 partition that is further behind is a finding: the command ends with 1, so that a schedule notices.
 """
 
@@ -38,7 +38,7 @@ _STEP_S: Final = 0.2
 # So many partitions are asked for from here, and by one task.
 PIECES_HERE: Final = 256
 _MOST_TASKS: Final = 64
-# Of each partition one batch is enough.
+# One batch of each partition is enough.
 _FETCH_BYTES: Final = "65536"
 _UNITS: Final = {"seconds": 1, "minutes": 60, "hours": 3600}
 
@@ -67,14 +67,14 @@ def build(spark: SparkSession, settings: PipelineSettings) -> "LagJob":
 
 
 class LagJob(Job):
-    """Asks, prints or keeps what it is told, and remembers what is too much."""
+    """Measures, prints or saves the lags, and remembers those over the limit."""
 
     def __init__(self, spark: SparkSession, settings: PipelineSettings) -> None:
         self._spark: Final = spark
         self._settings: Final = settings
 
     def run(self, _tell: Tell = silent, is_stopped: IsStopped = never, /) -> Outcome:
-        """See `Job.run`; the findings are those of the last round."""
+        """See `Job.run`; returns the findings of the last round."""
         outcome = self._round()
         while self._settings.every is not None and not is_stopped():
             until = time.monotonic() + seconds_of(self._settings.every)

@@ -1,7 +1,7 @@
-"""`latest`: the newest record of every key, as a table; a key whose newest record has no value
-is deleted, and not in it. What compaction would leave, without waiting for it.
+"""`latest`: the newest record of every key, as a table; a key whose newest record has no value is
+deleted, and not in it. The records that compaction would leave, without waiting for it.
 
-One pass over the topic as it is now. The result takes the place of what was in the directory.
+One pass over the topic as it is now. The result replaces the directory's contents.
 """
 
 from pyspark.sql import DataFrame, SparkSession

@@ -1,8 +1,8 @@
-"""`redrive`: what `decode` could not read is tried again, with the schemas of now.
+"""`redrive`: tries the records that `decode` could not read again, with the current schemas.
 
 Rows get the topic, partition, offset, time and headers that they had, and go to the same table;
-what still fails goes back to the dead-letter topic, for another time. A letter that is there twice,
-or whose record the table has, is passed over.
+those that still fail go back to the dead-letter topic, for another time. A duplicate letter, or one
+whose record the table has, is skipped.
 """
 
 from dataclasses import replace
@@ -22,7 +22,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
         PipelineError: as of `decode`, or it is to go on for ever, or nothing has failed yet.
     """
     if settings.every is not None:
-        raise PipelineError("redrive runs once: what fails again would come back for ever")
+        raise PipelineError("redrive runs once: records that fail again would come back for ever")
     dead = replace(settings, topic=dead_letters_of(settings))
     letters = read_topic(spark, dead, why_missing="nothing has failed", includeHeaders="true")
     return decoding(spark, settings, "redrive", origin(letters))

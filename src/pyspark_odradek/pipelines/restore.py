@@ -7,15 +7,15 @@ to new ones, as stretches that moved together:
     _restored/orders-again.json   [{"partition": 0, "start": 120, "to": 0, "records": 500}, ...]
 
 Groups that had committed offsets when the archive was written get theirs in the restored topic
-(`groups`), so that their consumers go on at the same record.
+(`groups`), so their consumers continue at the same record.
 
-The topic is created when it is not there, with the partitions and the settings that it had, but for
-those by which it would lose the old records at once or not take them, and what is of the old
-cluster. It has to be empty when it is there: who restores over records would have both. Larger
-records than it takes raise its limit.
+The topic is created if it does not exist, with its old partitions and settings, except those by
+which it would lose or refuse the old records, and those about the old cluster. An existing topic
+has to be empty, since it would have both its and the archive's records. Larger records than it
+takes raise its limit.
 
-A restore that failed half way is gone on with: `_restored/orders-again.begun` has the id of the
-topic that it began to fill, and what that has must be what the archive begins with.
+A restore that failed half way can be continued: `_restored/orders-again.begun` has the id of the
+topic that it began to fill, and that topic must have the archive's first records.
 """
 
 import json
@@ -46,8 +46,7 @@ from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSe
 RESTORED: Final = "_restored"
 _FILLED: Final = "{} has, or had, records: restore to a new topic"
 _KEPT: Final = ("key", "value", "headers", "timestamp", "partition")
-# Those that are about time and size of what is kept, about brokers and storage that may not be
-# there, and what Kafka 4 has no longer.
+# Settings of retention, of brokers and storage that may not exist, and those removed in Kafka 4.
 _NOT_RESTORED: Final = (
     "retention.bytes",
     "local.retention.bytes",
@@ -65,7 +64,7 @@ _BOUNDS_OF_TIME: Final = ("message.timestamp.before.max.ms", "message.timestamp.
 _NO_BOUND: Final = str((1 << 63) - 1)
 _POLICY: Final = "cleanup.policy"
 _SEGMENT: Final = "segment.bytes"
-# What a topic takes that nobody gave a limit, and what a record has beside its fields.
+# The default limit of a topic, and the overhead of a record.
 _USUAL_LIMIT: Final = 1_048_588
 _OVERHEAD: Final = 512
 _SHARE_OF_CODECS: Final = 128
@@ -79,7 +78,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> OnceJob:
         PipelineError: no archive is named.
     """
     directory = settings.archive("restore")
-    # Of two at once each would go on where the other is.
+    # Two at once would each continue where the other is.
     alone = Lock(FileSystem(spark), f"{directory}/{RESTORED}/{settings.topic}")
 
     def work(manifest: Manifest, archived: Archived) -> Outcome:
@@ -107,7 +106,7 @@ def restore(
             f"the archive is of {len(topics)} topics: {', '.join(sorted(topics)) or 'no records'}"
         )
     kept = described.kept_in(spark, root)
-    # Before anything is written: a name that is wrong is no reason to begin anew.
+    # Before anything is written: a wrong name must not require a new start.
     found = chosen(kept.groups, settings.groups)
     records = manifest.frame(files)
     partitions = max(kept.partitions, 1 + max(part.partition for part in spans))
@@ -140,7 +139,7 @@ def restored_settings(kept: Mapping[str, str], largest_record: int) -> dict[str,
     least = limit_for(largest_record)
     if least > int(kept.get(LIMIT, _USUAL_LIMIT)):
         settings[LIMIT] = str(least)
-    # A segment takes whole batches, and what was compressed is larger now.
+    # A segment takes whole batches, and compressed ones are larger now.
     if least > int(kept.get(_SEGMENT, least)):
         settings[_SEGMENT] = str(least)
     return settings
@@ -192,7 +191,7 @@ def chosen(kept: described.Groups, wanted: str | None) -> described.Groups:
 
 
 def translated(kept: described.Groups, stretches: Sequence[dict[str, Any]]) -> described.Groups:
-    """Where groups go on in the restored topic."""
+    """The groups' offsets in the restored topic."""
     return {
         name: {part: new_offset(stretches, part, offset) for part, offset in offsets.items()}
         for name, offsets in kept.items()
@@ -216,7 +215,7 @@ class Attempt:
             return False
 
     def begin(self) -> None:
-        """Notes the topic; without an id it cannot be told from a later one, and is not noted."""
+        """Notes the topic, if it has an id to distinguish it from a later one."""
         topic_id = described.topic_id(self._settings.brokers, self._settings.topic)
         if topic_id is not None:
             self._files.replace(self._path, topic_id)
@@ -229,7 +228,8 @@ class Attempt:
 def prepare_topic(
     settings: PipelineSettings, partitions: int, config: Mapping[str, str], *, may_go_on: bool
 ) -> dict[TopicPartition, Span]:
-    """Makes sure that the topic is there, and empty unless a restore may go on; what it has.
+    """Ensures that the topic exists, and is empty unless a restore may continue; returns its filled
+    partitions.
 
     Raises:
         PipelineError: it has records, or too few partitions, or does not keep the times of records,
@@ -314,7 +314,7 @@ def check_written(settings: PipelineSettings, files: Iterable[ArchivedFile]) -> 
 
 
 def moved(records: DataFrame) -> DataFrame:
-    """Stretches of offsets that moved together: where they begin, and where they are now."""
+    """Ranges of offsets that moved together: where they began, and where they begin now."""
     return (
         placed(records.select("partition", "offset"))
         .groupBy("partition", (f.col("offset") - f.col("place")).alias("shift"))
@@ -329,7 +329,7 @@ def moved(records: DataFrame) -> DataFrame:
 
 
 def new_offset(stretches: Iterable[dict[str, Any]], partition: int, offset: int) -> int:
-    """Where a reader that was at `offset` goes on in the restored topic."""
+    """The offset at which a reader that was at `offset` continues in the restored topic."""
     found = 0
     for stretch in stretches:
         if stretch["partition"] == partition and stretch["start"] <= offset:

@@ -19,13 +19,15 @@ SHOWN_ROWS = 48
 
 
 def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
-    """The count as a job; with a directory it goes on where an earlier one ended.
+    """The count as a job; with a directory it continues where an earlier one ended.
 
     Raises:
         PipelineError: the directory belongs to something else, or there is none to go on in.
     """
     if settings.to is None and settings.checkpoint is not None:
-        raise PipelineError("what is only shown is counted anew each time: leave out --checkpoint")
+        raise PipelineError(
+            "without --to everything is counted again each time: leave out --checkpoint"
+        )
     records = read_topic(spark, settings, columns="key,value,partition,timestamp")
     writer = write_stream(volume(records), settings, "volume").outputMode("complete")
     if settings.to is None:

@@ -4,16 +4,16 @@
     DIR/late/batch=3-*/part-*.parquet      records that came when theirs was complete already
     DIR/_open/batch=3-*/part-*.parquet     windows that are still filled
 
-A window is complete when a record has come that is `within` later than its end. Spark's own
-windows drop what is late, and tell only how many; here the open windows are carried from batch
-to batch as a table, so that what is late is known, and kept: windows and late records together
-are the whole topic. A batch is a function of its records and of what the batch before left, so
-that a repeated one does it again with the same result; all three are committed as one. A record so
-near an end of time that there is no room for its window goes to the late ones, and ends no window.
+A window is complete when a record has come that is `within` later than its end. Spark's own windows
+drop what is late, and tell only how many; here the open windows are carried from batch to batch as
+a table, so that what is late is known, and kept: windows and late records together are the whole
+topic. A batch is a function of its records and of the previous batch's state, so a repeated one has
+the same result; all three are committed as one. A record whose window does not fit before the end
+of time counts as late, and ends no window.
 
-What is measured is exact: whole numbers, decimals, and text, which is what JSON gives, are summed
-up as decimals of 38 digits. A record that has no number is counted, and no more; where a number
-does not fit, its window has no sum, no least and no largest one.
+Sums are exact: whole numbers, decimals and text, which JSON gives, are added as decimals of 38
+digits. A record without a number is only counted; if a number does not fit, its window has no sum,
+minimum or maximum.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ from pyspark_odradek.pipelines.running.settings import PipelineSettings
 _NAME: Final = "window"
 _KEYS: Final = ("start", "end", "by")
 _MOST_DIGITS: Final = 38
-# Of a text nobody knows where its point will be.
+# A text may have its decimal point anywhere.
 _OF_TEXT: Final = t.DecimalType(_MOST_DIGITS, 18)
 _NUMBER: Final = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 _SAME: Final = ("window", "by", "measure")
@@ -49,7 +49,7 @@ class Counted:
 
 
 def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
-    """The job; it goes on where an earlier one to the same directory ended.
+    """The job; it continues where an earlier one to the same directory ended.
 
     Raises:
         PipelineError: there is no directory, or it is something else's, or was begun with other
@@ -63,7 +63,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     def count(batch: DataFrame, batch_id: int) -> None:
         left = output.left_by_the_one_before(batch_id)
         if output.has(batch_id):
-            # Whoever committed it may have been killed before this.
+            # The run that committed it may have been killed before this.
             output.table.drop(left["state"] if left is not None else ())
             return
         before, horizon = None, None

@@ -141,7 +141,7 @@ def test_a_second_broker_with_the_same_number_does_not_start(
     stranger = BrokerProcess(
         tmp_path / "data", "--zookeeper", cluster.ensemble.connect, "--broker-id", "2"
     )
-    said = r"Broker 2 is in this cluster already, at [\w.:]+; give this one a broker.id of its own"
+    said = r"Broker 2 is in this cluster already, at [\w.:]+; give this one another broker.id"
     with pytest.raises(ProcessFailed, match=said), stranger:
         pytest.fail("it started")
     assert cluster.registered() == set(BROKERS)

@@ -25,7 +25,7 @@ def test_the_causes_are_ranked_lines(broker, capsys):
     assert status == 0
     assert lines == [
         "1. nothing has ever been written to orders-more",
-        "2. no group reads orders-more, and nobody waits for its records",
+        "2. no group reads orders-more, and no fetch waits for its records",
     ]
 
 

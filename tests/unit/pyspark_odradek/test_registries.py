@@ -136,7 +136,7 @@ def test_an_answer_without_a_schema_is_no_fault_of_the_value(
 ) -> None:
     url, answers, _ = registry
     answers["/api/schemas/ids/7"] = answer
-    with pytest.raises(RegistryUnavailable, match="there is no schema in what it says"):
+    with pytest.raises(RegistryUnavailable, match="its response contains no schema"):
         Registry(url).by_id(7)
 
 

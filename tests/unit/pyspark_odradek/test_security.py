@@ -160,7 +160,7 @@ def test_what_anybody_may_see_of_a_query_does_not_say_where_to_log_in() -> None:
     reader = StreamReader(parse_options({**SASL, "subscribe": "t"}, streaming=True), SCHEMA)
     reader._latest_seen = None
     assert reader.reportLatestOffset() is None
-    with pytest.raises(ValueError, match=r"say which brokers are told: bootstrap\.servers"):
+    with pytest.raises(ValueError, match=r"name the brokers to commit to: bootstrap\.servers"):
         ProgressGroups({"security.protocol": "SSL"})
 
 

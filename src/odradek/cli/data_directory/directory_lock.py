@@ -1,8 +1,8 @@
 """Whether a broker, ours or Apache Kafka's, is using a log directory; and keeping others out.
 
-Kafka's Java locks `.lock` by POSIX rules, ours by flock; a reader has to ask for both. The lock
-is a shared one, held while a tool works, so that no broker starts meanwhile. Nothing is
-written: a directory without a lock file is not in use.
+Kafka's Java locks `.lock` by POSIX rules, ours by flock; a reader has to ask for both. The lock is
+a shared one, held while a tool works, so that no broker starts meanwhile. It writes nothing: a
+directory without a lock file is not in use.
 """
 
 import errno

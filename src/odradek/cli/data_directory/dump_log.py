@@ -1,10 +1,10 @@
 """`odradek dump-log`: prints the files of a partition, with the options and lines of Kafka's tool.
 
-For magic 2 and all indexes the lines are those of Kafka 4.3's `DumpLogSegments`; a log that
-begins with magic 0 or 1 is printed as the tool of its time did (one line per message, `Starting
-offset:`). `--format json` prints an object per line instead. Files are read as they lie there,
-by a path each; a broker may be running. What is wrong with a file goes to standard error.
-Exit status 1 when a file could not be read or an index contradicts its log.
+For magic 2 and all indexes the lines are those of Kafka 4.3's `DumpLogSegments`; a log that begins
+with magic 0 or 1 is printed as by the tool of its time (one line per message, `Starting offset:`).
+`--format json` prints an object per line instead. Files are read as they lie there, by a path each;
+a broker may be running. Faults in a file go to standard error. Exit status 1 when a file could not
+be read or an index contradicts its log.
 """
 
 import argparse
@@ -108,7 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="BYTES",
         type=int,
         default=WHOLE_FILE,
-        help="read no more than this of each .log file",
+        help="read at most this much of each .log file",
     )
     for side in ("key", "value"):
         parser.add_argument(
@@ -183,7 +183,7 @@ class Dump:
         self._gaps: dict[str, list[str]] = {}
 
     def file(self, path: str) -> None:
-        """Dumps one file by what its name says it is."""
+        """Dumps one file, by the kind that its name says."""
         self._show(f"Dumping {path}", "file", path=path)
         dump_of: dict[str, Callable[[str], None]] = {
             names.LOG_SUFFIX: self._log,

@@ -1,5 +1,5 @@
-"""Gives a log directory to a cluster before the first start of its broker, which would make up an
-id for one of its own."""
+"""Assigns a log directory to a cluster before the first start of its broker, which would otherwise
+create a cluster id."""
 
 import contextlib
 import os

@@ -1,10 +1,10 @@
 """`odradek fsck`: checks data directories without changing them.
 
-One line a finding: the file, the offset and the position where there are such, what is wrong, and
-what the next start of a broker does about it. Exit status 1 if there is one, 0 and nothing on
-standard output if there is none. A directory that a broker is running on is refused, since
-what is being written looks torn. Apache Kafka's directories can be checked too; what the metadata
-says is compared only where there is an `odradek-metadata.sqlite`.
+One line per finding: the file, the offset and the position if known, the fault, and what the next
+start of a broker does about it. Exit status 1 if there is one, 0 and nothing on standard output if
+there is none. A directory that a broker is running on is refused, since what is being written looks
+torn. Apache Kafka's directories can be checked too; the metadata is compared only if there is an
+`odradek-metadata.sqlite`.
 """
 
 import argparse

@@ -1,13 +1,13 @@
 """`odradek import`: takes over the topics of a stopped Apache Kafka, by copying its directories.
 
-The source stays as it is. Logs are copied into a folder of their own inside the data directory and
-moved into place together; the metadata is written last, so an import that is interrupted leaves
-nothing that a broker would take for its own. Topic ids, partitions and records come from the
-directories, settings from the metadata log of a Kafka without ZooKeeper. With ZooKeeper the
-settings are not in the directories: they are read from it where it is named. Else such topics are
-told to keep everything, so that nothing is deleted before somebody has decided.
+The source stays as it is. Logs are copied into a separate folder inside the data directory and
+moved into place together; the metadata is written last, so an interrupted import leaves nothing
+that a broker would use. Topic ids, partitions and records come from the directories, settings from
+the metadata log of a Kafka without ZooKeeper. With ZooKeeper the settings are not in the
+directories: they are read from it where it is named. Otherwise such topics keep everything, so
+nothing is deleted before the user has decided.
 
-Groups' offsets and transactional ids come along as what they are: records of internal topics.
+Groups' offsets and transactional ids are imported too, as records of internal topics.
 """
 
 import argparse
@@ -80,7 +80,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help="a directory of the stopped Kafka's log.dirs; all of them, where there are several",
     )
-    parser.add_argument("--data-dir", metavar="DIR", required=True, help="where to, made if needed")
+    parser.add_argument(
+        "--data-dir", metavar="DIR", required=True, help="the data directory, created if needed"
+    )
     parser.add_argument(
         "--broker-id",
         metavar="N",
@@ -156,7 +158,8 @@ class Import:
         os.makedirs(self._data_dir, exist_ok=True)
         stack.enter_context(held_still(self._data_dir))
         database = Database(self._data_dir)
-        # Not earlier: who cannot have the directory must leave it to the broker that has it.
+        # Not earlier: an import that cannot lock the directory must leave it to the broker that has
+        # it.
         stack.callback(self._leave_nothing, before)
         stack.callback(database.close)
         stored = database.read()
@@ -182,7 +185,7 @@ class Import:
             "broker_id": self._broker_id,
         }
 
-    # What is there.
+    # The existing files.
 
     def _check_target(self) -> None:
         target = os.path.realpath(self._data_dir)
@@ -405,7 +408,7 @@ class Import:
 
 
 def plan(sources: Sequence[SourceDirectory], kafka: KafkaMetadata | None) -> list[PlannedTopic]:
-    """The topics that the directories hold, with what the metadata says of them.
+    """The topics in the directories, with their metadata.
 
     A directory whose topic the metadata does not know any more is a deleted topic's.
 
@@ -468,7 +471,7 @@ def read_kafka_metadata(path: str) -> KafkaMetadata:
     """Replays a metadata log.
 
     Raises:
-        UnreadableFile: it is damaged, or newer than what is known here.
+        UnreadableFile: it is damaged, or newer than the versions known here.
     """
     kafka = KafkaMetadata()
     for batch in metadata_batches(path):

@@ -1,8 +1,7 @@
 """`odradek leases`: which queries hold records from retention and compaction, and until when.
 
-Reads data directories as they lie there; a broker may be running on them. A line for each lease on
-a partition, the one that ends last at the end; those that are over and not yet removed are left
-out.
+Reads data directories as they lie there; a broker may be running on them. Returns a line for each
+lease on a partition, by their end; expired ones that are not removed yet are left out.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """How `dump-log` shows a key and a value: as text, as numbers, or as records of Kafka's own.
 
-A decoder takes a record and returns the texts of its key and its value, None for what is not
-there. What cannot be decoded is said in the key's place, as Kafka's tool does.
+A decoder takes a record and returns the texts of its key and its value, None for a missing one. A
+decoding error is printed in place of the key, as Kafka's tool does.
 """
 
 import base64

@@ -1,6 +1,6 @@
 """Reads from ZooKeeper what an Apache Kafka keeps there: topics, settings, producer ids.
 
-For `odradek import`, while Kafka is stopped and its ZooKeeper runs. Nothing is written. A topic
+For `odradek import`, while Kafka is stopped and its ZooKeeper runs. It writes nothing. A topic
 whose deletion Kafka has not yet carried out counts as deleted.
 """
 

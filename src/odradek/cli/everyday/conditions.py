@@ -1,13 +1,13 @@
 """`--where`: which records are wanted.
 
-A condition is a subject, perhaps an operator and what to compare with:
+A condition is a subject, optionally with an operator and a value:
 
     key=abc  key~^a  value.user.id=42  value.items[*].price>10  header.trace  offset>=7
 
 The subjects are `key`, `value`, `header.NAME`, `partition`, `offset`, `timestamp`; a path behind
 `key` or `value` goes into JSON. The operators are = != < <= > >= and ~ !~ (regular expressions).
-Without an operator the subject must be there and not null. Of several values (`[*]`, headers of one
-name) one must match. Text is compared with text, numbers with numbers; `null` is what is not there.
+Without an operator the subject must be there and not null. One of several values (`[*]`, headers of
+one name) must match. Text is compared with text, numbers with numbers; `null` is what is not there.
 """
 
 import json

@@ -1,7 +1,7 @@
 """`odradek consume`: prints records of topics, from anywhere to anywhere, those that one wants.
 
-Without `--follow` it prints what is there when it begins, and ends. Records of a partition come in
-order. With `-g` it reads as a member of a group and commits what it has printed.
+Without `--follow` it prints the records that exist when it begins, and ends. Records of a partition
+come in order. With `-g` it reads as a member of a group and commits what it has printed.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shape.add_argument(
         "--format", choices=("text", "json"), default="text", help="lines, or an object a record"
     )
-    parser.add_argument("--follow", action="store_true", help="go on with what comes")
+    parser.add_argument("--follow", action="store_true", help="continue with new records")
     parser.add_argument("-g", "--group", metavar="NAME", help="as a member of a group")
     parser.add_argument(
         "--read-committed", action="store_true", help="nothing of transactions that are not ended"
@@ -137,7 +137,7 @@ def _config(arguments: argparse.Namespace, begin: Place) -> dict[str, object]:
 
 
 class _Output:
-    """Writes what is wanted; tells of the progress when a terminal sees only that."""
+    """Writes the wanted records; shows the progress if the terminal does not show the records."""
 
     def __init__(
         self, show: RecordFormat, conditions: Iterable[Condition], count: int | None
@@ -218,7 +218,7 @@ async def _read(
             stop = stops.get(partition)
             output.write(each for each in records if stop is None or each.offset < stop)
         for partition in [each for each in pending if each in stops]:
-            # What compaction or aborts took from the end is passed over without a record.
+            # Offsets at the end without records, after compaction or aborts, are skipped.
             if await consumer.position(partition) >= stops[partition]:
                 pending.discard(partition)
                 consumer.pause(partition)
@@ -228,8 +228,8 @@ async def _partitions(consumer: Consumer, arguments: argparse.Namespace) -> list
     """The partitions to read.
 
     Raises:
-        ValueError: a topic is not there, or does not have the one that is named.
-        KafkaError: it cannot be asked.
+        ValueError: a topic does not exist, or does not have the named partition. KafkaError: it
+            cannot be asked.
     """
     found: list[TopicPartition] = []
     for name in dict.fromkeys(arguments.topic):

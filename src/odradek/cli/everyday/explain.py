@@ -1,6 +1,6 @@
 """`odradek explain`: why nothing comes, for a group, a topic, a client or a transaction.
 
-The broker says so itself, at its `metrics.listener`: what waits, and for whom, only it knows.
+The broker itself answers, at its `metrics.listener`: only it knows what waits for what.
 """
 
 import argparse
@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     about = parser.add_mutually_exclusive_group(required=True)
     about.add_argument("--group", metavar="GROUP", help="why its members get nothing")
-    about.add_argument("--topic", metavar="TOPIC", help="why nobody gets its records")
+    about.add_argument("--topic", metavar="TOPIC", help="why no consumer gets its records")
     about.add_argument("--client", metavar="ID", help="why the client of that client.id waits")
     about.add_argument("--transaction", metavar="ID", help="what a transactional id holds up")
     parser.add_argument("--url", default=default_url(), metavar="URL", help=URL_HELP)

@@ -19,7 +19,7 @@ _KNOCK_S: Final = 1.0
 
 
 def default_servers() -> str:
-    """The brokers of who names none."""
+    """The default brokers."""
     return os.environ.get(SERVERS_VARIABLE) or DEFAULT_SERVERS
 
 
@@ -81,8 +81,8 @@ def settings_of(arguments: argparse.Namespace, rows: Mapping[str, Setting]) -> d
 
 @cache
 def tell_if_nobody_listens(servers: object) -> None:
-    """Says at once, and once, where no broker takes a connection: a client goes on trying for a
-    while, and says why in the end."""
+    """Reports once, at once, if no broker accepts a connection: a client keeps trying for a while,
+    and gives the reason only at the end."""
     from odradek.client.addresses import parse_bootstrap_servers
 
     try:

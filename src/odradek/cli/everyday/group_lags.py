@@ -72,7 +72,7 @@ class GroupLag(NamedTuple):
 
     @property
     def consumed(self) -> int:
-        """The sum of what it has committed: what moves when it works."""
+        """The sum of its committed offsets, which grows while it works."""
         return sum(each.committed or 0 for each in self.partitions)
 
 
@@ -106,7 +106,7 @@ async def group_lags(admin: Admin, group_ids: Iterable[str]) -> list[GroupLag]:
 
 
 def _found(answers: Mapping[K, T | KafkaError]) -> dict[K, T]:
-    """The answers about what is there; raises what was refused."""
+    """The answers about existing groups; raises the errors of the others."""
     found = {}
     for each, answer in answers.items():
         if not isinstance(answer, KafkaError):

@@ -1,7 +1,7 @@
 """`odradek produce`: sends lines, JSON objects or whole files as records.
 
-What `consume --format json` printed goes in again by `--input json`: key, value, headers, timestamp
-and partition as they were, unless a flag says otherwise.
+`--input json` takes the output of `consume --format json`: key, value, headers, timestamp and
+partition are kept, unless a flag says otherwise.
 """
 
 import argparse
@@ -35,7 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_connection(parser)
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument(
-        "file", nargs="*", default=[_STDIN], metavar="FILE", help="what to read (default: -, stdin)"
+        "file",
+        nargs="*",
+        default=[_STDIN],
+        metavar="FILE",
+        help="the file to read (default: -, stdin)",
     )
     parser.add_argument(
         "-i",
@@ -157,7 +161,7 @@ async def _records(arguments: argparse.Namespace, shape: "_Shape") -> AsyncItera
 
 
 class _Shape:
-    """Makes records of what was read, as the flags say."""
+    """Makes records of the input, as the flags say."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         """Reads the flags.

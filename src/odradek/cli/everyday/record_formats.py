@@ -1,4 +1,4 @@
-"""How `consume` shows a record: a line for people, JSON, or a format of one's own.
+"""How `consume` shows a record: a line for people, JSON, or a user's format.
 
 A format is text with fields, as kcat and rpk have them:
 
@@ -9,7 +9,7 @@ A format is text with fields, as kcat and rpk have them:
     %%  \\n  \\t  \\r  \\0  \\\\  \\x1e
 
 A key or a value may be shown otherwise: %k{hex}, %v{base64}, %v{json} (indented), %k{int} (a
-big-endian number). What is null is shown as nothing.
+big-endian number). A null is shown as nothing.
 """
 
 import base64
@@ -150,7 +150,7 @@ def line_for_people(*, shows_topic: bool, colours: bool) -> RecordFormat:
 
 
 def _printable(data: bytes) -> str:
-    """Text as it is; what a terminal must not get is shown as an escape."""
+    """Text as it is; control characters are shown as escapes."""
     try:
         text = data.decode()
     except UnicodeDecodeError:

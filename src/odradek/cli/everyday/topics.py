@@ -20,8 +20,8 @@ from odradek.suggestions import did_you_mean
 
 
 class TopicSummary(NamedTuple):
-    """A topic; `records` counts offsets, and the size is that of all replicas. None is what no
-    broker tells."""
+    """A topic; `records` counts offsets, and the size counts all replicas. None is what no broker
+    tells."""
 
     topic: str
     partitions: int

@@ -1,4 +1,5 @@
-"""`odradek cluster start`, `status`, `restart` and `stop`, as parsers and what they run."""
+"""`odradek cluster start`, `status`, `restart` and `stop`: the parsers, and the functions they
+run."""
 
 import argparse
 import asyncio

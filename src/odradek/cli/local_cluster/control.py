@@ -1,8 +1,8 @@
 """How `cluster restart` and `cluster stop` speak to the process that keeps the cluster.
 
-A socket in the cluster's directory: one request as a line of words, any number of lines of what
-happens, and the end. The last line is `done` or `refused: ` with a sentence. Who can write to the
-directory may ask.
+A socket in the cluster's directory: one request as a line of words, any number of lines about its
+progress, and the end. The last line is `done` or `refused: ` with a sentence. Every user that can
+write to the directory may send requests.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ async def answering(directory: Path, on_request: OnRequest) -> AsyncIterator[Non
     """Takes requests for the length of a `with` block."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # One that has gone away is not told, but what it asked for is done.
+        # A client that has gone gets no lines, but its request is carried out.
         def say(line: str) -> None:
             writer.write(f"{line}\n".encode())
 
@@ -48,7 +48,7 @@ async def answering(directory: Path, on_request: OnRequest) -> AsyncIterator[Non
             await _close(writer)
 
     with _short_path(directory) as path:
-        # That of a process that was killed. Whoever runs the cluster holds its lock.
+        # That of a process that was killed. The process that runs the cluster holds its lock.
         Path(path).unlink(missing_ok=True)
         server = await asyncio.start_unix_server(answer, path)
     try:
@@ -59,7 +59,7 @@ async def answering(directory: Path, on_request: OnRequest) -> AsyncIterator[Non
 
 
 async def ask(directory: Path, request: str, say: Say) -> None:
-    """Asks for something, and hands on what happens until it is done.
+    """Sends a request, and passes its progress on until it is done.
 
     Raises:
         ClusterEnded: that is what came of it.
@@ -90,7 +90,7 @@ async def ask(directory: Path, request: str, say: Say) -> None:
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:
-    # Who is there no more need not hear of the end.
+    # A client that has gone need not get the end.
     with contextlib.suppress(OSError):
         writer.close()
         await writer.wait_closed()

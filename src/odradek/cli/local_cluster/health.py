@@ -11,7 +11,7 @@ _LOOK_EVERY_S: Final = 0.1
 
 
 class NotHealthy(Exception):
-    """The cluster did not come to what was waited for; the text says what was missing last."""
+    """The cluster did not reach the expected state; the text says what was still missing."""
 
 
 async def await_brokers(

@@ -17,10 +17,10 @@ _LIBC: Final = ctypes.CDLL(None)
 
 
 class KeptProcess:
-    """A server whose standard error goes to `log`, behind what is there.
+    """A server whose standard error is appended to `log`.
 
-    It has a session of its own, for Ctrl-C is meant for who keeps it; and it is told to end when
-    that process is gone. `on_end` gets a sentence when it ends without having been asked to.
+    It has its own session, since Ctrl-C is meant for the supervisor; and it gets a signal to end
+    when that process is gone. `on_end` gets a sentence when it ends without having been asked to.
     """
 
     def __init__(self, name: str, log: Path, on_end: Callable[[str], None]) -> None:
@@ -43,8 +43,8 @@ class KeptProcess:
         *,
         speaks: bool = False,
     ) -> None:
-        """Runs the command, with `environment` beside ours. What it writes on standard output is
-        for `first_line` if it `speaks`, else for the log."""
+        """Runs the command, with `environment` beside ours. Its standard output goes to
+        `first_line` if it `speaks`, else to the log."""
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *command,

@@ -1,4 +1,4 @@
-"""`odradek cluster start`: what is to run is worked out and checked before anything is started."""
+"""`odradek cluster start`: plans and checks everything before it starts anything."""
 
 import argparse
 import asyncio
@@ -26,8 +26,8 @@ _MOST_REPLICAS: Final = 3
 _NOT_TO_BE_SET: Final = {
     "broker.id": "brokers are numbered from 1",
     "node.id": "brokers are numbered from 1",
-    "listeners": "--port is that of the first broker",
-    "advertised.listeners": "--port is that of the first broker",
+    "listeners": "--port is the first broker's",
+    "advertised.listeners": "--port is the first broker's",
     "log.dirs": "each broker has its own in --data-dir",
     "log.dir": "each broker has its own in --data-dir",
     "zookeeper.connect": "--zookeeper is its flag",
@@ -53,12 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--zookeeper",
         metavar="HOST:PORT[,...][/CHROOT]",
-        help="the ensemble to use (default: one of its own is started)",
+        help="the ensemble to use (default: start one)",
     )
     parser.add_argument(
         "--fetch-zookeeper",
         action="store_true",
-        help="where no ZooKeeper is installed, have Maven fetch one",
+        help="if no ZooKeeper is installed, fetch one with Maven",
     )
     parser.add_argument(
         "--config", metavar="FILE", help="settings of all brokers; read again at each restart"
@@ -88,7 +88,7 @@ def start(arguments: argparse.Namespace) -> int:
         return broker_flags(arguments.config, arguments.set, count)
 
     flags()
-    # What a cluster that runs has taken is taken by itself: that it runs is the better answer.
+    # The ports of a running cluster are in use by itself: the better answer is that it is running.
     with held(directory):
         check_ports(state.ports)
         own = None if state.zookeeper else find_zookeeper(fetch=arguments.fetch_zookeeper)
@@ -116,8 +116,8 @@ def check_system() -> None:
 
 
 def planned_state(arguments: argparse.Namespace, known: ClusterState | None) -> ClusterState:
-    """The brokers by their ports and the ensemble: what is known, and what flags say of it. That
-    an ensemble is not that of the brokers' records, the brokers find out.
+    """The brokers by their ports, and the ensemble: from the directory, and from flags. That an
+    ensemble is not that of the brokers' records, the brokers find out.
 
     Raises:
         StartError: the flags do not go with what the directory has.
@@ -126,7 +126,8 @@ def planned_state(arguments: argparse.Namespace, known: ClusterState | None) -> 
     count = arguments.brokers or len(ports) or core_count()
     if count < len(ports):
         raise StartError(
-            f"{arguments.data_dir} has a cluster of {len(ports)} brokers; to go on with {count}, "
+            f"{arguments.data_dir} has a cluster of {len(ports)} brokers; to continue with "
+            f"{count}, "
             "move the partitions away from the others first (odradek reassign-partitions)"
         )
     if arguments.port is not None:
@@ -153,8 +154,8 @@ def broker_settings(
             if name in chosen:
                 raise StartError(f"{name} cannot be set for all brokers: {reason}")
         settings = {**replication_defaults(brokers), **chosen}
-        # For a look alone. Each broker resolves its own: what a reference stands for is not looked
-        # through again, and is no word of a command that all on this machine can read.
+        # For a look alone. Each broker resolves its own references: values are not resolved twice,
+        # and do not appear in a command line that every user of this machine can read.
         BrokerConfig({**resolved(settings), "broker.id": "1"})
     except ConfigError as error:
         raise StartError(str(error)) from error
@@ -181,7 +182,7 @@ def broker_flags(config: str | None, given: list[tuple[str, str]], brokers: int)
 
 def replication_defaults(brokers: int) -> dict[str, str]:
     """Three replicas, two of them in sync before acks=all is answered; fewer where there are fewer
-    brokers. What was acknowledged survives the loss of one."""
+    brokers. Acknowledged records survive the loss of one."""
     replicas = str(min(brokers, _MOST_REPLICAS))
     in_sync = "2" if brokers >= _MOST_REPLICAS else "1"
     return {

@@ -1,8 +1,8 @@
 """The state a directory keeps of its cluster: one file to read, one lock to hold.
 
 `cluster.json` has the ports of the brokers, which stay theirs, and their process ids while they
-run, for people: no command trusts an id that may be another process's by now. Whoever runs the
-cluster holds the lock, so that it ends with its holder, however that ends.
+run, for people: no command trusts an id that may be another process's by now. The process that runs
+the cluster holds the lock, so the lock ends with it, however it ends.
 """
 
 import errno

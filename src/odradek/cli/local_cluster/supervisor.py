@@ -1,4 +1,4 @@
-"""The process that keeps a cluster: its brokers, and its ZooKeeper if it has one of its own."""
+"""The process that keeps a cluster running: its brokers, and its own ZooKeeper if it has one."""
 
 import asyncio
 import re
@@ -25,8 +25,8 @@ _READY: Final = re.compile(r"odradek ready .* cluster=(\S+) ")
 
 
 class Plan(NamedTuple):
-    """The processes to run: a broker for each port of `state`, with what `flags` gives at its
-    start, and ZooKeeper if there is a command for it."""
+    """The processes to run: a broker for each port of `state`, with its flags from `flags`, and
+    ZooKeeper if there is a command for it."""
 
     directory: Path
     state: ClusterState
@@ -69,7 +69,7 @@ class Supervisor:
         """Returns when the cluster has ended, because somebody wanted that.
 
         Raises:
-            StartError: it does not start; what had started has ended.
+            StartError: it does not start; the started processes have been ended.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -144,7 +144,7 @@ class Supervisor:
 
     async def _stop_process(self, process: KeptProcess) -> None:
         if not await process.stop():
-            _complain(f"{process.name} did not end when it was told to, and was killed")
+            _complain(f"{process.name} did not end when asked to, and was killed")
 
     def _note_pids(self) -> None:
         kept = {"zookeeper": self._zookeeper, **{str(n): p for n, p in self._brokers.items()}}

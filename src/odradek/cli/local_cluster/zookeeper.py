@@ -29,7 +29,7 @@ ARTIFACTS: Final = (
     "org.xerial.snappy:snappy-java:1.1.10.5",
     "org.slf4j:slf4j-api:2.0.13",
 )
-# Where Debian and people put it.
+# The paths of Debian's package, and usual ones.
 _SCRIPTS: Final = (
     "/usr/share/zookeeper/bin/zkServer.sh",
     "/opt/zookeeper/bin/zkServer.sh",
@@ -62,7 +62,7 @@ autopurge.purgeInterval=1
 
 
 class ZooKeeperCommand(NamedTuple):
-    """The words before the name of its settings' file, and what its environment has to have."""
+    """The command up to the name of its settings file, and its environment."""
 
     words: tuple[str, ...]
     environment: Mapping[str, str]

@@ -89,8 +89,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{verb}-principal", action="append", metavar="User:NAME")
         parser.add_argument(f"--{verb}-host", action="append", metavar="ADDRESS")
     parser.add_argument("--principal", action="append", metavar="User:NAME", help="of --list")
-    parser.add_argument("--producer", action="store_true", help="what a producer needs")
-    parser.add_argument("--consumer", action="store_true", help="what a consumer needs")
+    parser.add_argument("--producer", action="store_true", help="the ACLs that a producer needs")
+    parser.add_argument("--consumer", action="store_true", help="the ACLs that a consumer needs")
     parser.add_argument("--idempotent", action="store_true", help="with --producer")
     parser.add_argument("--force", action="store_true", help="do not ask")
 
@@ -149,7 +149,7 @@ def _check(arguments: argparse.Namespace) -> None:
         )
 
 
-# What is meant
+# The ACLs that flags select
 
 
 def _resources(arguments: argparse.Namespace) -> list[Resource]:
@@ -165,8 +165,8 @@ def _resources(arguments: argparse.Namespace) -> list[Resource]:
 
 
 def _wanted(arguments: argparse.Namespace, *, adds: bool) -> Wanted:
-    """The entries that the flags mean, by what they are about; ends with wrong usage where they
-    mean nothing."""
+    """The entries that the flags select, by resource pattern; ends with wrong usage if they select
+    nothing."""
     error = arguments.parser.error
     kind = arguments.resource_pattern_type
     if adds and kind not in (PatternType.LITERAL, PatternType.PREFIXED):
@@ -269,7 +269,7 @@ def _pattern_type(text: str) -> PatternType:
     return found
 
 
-# What is done
+# Actions
 
 
 async def _list(admin: Admin, arguments: argparse.Namespace) -> None:

@@ -18,7 +18,8 @@ from odradek.client.apis import VersionRanges
 from odradek.client.core.admin_types import ClusterDescription
 from odradek.client.errors import KafkaError
 
-# What Kafka's clients speak and our brokers do not, or in a version more; name and last version.
+# The APIs that Kafka's clients have and our brokers do not, or in one more version; name and last
+# version.
 _BEYOND_OURS: Final = {
     22: ("InitProducerId", 6),
     64: ("UnregisterBroker", 0),

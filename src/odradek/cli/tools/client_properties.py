@@ -1,8 +1,8 @@
 """The properties of Kafka's clients that ours do not have: files and scripts name them.
 
-What changes nothing that a user of a tool sees is taken, once its value is checked as Kafka's
-clients check it. What asks for something that is not here is refused with its reason. What Kafka's
-clients do not know either is passed over, as they do.
+Properties that change nothing visible are accepted, after their values are checked as Kafka's
+clients do. Properties that request an unsupported feature are refused with the reason. Properties
+that Kafka's clients do not know either are ignored, as there.
 """
 
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ _OF_PRODUCERS: Final[_Refused] = {
     "partitioner.ignore.keys": ("records with a key go where the key says", ("false",)),
     "transaction.two.phase.commit.enable": ("a tool commits by itself", ("false",)),
 }
-# What begins so is refused of every client.
+# Properties with these prefixes are refused for every client.
 _ASSERTIONS: Final = "sasl.oauthbearer.assertion."
 
 # As what their values are read; most of these change nothing.
@@ -69,7 +69,7 @@ _CHECKED_BY_SHARE_CONSUMERS: Final = {**CONSUMER_SETTINGS, **_CHECKED}
 
 _PROTOCOL: Final = "group.protocol"
 _OF_SHARE_GROUPS: Final = ("share.acknowledgement.mode", "share.acquire.mode")
-# What belongs to the other protocols of groups.
+# Properties of the other group protocols.
 _NOT_WITH: Final = {
     "classic": ("group.remote.assignor", *_OF_SHARE_GROUPS),
     "consumer": (
@@ -83,7 +83,7 @@ def check_properties(given: Mapping[str, str], settings: Mapping[str, Setting]) 
     """Looks at what a client with these `settings` does not have.
 
     Raises:
-        ConfigError: a property asks for what is not here, or has a value that it cannot have.
+        ConfigError: a property requests an unsupported feature, or has an illegal value.
     """
     refused, checked = _OF_ALL, _CHECKED
     if settings is PRODUCER_SETTINGS:

@@ -1,5 +1,5 @@
-"""Quotas of users, client ids and addresses, as `kafka-configs.sh` shows and sets them; what users
-log in with is not among them."""
+"""Quotas of users, client ids and addresses, as `kafka-configs.sh` shows and sets them; credentials
+of users are not among them."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from odradek.client import Admin
 from odradek.client.aio.admin.quotas import QuotaEntity
 
 ENTITIES: Final = {"users": "user", "clients": "client-id", "ips": "ip"}
-"""What has quotas: as Kafka's tool says it, and its requests."""
+"""The types of entities with quotas: as Kafka's tool names them, and as its requests do."""
 _KEYS: Final = (
     *("producer_byte_rate", "consumer_byte_rate", "request_percentage"),
     "controller_mutation_rate",
@@ -23,7 +23,7 @@ _NOUNS: Final = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
 
 def entity_of(types: Sequence[str], names: Sequence[str | None]) -> list[tuple[str, str | None]]:
     """The entity that the flags name, in the order of the types: an empty name is the default, and
-    what is not named is None."""
+    a missing one is None."""
     given = [*names, *([None] * len(types))]
     return [(ENTITIES[kind], name) for kind, name in zip(types, given, strict=False)]
 
@@ -31,7 +31,7 @@ def entity_of(types: Sequence[str], names: Sequence[str | None]) -> list[tuple[s
 async def describe(
     admin: Admin, entity: Sequence[tuple[str, str | None]], arguments: argparse.Namespace
 ) -> int:
-    """Prints the quotas of what is named, or of all of these types."""
+    """Prints the quotas of the named entity, or of all of these types."""
     parts = [kind if name is None else (kind, name or None) for kind, name in entity]
     found = await admin.describe_client_quotas(parts, strict=True)
     if arguments.output == "json":

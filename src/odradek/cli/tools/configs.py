@@ -1,7 +1,7 @@
 """`odradek configs`: describe and change settings, as `kafka-configs.sh` does.
 
-Of topics, brokers, groups and client metrics, and quotas of users, clients and addresses
-(`client_quotas`); what users log in with comes with security.
+For topics, brokers, groups and client metrics, and quotas of users, clients and addresses
+(`client_quotas`).
 """
 
 import argparse
@@ -57,12 +57,12 @@ _SOURCES: Final = {
     8: "DYNAMIC_GROUP_CONFIG",
 }
 _ACTIONS: Final = ("describe", "alter")
-# What has settings in Kafka, in the order in which its tool tells them.
+# The types of resources with settings in Kafka, in the order of its tool.
 _ENTITIES: Final = (
     *("topics", "clients", "users", "brokers", "ips", "client-metrics", "groups"),
     "broker-loggers",
 )
-# Where a value that was set for a resource itself comes from.
+# The sources of values that were set for a resource itself.
 _OWN: Final = {
     ConfigResourceType.TOPIC: 1,
     ConfigResourceType.BROKER: 2,
@@ -113,7 +113,7 @@ class _Named(TakesFirst):
 
 
 class _Default(argparse.Action):
-    """The entity that stands for all that have no name of their own."""
+    """The default entity, for all without their own."""
 
     def __call__(
         self,

@@ -30,10 +30,10 @@ from odradek.expressions import (
 if TYPE_CHECKING:
     from odradek.client import Admin
 
-# What Kafka's tools say of addresses that are none; the reason stands in a trace.
+# Kafka's tools' error for invalid addresses; there the reason is in a trace.
 NO_ADMIN: Final = "Failed to create new KafkaAdminClient"
 
-# What there is to say of a flag's old name; Kafka's tools say it in four ways.
+# The warning about a flag's old name; Kafka's tools have four texts.
 IS_DEPRECATED: Final = (
     "Option {} is deprecated and will be removed in a future version. Use {} instead."
 )
@@ -83,7 +83,7 @@ class NoAddress(ValueError):
 
 
 class _OldFlag(NamedTuple):
-    """A flag's old name beside its new one: where the values of both stand, and what is said."""
+    """A flag's old name beside its new one: the attributes of both values, and the warning."""
 
     dest: str
     new_dest: str
@@ -304,7 +304,7 @@ def client_config(
 def given_properties(arguments: argparse.Namespace) -> dict[str, str]:
     """The properties that the flags name, those of no client of ours among them.
 
-    Who asks again is given the same: a file may be a pipe, which can be read once.
+    A second call returns the same: a file may be a pipe, which can be read once.
 
     Raises:
         NoFile: there is no such file.
@@ -368,7 +368,7 @@ def run_async(work: Callable[[], Awaitable[int]], on_error: Callable[[Exception]
     try:
         return asyncio.run(_awaited(work()))
     except BrokenPipeError:
-        # Who reads has heard enough: no failure, and nothing to say.
+        # The reader has closed the pipe: no failure, and nothing to print.
         raise
     except (BrokerError, ConfigError, OSError, ValueError) as error:
         on_error(error)
@@ -386,8 +386,7 @@ def check_socket_buffer(name: str, size: int | None) -> None:
 
 
 async def reach_brokers(config: Mapping[str, object]) -> None:
-    """Asks brokers for the cluster: one that is away is told then, where a consumer would wait for
-    it for ever.
+    """Asks brokers for the cluster, which fails if none answers; a consumer would wait for ever.
 
     Raises:
         KafkaError: none answers in time.

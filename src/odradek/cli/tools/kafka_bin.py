@@ -2,8 +2,8 @@
 
 Scripts that call Kafka's tools then need another PATH and nothing else, and no JVM. Each is there
 under its name with `.sh` and without, as packages of Kafka have them, or as `.bat` on Windows.
-Under these names wrong usage ends with 1, as Kafka's does. Tools that there is nothing for say so
-in one sentence, with status 1.
+Under these names wrong usage ends with 1, as Kafka's does. Tools without an equivalent say so in
+one sentence, with status 1.
 """
 
 import argparse
@@ -25,12 +25,12 @@ TOOLS: Final = (
     *(command.name for command in SCRIPTS),
 )
 _ON_WINDOWS: Final = sys.platform == "win32"
-# What a batch file would take for itself.
+# Characters that a batch file would interpret.
 _OF_BATCH: Final = re.compile(r"[&|<>^]")
 _CONNECT: Final = "Kafka Connect is not here; Apache Kafka's own runs on an odradek broker"
 _NOT_HERE: Final = "odradek has no such tool; Apache Kafka's own runs on an odradek broker"
 _ZOOKEEPER: Final = "ZooKeeper is not here; its own package has this"
-# Whole names, and what is said of them.
+# Whole names, and their messages.
 REFUSED: Final = {
     "connect-distributed": _CONNECT,
     "connect-mirror-maker": _CONNECT,

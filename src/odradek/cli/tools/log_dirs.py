@@ -1,4 +1,5 @@
-"""`odradek log-dirs`: what lies in brokers' log directories, as `kafka-log-dirs.sh` prints it."""
+"""`odradek log-dirs`: the contents of brokers' log directories, as `kafka-log-dirs.sh` prints
+them."""
 
 import argparse
 import sys

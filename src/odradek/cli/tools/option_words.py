@@ -1,8 +1,8 @@
-"""How most of Kafka's tools read their words: `-topic` is `--topic`, a flag takes the next word for
-its value whatever that is, and what belongs to no flag is passed over.
+"""How most of Kafka's tools read their words: `-topic` is `--topic`, a flag's value is the next
+word whatever that is, and words of no flag are ignored.
 
-A value that makes no sense, and a second one where one is asked for, is what these tools stumble
-over when they use it, each with words of its own around it: `refuse_values` is called there.
+These tools fail on an invalid value, or a second one where one is expected, only when they use it,
+each with its own message: `refuse_values` is called there.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from typing import Final
 from odradek.suggestions import did_you_mean
 
 AT_MOST_ONE: Final = "Found multiple arguments for option {}, but you asked for only one"
-# What stands where a number cannot be read, until that is said.
+# Replaces an unreadable number, until the error is reported.
 _SOME_NUMBER: Final = "0"
 
 
@@ -34,7 +34,7 @@ class TakesFirst(argparse.Action):
 def read_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
     """The words as argparse reads them alike, where `parser` has the flags; ends with wrong usage
     at a flag that does not exist or is left without its value, in Kafka's words. Words of no flag
-    are passed over, as Kafka's tools do; `other_words` has them.
+    are ignored, as by Kafka's tools; `other_words` has them.
     """
     reader = _Reader(parser, words)
     read = list(reader.read())

@@ -59,9 +59,9 @@ _FILTERS: Final = (
     "under-min-isr-partitions",
     "at-min-isr-partitions",
 )
-# What only looks.
+# Actions that change nothing.
 _LOOKING: Final = (*_FILTERS, "topics-with-overrides", "exclude-internal")
-# What an action does not go with.
+# Flags that an action does not allow.
 _ELSEWHERE: Final = {
     "list": (
         "partitions",

@@ -1,4 +1,4 @@
-"""`odradek wheel`: a live timing wheel in the terminal, for who wants to see how it works.
+"""`odradek wheel`: a live timing wheel in the terminal, to show how it works.
 
 The wheel is the broker's own, over a clock that the keys move. With `--do` it carries out
 commands instead and prints the wheel after each, as text, as JSON, or as SVG files; so do

@@ -72,7 +72,7 @@ def text_bucket(level: Level, slot: int, colour: bool, width: int = BUCKET_WIDTH
 def draw_frame(
     snapshot: Snapshot, footer: Sequence[str], columns: int, rows: int, colour: bool
 ) -> list[str]:
-    """The wheel in so many columns and rows; what does not fit gives way to what matters more.
+    """The wheel in so many columns and rows; less important parts are left out if they do not fit.
 
     Headline and footer always stay, then the latest events, then the levels from the
     lowest, then tasks.
@@ -105,7 +105,7 @@ def frame_levels(snapshot: Snapshot, columns: int, rows: int, colour: bool) -> l
 
 
 def frame_events(snapshot: Snapshot, columns: int, colour: bool) -> list[str]:
-    """Draws what happened, the latest last; what happened just now stands out."""
+    """Draws the events, the latest last; the newest ones are highlighted."""
     now = f"{snapshot.now_ms} ms: "
     return [
         paint(f"  {event}"[:columns], FILLED, colour and event.startswith(now))
@@ -157,7 +157,7 @@ STYLE: Final = """
 
 
 def draw_svg(snapshot: Snapshot, caption: str = "") -> str:
-    """The wheel as a picture of its own."""
+    """The wheel as a separate picture."""
     buckets = max(len(level.counts) for level in snapshot.levels)
     width = 2 * MARGIN + buckets * CELL_WIDTH
     height = 2 * MARGIN + 24 + len(snapshot.levels) * LEVEL_HEIGHT

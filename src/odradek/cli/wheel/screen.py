@@ -1,8 +1,7 @@
 """The live wheel in a terminal: keys in, frames out.
 
-A frame is made for the terminal as it is, and made anew when its size changes. Nothing is
-drawn while nothing happens: the screen sleeps until a key, a new size, or, while the wheel
-runs, the next frame.
+A frame is drawn for the terminal's current size, and again when that changes. The screen sleeps
+until a key, a new size, or, while the wheel runs, the next frame.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class Screen:
         return ESCAPE_SEQUENCE.sub("", pressed) if pressed else QUIT[0]
 
     def obey(self, keys: str) -> bool:
-        """Does what each key stands for, in turn; False when one of them ends the show."""
+        """Carries out each key's command, in turn; False if one of them ends the show."""
         for key in keys:
             if key in QUIT:
                 return False
@@ -80,7 +79,7 @@ class Screen:
         return True
 
     def press(self, key: str) -> None:
-        """Does what a key stands for; keys without a meaning do nothing."""
+        """Carries out a key's command; other keys do nothing."""
         if key == " ":
             self._running = not self._running
         elif key == "n":

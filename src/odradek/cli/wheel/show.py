@@ -1,4 +1,4 @@
-"""A timing wheel that can be looked at: a timer, tasks with names, and what happened to them.
+"""A timing wheel to look at: a timer, named tasks, and their events.
 
 `WheelShow` moves a real `MockTimer` of `odradek.timer` and writes down what it sees happen;
 nothing here is a model of the wheel. A `Snapshot` is all that a drawing needs.
@@ -119,7 +119,8 @@ class WheelShow:
         self._note(f"{name} is cancelled")
 
     def step(self, duration_ms: int) -> None:
-        """Moves the clock on, bucket by bucket, and notes what fires and what moves down."""
+        """Moves the clock on, bucket by bucket, and notes the tasks that fire and those that move
+        down."""
         until_ms = self.now_ms + duration_ms
         while True:
             due_ms = self._timer.next_due_ms()
@@ -146,7 +147,7 @@ class WheelShow:
         levels = tuple(
             Level(
                 wheel.tick_ms,
-                # Where the clock is: the wheel itself moves its hand only when it must.
+                # The time of the clock: the wheel itself moves its hand only when it must.
                 self.now_ms // wheel.tick_ms % wheel.wheel_size,
                 tuple(len(bucket.tasks()) for bucket in wheel.buckets),
             )

@@ -54,7 +54,7 @@ class AsyncClosing:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Of a child that ends, by sys.exit for one, that is what there is to tell.
+        # A forked child that ends, for example by sys.exit, can only say this.
         if error is None or not self._cluster.is_forked:
             await self.close()
 
@@ -76,7 +76,7 @@ class AsyncClosing:
         await self.close()
 
     async def close(self) -> None:
-        """Gives back what it has. Who is cancelled meanwhile leaves the closing to go on."""
+        """Gives back what it has. If the caller is cancelled, the closing continues."""
         raise NotImplementedError
 
     def metrics(self) -> dict[str, dict[str, float]]:
@@ -88,8 +88,8 @@ class AsyncClosing:
         work: Callable[[ClosingTimeout], Coroutine[Any, Any, None]],
         timeout_ms: int | None = None,
     ) -> None:
-        """Does the work of `close`: once, and to its end, whoever waits for it or waits no more.
-        Who comes with less time than those before shortens it for all."""
+        """Does the work of `close` once, and to its end, even if no caller waits any more. A call
+        with less time than earlier ones shortens it for all."""
         self._cluster.check_process()
         if self._closing is None:
             self._closing_timeout = ClosingTimeout()

@@ -1,8 +1,7 @@
 """The brokers of a cluster on an event loop: `ClusterCore`, awaited, by many tasks at once.
 
-What producers, consumers and admins have in common. What several want at once is asked for, or
-opened, once: an outcome is shared by who waits for it, and who gives up does not take it from the
-others.
+The common part of producers, consumers and admins. Concurrent callers share one request, or one
+connection that is being opened, and its outcome; a caller that gives up does not affect the others.
 """
 
 import asyncio
@@ -65,7 +64,7 @@ class ClusterClient(ClusterCore[AsyncConnection]):
         self._opening: dict[tuple[Address, str], asyncio.Task[AsyncConnection]] = {}
 
     async def close(self) -> None:
-        """Closes every connection; whoever waits gets `ClientClosed`."""
+        """Closes every connection; waiting callers get `ClientClosed`."""
         self._is_closed = True
         tasks = list(self._tasks)
         for task in tasks:
@@ -86,9 +85,9 @@ class ClusterClient(ClusterCore[AsyncConnection]):
     ) -> ClusterMetadata:
         """Asks any broker for the named topics, or for all; returns its answer, errors and all.
 
-        One question is under way at a time; who wants to know the same shares it, who wants to know
-        something else the next. What was asked for a moment ago is asked for after a pause.
-        `metadata` is the merged snapshot afterwards.
+        One request is in flight at a time; callers that need the same topics share it, others share
+        the next. Topics that were just asked for are asked for again after a pause. `metadata` is
+        the merged snapshot afterwards.
 
         Raises:
             KafkaError: nobody answers.
@@ -118,7 +117,7 @@ class ClusterClient(ClusterCore[AsyncConnection]):
         return answer
 
     def _covers(self, kind: tuple[bool, bool], subjects: frozenset[Subject]) -> bool:
-        """Whether the question that is under way will tell of all these."""
+        """Whether the request in flight is about all these."""
         update = self._under_way
         return update is not None and update.kind == kind and subjects <= update.subjects
 
@@ -221,7 +220,7 @@ class ClusterClient(ClusterCore[AsyncConnection]):
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever wanted it may have gone away
+            task.exception()  # its callers may have gone
 
     async def _shared(self, task: asyncio.Task[T]) -> T:
         """Awaits a task that others await too: cancelling this wait does not cancel the task."""

@@ -1,8 +1,8 @@
 """One socket to one broker on an event loop: many requests under way, answered in order.
 
-A request that is not answered in time costs the connection: what comes later on it could not be
-told from a late answer's rest. A caller who is cancelled leaves the request behind, its time-out
-included; its answer is read and dropped.
+A request that is not answered in time closes the connection: later bytes could belong to the late
+response. A caller who is cancelled leaves the request behind, its time-out included; its answer is
+read and dropped.
 """
 
 import asyncio
@@ -50,8 +50,8 @@ not_for_children(_give_up_descriptors)
 
 
 class _Asked(NamedTuple):
-    """Where an answer goes, and what ends the waiting for it. Who asked may have gone away: the
-    time-out is the request's, not theirs."""
+    """The future of a response, and its time-out. The caller may have gone: the time-out belongs to
+    the request, not to the caller."""
 
     answered: asyncio.Future[Answer]
     timer: asyncio.TimerHandle | None
@@ -152,7 +152,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         return self._send(api, version, body, timer)
 
     def send(self, api: ClientApi, version: int, body: Sequence[Buffer]) -> asyncio.Future[Answer]:
-        """As `request`, for who measures the time."""
+        """As `request`, for callers that have their own time-out."""
         return self._send(api, version, body, None)
 
     def _send(
@@ -189,7 +189,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         if terms is not None:
             self._core.renew_login(terms)
         else:
-            # What is asked meanwhile goes by the session that there is, if it is not over.
+            # Requests meanwhile use the current session, if it is not over.
             task = asyncio.ensure_future(login_terms(self._login))
             task.add_done_callback(self._on_terms)
             self._renewal = task
@@ -250,7 +250,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             transport.set_write_buffer_limits(1, 0)
 
     def close(self, cause: KafkaError | None = None) -> None:
-        """Closes the connection: whoever waits gets `cause`. Harmless when it is closed."""
+        """Closes the connection; waiting callers get `cause`. Harmless when it is closed."""
         if self.is_closed:
             return
         self._cause = cause if cause is not None else NetworkError(f"{self.address}: closed")
@@ -281,7 +281,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         socket_ = transport.get_extra_info("socket")
         self.descriptor = -1 if socket_ is None else socket_.fileno()
         if self.is_closed:
-            self._transport.abort()  # who wanted it was cancelled while it came up
+            self._transport.abort()  # its caller was cancelled while it was being set up
             return
         self._core.connected()
         self._flush()
@@ -305,7 +305,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self._drained.set()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the transport's to give
-        """Where to receive."""
+        """Returns the buffer to receive into."""
         return self._core.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -352,9 +352,9 @@ async def open_connection(
     traffic: Traffic | None = None,
     security: ClientSecurity = NO_SECURITY,
 ) -> AsyncConnection:
-    """Connects to the first address of a name that answers, each with a time-out of its own, and
-    waits for the end of the handshake. What goes over it is counted by `traffic`. A token that the
-    login needs is asked for before, in a time of its own.
+    """Connects to the first address of a name that answers, each with its own time-out, and waits
+    for the end of the handshake. `traffic` counts its bytes and requests. A token that the login
+    needs is requested before, with a separate time-out.
 
     Raises:
         KafkaError: nobody answers there in time, or the broker refuses.
@@ -400,7 +400,7 @@ async def _resolved(address: Address, timeout_ms: int) -> list[str]:
     except TimeoutError:
         raise NetworkError(f"{address}: no address within {timeout_ms} ms") from None
     except (OSError, ValueError, OverflowError) as error:
-        # What a broker says of the others may be no host or port at all.
+        # A broker's metadata about the others may contain no valid host or port.
         raise NetworkError(f"{address}: {in_words(error)}") from error
     return list(dict.fromkeys(str(each[4][0]) for each in found))
 
@@ -414,7 +414,7 @@ async def _open_one(
             await _connect(connection, host)
             await connection.ready()
     except BaseException as error:
-        # Also of who is cancelled when all has just gone well: nobody would close it any more.
+        # Also if the caller is cancelled just after success: nothing else would close it.
         connection.close()
         if isinstance(error, TimeoutError):
             text = f"{address}: no connection within {setup_timeout_ms} ms"

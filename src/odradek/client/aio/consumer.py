@@ -2,7 +2,7 @@
 
 `getmany`, `getone` and `async for` give records out; the fetcher is ahead in the background.
 Partitions come and go only inside these calls, and auto-commit commits only what earlier calls gave
-out: whatever was read before a call is taken to be dealt with.
+out: records returned before a call count as processed.
 
 This is the face; behind it are `subscription` (topics and membership), `fetcher` (what is brought),
 `reading` (what comes first), `handout` (what is given out) and `commits`.
@@ -135,7 +135,7 @@ class Consumer(AsyncClosing):
     async def close(self, timeout_ms: int = 30_000) -> None:
         """Commits what auto-commit owes, leaves the group, disconnects.
 
-        When nobody answers for `timeout_ms` the group is left to find out. Who reads meanwhile gets
+        When nobody answers for `timeout_ms` the group is left to find out. Waiting reads get
         `ClientClosed`.
         """
         self._reading.end()
@@ -251,22 +251,22 @@ class Consumer(AsyncClosing):
         With `views` values are not copied: there are `value_views` in the place of `value`.
 
         Raises:
-            BadRecord: a record cannot be read; `seek` behind it to go on.
-            KafkaError: reading cannot go on as it is.
+            BadRecord: a record cannot be read; `seek` behind it to continue. KafkaError: reading
+                cannot continue as it is.
         """
         handout = self._handout
         if columns:
             handout.give_back(partitions)
         await self._reading.wait_until(lambda: bool(handout.ready(partitions)), timeout_ms)
         if self._subscription.needs_poll:
-            return {}  # what is here may be somebody else's; or a listener chooses where to begin
+            return {}  # another member may have them by now; or a listener chooses where to begin
         if columns:
             return handout.take_columns(partitions, headers=headers, views=views)
         return handout.take(partitions, self._max_records if max_records is None else max_records)
 
     def wakeup(self) -> None:
         """Ends every call that waits for records, offsets, metadata or a commit, or the next one,
-        with `WokenUp`. Nothing is lost by it; a commit may have been done."""
+        with `WokenUp`. It loses nothing; a commit may have been done."""
         self._waking.wake()
         self._fetcher.news.set()
 
@@ -280,7 +280,7 @@ class Consumer(AsyncClosing):
             await asyncio.sleep(0)  # without a look at all partitions, for each of hundreds
         record = None if self._reading.must_look else self._handout.take_one(self._max_records)
         while record is None:
-            # What the group wants comes first, though there may be hundreds of records yet.
+            # A rebalance comes first, even if there are hundreds of records left.
             await self._reading.wait_until(lambda: bool(self._handout.ready()), _READ_MS)
             if not self._subscription.needs_poll:
                 record = self._handout.take_one(self._max_records)
@@ -366,11 +366,11 @@ class Consumer(AsyncClosing):
         return None if state.position is None or end < 0 else max(0, end - state.position)
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """Where a partition ends, as far as the last fetch told; None before the first."""
+        """Where a partition ends, according to the last fetch; None before the first."""
         return _known(self._assigned(partition).high_watermark)
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """The end of what no open transaction is in, as far as the last fetch told; None before."""
+        """The last stable offset, according to the last fetch; None before the first."""
         return _known(self._assigned(partition).last_stable_offset)
 
     async def beginning_offsets(
@@ -423,11 +423,11 @@ class Consumer(AsyncClosing):
     # --- committing -------------------------------------------------------------------------
 
     async def commit(self, offsets: Offsets | None = None) -> None:
-        """Commits offsets, or where the consumer stands: behind what it has given out.
+        """Commits offsets, by default the consumer's positions: behind the records that it has
+        returned.
 
         Raises:
-            CommitFailed: the group went on without this member.
-            KafkaError: anything else.
+            CommitFailed: the group has continued without this member. KafkaError: anything else.
         """
         self._subscription.check_group()
         async with self._waking.waited():
@@ -446,8 +446,8 @@ class Consumer(AsyncClosing):
         *records: ConsumerRecord,
         offsets: Offsets = {},  # noqa: B006 - it is only read
     ) -> None:
-        """These were dealt with: what is committed, by auto-commit or by `commit` without offsets,
-        is behind them. For who sets `enable.auto.offset.store` to false.
+        """Marks these records as processed: auto-commit, and `commit` without offsets, commit the
+        offsets behind them. For who sets `enable.auto.offset.store` to false.
 
         Raises:
             UsageError: it is true, or a partition is not assigned.
@@ -503,7 +503,7 @@ class Consumer(AsyncClosing):
         self._after_seeking()
 
     def _after_seeking(self) -> None:
-        """Forgets what was wrong where the reader stood; anything else that is comes again."""
+        """Forgets the error at the reader's position; other errors come again."""
         self._fetcher.error = None
         self._fetcher.pump()
 

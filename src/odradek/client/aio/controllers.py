@@ -21,7 +21,7 @@ CONTROLLERS: Final = 2
 
 
 class ControllerClient(ClusterClient):
-    """Asks the active controller, whoever is named."""
+    """Asks the active controller, whichever controller is named."""
 
     bootstrap_setting = "bootstrap.controllers"
     endpoint_type = CONTROLLERS
@@ -63,7 +63,7 @@ class ControllerClient(ClusterClient):
         channel: str = MAIN_CHANNEL,
         timeout_ms: int | None = None,
     ) -> Gen[T]:
-        """Asks the active controller; any for who it is.
+        """Asks the active controller, which any controller names.
 
         Raises:
             KafkaError: no answer came, or controllers do not take this.
@@ -80,7 +80,7 @@ class ControllerClient(ClusterClient):
 
 
 def _unsupported() -> RequestError:
-    """The refusal of what only brokers do, in Kafka's words."""
+    """Refuses what only brokers can do, in Kafka's words."""
     return RequestError(
         "This Admin API is not yet supported when communicating directly with the controller "
         "quorum.",

@@ -27,8 +27,8 @@ async def list_offsets(
     tell: Callable[[Answers], None],
 ) -> None:
     """Makes one attempt. `tell` is called once for every broker, when it has answered or failed:
-    nobody waits for one that is silent. Metadata of what failed is asked for anew at the next
-    attempt.
+    nobody waits for one that is silent. The next attempt refreshes the metadata of failed
+    partitions.
 
     Raises:
         KafkaError: nobody answers to a question for metadata.
@@ -54,7 +54,7 @@ async def list_offsets(
 async def list_all_offsets(
     cluster: ClusterClient, questions: Mapping[TopicPartition, int], isolation_level: int
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
-    """As many attempts as it takes until all are answered; what is answered is not asked again.
+    """Attempts continue until all are answered; answered ones are not asked again.
 
     Raises:
         KafkaError: one cannot be answered, or not in time.
@@ -80,8 +80,8 @@ async def list_all_offsets(
 async def ask_epoch_ends(
     cluster: ClusterClient, node_id: int, asked: Mapping[TopicPartition, Fetched]
 ) -> dict[TopicPartition, EpochEnd | KafkaError | None]:
-    """Where the epochs of what was fetched end with one leader (KIP-320), or why it does not say;
-    None of a broker that is too old to know."""
+    """Where the epochs of fetched records end at one leader (KIP-320), or its error; None if the
+    broker is too old."""
     values = {
         "replica_id": CONSUMER,
         "topics": [

@@ -151,8 +151,9 @@ class Producer(Transacting):
         """Sends what waits, and aborts a transaction that is open, or commits one of which that was
         asked already, then disconnects.
 
-        That takes `timeout_ms` at most; what remains fails. Without it the last record is decided
-        after `delivery.timeout.ms` at the latest; the transaction may take `max.block.ms` more.
+        That takes `timeout_ms` at most; the remaining records fail. Without it the last record is
+        decided after `delivery.timeout.ms` at the latest; the transaction may take `max.block.ms`
+        more.
         """
         self._is_closed = True
         await self._close_once(self._close, timeout_ms)
@@ -190,8 +191,8 @@ class Producer(Transacting):
         deliver_at: DeliverAt | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         """Puts a record into a batch; the future is of its delivery, and `on_delivery` is called
-        then. For schedule topics `deliver_after="90s"` and `deliver_at` stand for headers, which
-        other topics do not heed.
+        then. For schedule topics `deliver_after="90s"` and `deliver_at` set headers, which other
+        topics ignore.
 
         Raises:
             ValueError: `deliver_after` and `deliver_at` are both given, or that has no zone.
@@ -273,14 +274,14 @@ class Producer(Transacting):
         timestamps_ms: Sequence[int | None] | None = None,
         partition: int | None = None,
     ) -> asyncio.Future[list[RecordMetadata]]:
-        """Puts many records into batches, for a fraction of what as many `send` cost; the other
+        """Puts many records into batches, for a fraction of the cost of as many `send`; the other
         columns are as long as `values`.
 
         The future is of the delivery of all, in their order. If some are not delivered it has the
         error `NotDelivered`, which says of each what became of it. A record that is too large fails
         alone. When the rest cannot be put into batches any more (no room for `max.block.ms`, the
         producer closed, the transaction lost) that is their error. A transaction of which a record
-        was not taken can only be aborted. Who is cancelled here has sent a part of them, or none; a
+        was not taken can only be aborted. A cancelled call has sent a part of them, or none; a
         transaction with a part can only be aborted.
 
         Raises:
@@ -347,7 +348,7 @@ class Producer(Transacting):
             self._transactions.life.check_sending(transaction, was_begun=was_begun)
 
     async def _enter(self, wait: Coroutine[Any, Any, T], transaction: int) -> T:
-        """Waits for what stands between a record and its batch; a commit waits for both."""
+        """Waits for what a record needs before its batch; a commit waits for both."""
         with self._about_to_enter():
             found = await wait
         self._check_sending(transaction, was_begun=True)
@@ -417,7 +418,7 @@ class Producer(Transacting):
 
     async def _let_sender_run(self) -> None:
         """A batch is full: it leaves before the next is filled, and not when all memory is full.
-        Who comes meanwhile waits behind, so that records keep the order in which they came."""
+        Later callers wait behind, so records keep their order."""
         self._accumulator.has_full = False
         self._turns_given += 1
         try:
@@ -482,7 +483,7 @@ class Producer(Transacting):
     ) -> None:
         """A record is in no batch, and its transaction can only be aborted if it is still there."""
         is_over = isinstance(error, UsageError | TransactionAborted)
-        # The transaction of what closing refuses on its way in is not over.
+        # The transaction of a record that closing refuses on its way in is not over.
         is_failed = isinstance(error, ClientClosed) or not is_over
         if transaction == self._transactions.life.number and is_failed:
             self._transactions.failed(error)

@@ -3,7 +3,7 @@
 Members of a share group read the same partitions together. A record is handed to one of them, which
 says what became of it before its lock ends: accepted, released for another attempt, or rejected.
 
-Nothing is fetched ahead: a record's lock runs from the moment it was acquired. This is the face;
+It does not fetch ahead: a record's lock runs from the moment it was acquired. This is the face;
 `sharing.membership` keeps the member alive, `sharing.broker_shares` has a session with each broker.
 """
 
@@ -56,7 +56,7 @@ AcknowledgementCallback = Callable[
 
 
 class _Source(NamedTuple):
-    """Where a record came from, and is to be answered."""
+    """Where a record came from, and where its acknowledgement goes."""
 
     node_id: int
     partition: SharePartition
@@ -133,7 +133,7 @@ class ShareConsumer(AsyncClosing):
         self._failures: dict[int, int] = {}
         self._looking: asyncio.Task[None] | None = None
         self._here: deque[_Batch] = deque()
-        # What was given out and not answered for good, and what was answered and is to be sent.
+        # Records without a final acknowledgement, and acknowledgements still to be sent.
         self._given: dict[tuple[TopicPartition, int], _Source] = {}
         self._renewed: set[tuple[TopicPartition, int]] = set()
         self._said: dict[int, Said] = {}
@@ -146,14 +146,14 @@ class ShareConsumer(AsyncClosing):
             self.subscribe(topics)
 
     def _on_forked(self) -> None:
-        """Gives out nothing any more: what is at hand is the parent's."""
+        """Returns nothing any more: the fetched records are the parent process's."""
         self._is_closed = True
 
     async def close(self, timeout_ms: int = 30_000) -> None:
         """Sends what was acknowledged, gives back the rest, leaves the group, disconnects.
 
-        When nobody answers for `timeout_ms` brokers and group are left to find out. Who reads
-        meanwhile gets `ClientClosed`.
+        When nobody answers for `timeout_ms` brokers and group are left to find out. Waiting reads
+        get `ClientClosed`.
         """
         self._is_closed = True
         self._stop_lingering()
@@ -198,7 +198,8 @@ class ShareConsumer(AsyncClosing):
         self._membership.subscribe(wanted)
 
     async def unsubscribe(self) -> None:
-        """Reads nothing any more, and leaves the group; what was given out can be acknowledged."""
+        """Reads nothing any more, and leaves the group; returned records can still be
+        acknowledged."""
         self._topics = frozenset()
         for source, records in self._here:
             self._say_of(source, {each.offset: AcknowledgeType.RELEASE for each in records})
@@ -217,8 +218,8 @@ class ShareConsumer(AsyncClosing):
 
         Raises:
             UsageError: with explicit acknowledgement, records of the last call were not answered.
-            BadRecord: a record cannot be read; it has been released or rejected.
-            KafkaError: reading cannot go on as it is.
+                BadRecord: a record cannot be read; it has been released or rejected. KafkaError:
+                reading cannot continue as it is.
         """
         if self._is_explicit and self._given.keys() - self._renewed:
             raise UsageError(
@@ -257,7 +258,7 @@ class ShareConsumer(AsyncClosing):
             raise StopAsyncIteration from None
 
     def wakeup(self) -> None:
-        """Ends every call that waits, or the next one, with `WokenUp`. Nothing is lost by it."""
+        """Ends every call that waits, or the next one, with `WokenUp`. It loses nothing."""
         self._waking.wake()
         self._news.set()
 
@@ -284,7 +285,7 @@ class ShareConsumer(AsyncClosing):
     @asynccontextmanager
     async def process(self, record: ConsumerRecord) -> AsyncIterator[ConsumerRecord]:
         """Accepts the record at the end of an `async with` block; releases it, for another attempt,
-        when the block raises or is cancelled. What the block has acknowledged itself stays.
+        when the block raises or is cancelled. Explicit acknowledgements of the block stay.
 
         Raises:
             UsageError: acknowledgement is implicit.
@@ -316,7 +317,7 @@ class ShareConsumer(AsyncClosing):
         returns the outcome of each partition.
 
         Raises:
-            RequestTimedOut: the time is over; what was acknowledged may have arrived.
+            RequestTimedOut: the time is over; acknowledgements may have arrived.
         """
         self._accept_given()
         limit_ms = timeout_ms
@@ -333,7 +334,7 @@ class ShareConsumer(AsyncClosing):
         except TimeoutError:
             raise RequestTimedOut(f"brokers did not answer in {limit_ms} ms") from None
         finally:
-            # Not by `remove`: another commit may have been told the same so far.
+            # Not by `remove`: another commit may have equal results so far.
             self._commits = [each for each in self._commits if each is not found]
         self._run_callbacks()
         return found
@@ -344,8 +345,8 @@ class ShareConsumer(AsyncClosing):
         self._send()
 
     def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
-        """The callback is told, inside of a later read, commit or close, which offsets of which
-        partition a broker has taken, or why it has not."""
+        """The callback gets, inside a later read, commit or close, the offsets of each partition
+        that a broker has accepted, or the error."""
         self._callback = callback
 
     @property
@@ -369,7 +370,7 @@ class ShareConsumer(AsyncClosing):
                     self._run_callbacks()
                     self._membership.poll()
                     self._pump()
-                    await asyncio.sleep(0)  # who only looks lets the loop bring what there is
+                    await asyncio.sleep(0)  # a caller that only polls lets the loop receive
                     error, self._error = self._error, None
                     if error is not None:
                         raise error
@@ -437,7 +438,7 @@ class ShareConsumer(AsyncClosing):
                 self._begin(node_id, wanted)
 
     def _send_later(self) -> None:
-        """Nobody may read for long, and locks are not to end on the way."""
+        """The next read may be far away, and locks must not expire meanwhile."""
         if self._linger is None and not self._is_closed:
             self._linger = asyncio.get_running_loop().call_later(_LINGER_S, self._send)
 
@@ -472,7 +473,7 @@ class ShareConsumer(AsyncClosing):
         self._news.set()
 
     async def _ask(self, broker: BrokerShares, wanted: frozenset[SharePartition] | None) -> None:
-        """Fetches, and says what is to be said; what is said meanwhile follows at once."""
+        """Fetches, and sends acknowledgements; those that come meanwhile follow at once."""
         try:
             if wanted:
                 for each in await broker.fetch(wanted, self._said_to(broker)):
@@ -483,7 +484,7 @@ class ShareConsumer(AsyncClosing):
         except KafkaError as error:
             await self._after_failure(broker.node_id, wanted or frozenset(), error)
         except Exception as error:
-            # The reader is told, or it would wait for ever.
+            # The reader gets the error, or it would wait for ever.
             _LOGGER.exception("a share fetch failed")
             self._error = KafkaError(f"the consumer failed: {error!r}")
         else:
@@ -577,8 +578,8 @@ class ShareConsumer(AsyncClosing):
                 found[partition.where] = found.get(partition.where) or error
 
     def _run_callbacks(self) -> None:
-        """Tells what came of acknowledgements. What the callback raises is raised here; of the
-        other outcomes it is told the next time."""
+        """Tells what came of acknowledgements. An exception of the callback is raised here; it gets
+        the other outcomes the next time."""
         while self._outcomes:
             partition, offsets, error = self._outcomes.popleft()
             if self._callback is not None:

@@ -39,7 +39,7 @@ class SocketWatch(asyncio.BufferedProtocol):
             self._on_drained()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to receive."""
+        """Returns the buffer to receive into."""
         return cast(memoryview, self._below.get_buffer(sizehint))
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -1,5 +1,5 @@
-"""The waiting of an event loop: what a generator of the core yields is awaited; whose end a
-cancellation is."""
+"""The waiting of an event loop: awaits what a generator of the core yields; tells apart the
+cancellations of a task."""
 
 import asyncio
 import functools
@@ -14,7 +14,7 @@ Owner = TypeVar("Owner")
 
 
 async def wait(gen: Gen[T]) -> T:
-    """Runs a generator to its end; who is cancelled has it end there."""
+    """Runs a generator to its end; a cancellation ends it."""
     outcome: Any = None
     failure: BaseException | None = None
     while True:

@@ -7,7 +7,7 @@ from odradek.client.errors import WokenUp
 
 
 class Waking:
-    """The calls of one client that wait at present; where none does the next is woken."""
+    """The calls of one client that wait at present; if none does, the next is woken."""
 
     def __init__(self) -> None:
         self._waiting: set[Waited] = set()
@@ -54,7 +54,7 @@ class Waited:
 
     @property
     def is_over(self) -> bool:
-        """Whether a TimeoutError is its own, and none of what ran meanwhile."""
+        """Whether a TimeoutError is its own, and not from code that ran meanwhile."""
         return self._scope.expired()
 
     def wake(self) -> None:

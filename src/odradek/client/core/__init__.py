@@ -1,5 +1,5 @@
 """The client without I/O: bytes and times come in, bytes and decisions go out.
 
-Two shells drive it: `odradek.client.aio` on an event loop, `odradek.client.sync` on a thread.
-What needs the time is handed it in milliseconds, what needs chance a `random.Random`.
+Two shells drive it: `odradek.client.aio` on an event loop, `odradek.client.sync` on a thread. Code
+that needs the time gets it in milliseconds, code that needs randomness a `random.Random`.
 """

@@ -1,6 +1,6 @@
 """Arguments and results of an admin: topics, settings, groups, offsets, as plain values.
 
-Names and numbers are the protocol's. Nothing here asks anybody.
+Names and numbers are the protocol's. No request is sent here.
 """
 
 import base64
@@ -139,7 +139,7 @@ class FeatureDescription:
 
 @dataclass(frozen=True, slots=True)
 class QuorumReplica:
-    """A controller in the quorum, or who follows it; a timestamp of -1 is not known."""
+    """A controller in the quorum, or an observer; a timestamp of -1 is not known."""
 
     node_id: int
     directory_id: UUID | None
@@ -172,7 +172,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member of a group; what it is to have besides is in `target`, for newer protocols."""
+    """A member of a group; `target` is its target assignment, for newer protocols."""
 
     member_id: str
     instance_id: str | None

@@ -1,4 +1,4 @@
-"""ApiVersions as a client needs it: what it says of itself, and what the broker can do.
+"""ApiVersions as a client needs it: its own name and version, and the broker's API versions.
 
 Written out by hand, as Metadata is: these two are all that listing topics takes, and the classes of
 the other messages cost more time to import than the whole listing.

@@ -1,4 +1,4 @@
-"""Whom to ask, how, and how often: what all clients have in common, whichever way they wait.
+"""Which broker to ask, how, and how often: common to all clients, however they wait.
 
 A question goes to one broker: any, a certain one, the controller or a coordinator. One that fails
 with a retriable error is asked again, after a growing pause and with fresh metadata, until the time
@@ -58,13 +58,13 @@ BROKERS: Final = 1
 class ClusterCore(OfOneProcess, Generic[C]):
     """The metadata of a cluster, and the questions to it; `C` is the shell's connection.
 
-    A shell says how a connection is opened (`_connect`), how what is opened or asked for already is
-    shared (`_opened`, `refresh_gen`), and waits for what the generators yield.
+    A shell defines how a connection is opened (`_connect`), how connections and requests are shared
+    (`_opened`, `refresh_gen`), and waits for what the generators yield.
     """
 
     bootstrap_setting: ClassVar = "bootstrap.servers"
     endpoint_type: ClassVar = BROKERS
-    # What somebody says who does not take changes.
+    # The errors of a broker that does not accept changes.
     not_controller: ClassVar = frozenset({ErrorCode.NOT_CONTROLLER})
 
     def __init__(
@@ -172,7 +172,7 @@ class ClusterCore(OfOneProcess, Generic[C]):
             raise
         now_ms = self.clock.monotonic_ms()
         self._freshness.answered(subjects, before, self.metadata, answer, now_ms)
-        if not allow_auto_topic_creation:  # who may create a topic is told when none came of it
+        if not allow_auto_topic_creation:  # else the caller gets an error
             self._warn_of_refused(answer, names or ())
         return answer
 
@@ -184,7 +184,7 @@ class ClusterCore(OfOneProcess, Generic[C]):
                 self.warn(f"a topic cannot be used now: {error}")
 
     def warn(self, message: str) -> None:
-        """Says what keeps the client from its work though nobody is told by an error."""
+        """Logs what keeps the client from its work if no error is raised."""
         self._trouble.warning(f"{self._client_id}: {message}")
 
     def outdated(self, names: Iterable[str]) -> set[str]:
@@ -212,7 +212,7 @@ class ClusterCore(OfOneProcess, Generic[C]):
         Raises:
             KafkaError: no answer came.
         """
-        # Imported late: whoever only lists topics never needs it.
+        # Imported late: listing topics never needs it.
         from odradek.protocol import messages
 
         return self.exchange_gen(
@@ -286,8 +286,8 @@ class ClusterCore(OfOneProcess, Generic[C]):
     def retrying_gen(
         self, attempt: Callable[[], Any], limit_ms: int, failures: list[BrokerError]
     ) -> Gen[Any]:
-        """Makes attempts until one succeeds, fails for good, or the time is over. `failures` is
-        told of what was retried.
+        """Makes attempts until one succeeds, fails for good, or the time is over. `failures`
+        collects the retried errors.
 
         Raises:
             BrokerError: the error of the last attempt.
@@ -305,7 +305,7 @@ class ClusterCore(OfOneProcess, Generic[C]):
             yield Pause(wait_ms)
 
     def forget_whom_to_ask(self, error: BrokerError) -> None:
-        """The coordinator, or who takes changes, may be another broker by now."""
+        """The coordinator, or the controller, may be another broker by now."""
         is_cut_off = isinstance(error, NetworkError | RequestTimedOut)
         if is_cut_off or isinstance(error, CoordinatorError):
             self._coordinators.clear()

@@ -1,10 +1,10 @@
-"""Which topics have to be asked for anew, and when they may be.
+"""Which topics have to be asked for again, and when.
 
 A topic is outdated when it is not known, when somebody doubts what is known of it, or when it was
-last answered `metadata.max.age.ms` ago. What is doubted stays known: other partitions of the topic
-are read and written meanwhile. What was asked for a moment ago is asked for again only after a
-pause, which grows while the answers bring nothing new. `BROKERS_ALONE` stands for no topic, None
-for all of them.
+last answered `metadata.max.age.ms` ago. Doubted metadata stays known: other partitions of the topic
+are read and written meanwhile. Topics that were just asked for are asked for again only after a
+pause, which grows while the responses bring nothing new. `BROKERS_ALONE` means no topic, None all
+of them.
 """
 
 from collections.abc import Collection, Iterable
@@ -58,12 +58,12 @@ class Freshness:
         }
 
     def wait_ms(self, subjects: Collection[Subject], now_ms: int) -> int:
-        """How long to wait before these are asked for: what was not asked for just now is not kept
-        waiting by what was."""
+        """How long to wait before these are asked for: topics not asked for recently do not wait
+        for those that were."""
         return max(0, min(self._of(each).not_before_ms for each in subjects) - now_ms)
 
     def sent(self, subjects: Iterable[Subject]) -> None:
-        """They are being asked for: what is doubted from now on is another doubt."""
+        """They are being asked for: a doubt from now on is a new one."""
         self._doubted.difference_update(each for each in subjects if isinstance(each, str))
 
     def failed(self, subjects: Iterable[Subject], now_ms: int) -> None:

@@ -1,7 +1,7 @@
 """The metadata a client has of a cluster: an immutable snapshot, replaced by every Metadata answer.
 
 Brokers may be asked in any order, and one that has fallen behind may answer last: a partition's
-leader of an older epoch does not replace that of a newer one, unless the topic was made anew.
+leader of an older epoch does not replace that of a newer one, unless the topic was recreated.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,7 +35,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """A partition: who leads it, in which epoch, and who has copies of it."""
+    """A partition: its leader, the leader's epoch, and its replicas."""
 
     leader: int
     leader_epoch: int = NO_LEADER_EPOCH
@@ -105,7 +105,7 @@ class ClusterMetadata:
     def merged(self, answer: "ClusterMetadata", *, is_complete: bool) -> "ClusterMetadata":
         """This snapshot with an answer worked in; a complete answer lists every topic there is.
 
-        What is known of a topic stays when the answer has a passing error for it.
+        A topic's metadata stays if the response has a transient error for it.
         """
         topics = {} if is_complete else dict(self.topics)
         for name, topic in answer.topics.items():
@@ -140,7 +140,7 @@ class ClusterMetadata:
                 raise error
 
     def without_controller(self) -> "ClusterMetadata":
-        """This snapshot, in which nobody takes changes: who did may not any more."""
+        """This snapshot without a controller: the known one may not be it any more."""
         return replace(self, controller_id=-1)
 
     def without_topics(self, names: Iterable[str]) -> "ClusterMetadata":

@@ -40,7 +40,7 @@ class Meter:
 
 
 class Average:
-    """Values of which the mean and the largest are told."""
+    """Values with their mean and maximum."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -72,11 +72,11 @@ class Average:
 
 
 class ClientMetrics:
-    """All that one client measures. What is asked for by the same name is the same."""
+    """All that one client measures. The same name returns the same object."""
 
     def __init__(self, clock: Clock, group: str) -> None:
         self.group: Final = group
-        """The group of what is about the client as a whole."""
+        """The group of the client's own metrics."""
         self._clock = clock
         self._meters: dict[tuple[str, str], Meter] = {}
         self._averages: dict[tuple[str, str], Average] = {}

@@ -1,7 +1,7 @@
-"""`OfOneProcess`: what a process that is forked from its own can only leave alone.
+"""`OfOneProcess`: an object that a forked process cannot use.
 
-Calls that need a connection look at the process. Those that do not, a record put into a batch or
-taken from what was read ahead, are too many for that: their clients are told of the fork.
+Calls that need a connection look at the process. Those that do not, putting a record into a batch
+or taking a fetched one, are too many for that: their clients are notified of the fork.
 """
 
 import os
@@ -18,7 +18,7 @@ _FORKED: Final = (
 
 
 class OfOneProcess:
-    """A base class of what lives by the sockets and threads of the process that made it."""
+    """A base class for objects with sockets and threads of the process that created them."""
 
     def __init__(self) -> None:
         self._process_id: Final = os.getpid()

@@ -17,7 +17,7 @@ NO_LIMIT: Final = 0x7FFFFFFF
 
 
 class Rng(Protocol):
-    """Where chance comes from: a `random.Random`, seeded in tests."""
+    """The source of randomness: a `random.Random`, seeded in tests."""
 
     def uniform(self, a: float, b: float, /) -> float:
         """A number between `a` and `b`."""
@@ -46,7 +46,7 @@ class ExponentialBackoff:
 
 
 def patience_ms(code: ErrorCode, timeout_ms: int) -> int:
-    """How long an error may go on until it is told, where a call may take so long."""
+    """How long an error may last until it is raised, if the call may take so long."""
     is_unknown = code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
     return min(timeout_ms, UNKNOWN_TOPIC_PATIENCE_MS) if is_unknown else timeout_ms
 
@@ -66,7 +66,7 @@ class Attempts:
     def after_failure(self, code: ErrorCode, now_ms: int) -> int | None:
         """How long to wait before the next attempt; None when there is none.
 
-        What remains of the time is not exceeded by the wait: the last attempt is at its end.
+        The wait does not exceed the remaining time: the last attempt is at its end.
         """
         left_ms = self._started_ms + patience_ms(code, self._timeout_ms) - now_ms
         if not code.retriable or left_ms <= 0 or self._failures >= self._retries:

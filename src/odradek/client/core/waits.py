@@ -1,9 +1,9 @@
 """Code that is written once for callers who await and for callers who block.
 
 A question with its retries is a generator, named `..._gen`. It yields where it has to wait: a
-`Pause`, or a call of the shell's, which gives an outcome to who blocks, and something to await to
-who awaits. `aio.waiting` and `sync.waiting` are the two that wait; each sends the outcome in,
-or throws the failure.
+`Pause`, or a call of the shell, which returns the result in blocking code, and an awaitable in
+asyncio. `aio.waiting` and `sync.waiting` are the two that wait; each sends the outcome in, or
+throws the failure.
 """
 
 from collections.abc import Callable, Generator

@@ -1,7 +1,7 @@
 """One question by HTTP, within a time and a size that who answers cannot stretch.
 
-A time-out of a socket begins anew with every byte, so an answer that drips in would take for ever;
-here all of an answer has one end. Redirects are answers like others. It blocks: for threads.
+A socket's time-out starts again with every byte, so a slow response would take for ever; here the
+whole response has one deadline. Redirects are answers like others. It blocks: for threads.
 """
 
 import io

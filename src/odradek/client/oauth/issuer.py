@@ -18,7 +18,7 @@ from odradek.client.oauth.http import LARGEST_BYTES, BadAnswer, HttpAnswer, Pati
 from odradek.errors import ErrorCode
 
 _SHOWN_CHARACTERS: Final = 200
-# Kafka's list of what asking again does not help against.
+# Kafka's list of errors that are not retried.
 _FINAL_STATUSES: Final = frozenset({*range(400, 408), *range(409, 416), 501, 505})
 _TOKENS: Final = ("access_token", "id_token")
 
@@ -43,7 +43,7 @@ class Credentials(NamedTuple):
         return f"Basic {base64.b64encode(encoded.encode()).decode()}"
 
     def without_secret(self, text: str) -> str:
-        """A text in which an issuer may have repeated what it was told."""
+        """Hides the secret in a text, in which an issuer may have repeated it."""
         basic = self.authorization.removeprefix("Basic ")
         for secret in (self.client_secret, quote_plus(self.client_secret, safe="*"), basic):
             text = text.replace(secret, "[hidden]")
@@ -58,7 +58,7 @@ class Retries(NamedTuple):
 
 
 class Issuer:
-    """Gives tokens to who knows a secret."""
+    """Requests tokens with a client id and its secret."""
 
     def __init__(
         self,

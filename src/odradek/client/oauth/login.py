@@ -1,7 +1,7 @@
 """Logins by tokens that somebody has to be asked for.
 
-A thread asks, and all connections of a client share what it was told. A connection takes what is at
-hand, or waits for the thread without stopping the event loop.
+A thread asks, and all connections of a client share the result. A connection takes what is at hand,
+or waits for the thread without stopping the event loop.
 """
 
 import logging
@@ -54,7 +54,7 @@ class TokenLogin:
         with self._lock:
             if self._under_way is None:
                 future: Future[LoginTerms] = Future()
-                future.set_running_or_notify_cancel()  # others wait, whoever stops waiting
+                future.set_running_or_notify_cancel()  # others wait, even if one stops waiting
                 thread = threading.Thread(
                     target=self._run, args=(future,), name="odradek-token", daemon=True
                 )
@@ -100,8 +100,8 @@ class _Held(NamedTuple):
 
 
 class KeptTokenLogin(TokenLogin):
-    """Keeps a token until it is time for the next one. While the one that is kept is good, nobody
-    hears of an issuer that is away, but the log."""
+    """Keeps a token until it is time for the next one. While the kept one is valid, only the log
+    shows that an issuer is unreachable."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class KeptTokenLogin(TokenLogin):
             ) from error
 
     def _kept(self, failure: KafkaError) -> Login:
-        """The token that there is, for a while more.
+        """The current token, for a while more.
 
         Raises:
             KafkaError: there is none.

@@ -33,7 +33,7 @@ _LIFETIME: Final = "unsecuredLoginLifetimeSeconds"
 _EXTENSIONS: Final = ("extension_", "unsecuredLoginExtension_")
 _EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+")
 _EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+")
-# Where Kafka waits for as long as the machine does.
+# For time-outs that Kafka leaves to the operating system.
 _TIMEOUT_MS: Final = 10_000
 _FILE_LIMIT_MS: Final = 10_000
 

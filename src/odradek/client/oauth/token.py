@@ -1,7 +1,6 @@
 """A token as its bearer sees it: when it ends, and when the next one is to be asked for.
 
-Its signature is for the broker to check; whoever bears it only wants to know whether it is worth
-showing.
+The broker checks its signature; the client only needs to know whether it is worth sending.
 """
 
 import re
@@ -47,7 +46,7 @@ def parse_token(text: str, subject_claim: str, now_ms: int) -> Token:
 
 
 class RefreshRules(NamedTuple):
-    """Kafka's `sasl.login.refresh.*`: after which part of its life a token is asked for anew."""
+    """Kafka's `sasl.login.refresh.*`: the part of a token's lifetime after which it is renewed."""
 
     window_factor: float = 0.8
     window_jitter: float = 0.05

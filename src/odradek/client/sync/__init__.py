@@ -1,8 +1,8 @@
 """The clients for code that blocks.
 
 `Producer`, `Consumer`, `ShareConsumer` and `Admin` are thin shells: names, arguments, defaults and
-errors are those of `odradek.client`; what is awaited there is waited for here. The work is done on
-an event loop in a thread of its own, which all such clients of a process share.
+errors are those of `odradek.client`; calls that are awaited there block here. The work is done on
+an event loop in a separate thread, which all such clients of a process share.
 
 `Cluster` and `PartitionReader` need neither that loop nor a thread: Spark's workers read partitions
 with them, one request at a time, without a group. None of them may be shared between threads.

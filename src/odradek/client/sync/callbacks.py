@@ -1,7 +1,7 @@
 """`CallingBack`: a blocking reader, which calls its user's functions on the thread that reads.
 
-What the loop has for that thread to do waits in a queue; every call works through it while it waits
-for its own outcome.
+The loop's calls for that thread wait in a queue; every blocking call works through it while it
+waits for its own result.
 """
 
 import logging
@@ -53,7 +53,7 @@ class CallingBack(Shell[R]):
         async def woken() -> None:
             self._client.wakeup()
 
-        # Not as the other calls are made: what there is to do is the reader's.
+        # Not like the other calls: only a reader runs queued callbacks.
         Shell._wait(self, woken())
 
     def getone(self) -> ConsumerRecord:
@@ -104,7 +104,7 @@ class CallingBack(Shell[R]):
         return found
 
     def _unless_interrupted(self, read: Callable[[], Coroutine[Any, Any, Found]]) -> Found:
-        """Waits for a read. What it has brought when this thread is interrupted comes again."""
+        """Waits for a read. A result that arrives when this thread is interrupted comes again."""
         unclaimed: list[Found] = []
 
         async def reading() -> Found:
@@ -154,7 +154,7 @@ class CallingBack(Shell[R]):
         self._tell_failure()
 
     def _called_back(self, work: Coroutine[Any, Any, T]) -> T:
-        """Waits for work, and does meanwhile what there is to do for this thread."""
+        """Waits for work, and meanwhile runs this thread's queued callbacks."""
         future = self._submit(work)
         future.add_done_callback(lambda _: self._todo.put(None))
         self._depth += 1

@@ -1,4 +1,4 @@
-"""A cluster as a reader needs it: which topics, who leads, where partitions begin and end.
+"""A cluster as a reader needs it: topics, leaders, and where partitions begin and end.
 
 `ClusterCore`, waited for by one thread. Questions go to the leaders of partitions. Leaders change
 and brokers go away, so with every failure what is known of leaders is forgotten.
@@ -91,8 +91,8 @@ class Cluster(ClusterCore[BlockingConnection]):
         """Asks for the named topics, or for all. Topics are never created by asking.
 
         Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION when a name is unknown, with the one that was
-                probably meant, or what keeps the brokers from answering.
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION if a name is unknown, with the probably intended
+                one, or the error that keeps the brokers from answering.
         """
         if names is None:
             return self.retrying(lambda: self._ask_topics(None))
@@ -147,7 +147,7 @@ class Cluster(ClusterCore[BlockingConnection]):
         """Asks all replicas in sync for a lease on records, from offsets on.
 
         A few partitions at a time, so that no broker is kept from other work. Other brokers than
-        ours pass over the question.
+        ours ignore the request.
 
         Raises:
             KafkaError: one of them could not be asked; the others were.
@@ -252,7 +252,7 @@ class Cluster(ClusterCore[BlockingConnection]):
         self, node_id: int, terms: LeaseTerms, offsets: Mapping[TopicPartition, int]
     ) -> None:
         request = lease_request(terms, offsets, self.request_timeout_ms)
-        # What the answer says of offsets is of no interest, a follower knows none.
+        # The offsets in the response do not matter, a follower knows none.
         wait(
             self.exchange_gen(
                 node_id,

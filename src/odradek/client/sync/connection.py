@@ -1,8 +1,8 @@
 """One socket to one broker: sends a request, waits for its answer.
 
-Answers come in the order of the requests, so a caller may send several before it receives.
-Whatever goes wrong with the socket or with what came over it is a `NetworkError`, which is
-retriable: the connection is closed then and another one may do better.
+Answers come in the order of the requests, so a caller may send several before it receives. Any
+error of the socket or its data is a `NetworkError`, which is retriable: the connection is closed
+then, and another one may work.
 """
 
 import math
@@ -34,8 +34,8 @@ class BlockingConnection:
         security: ClientSecurity = NO_SECURITY,
     ) -> None:
         """Connects to the first address of a name that answers, and asks for the broker's versions.
-        An answer may take `timeout_s`, and so may the set-up with each address, unless that has a
-        time-out of its own.
+        An answer may take `timeout_s`, and so may the set-up with each address, unless that has its
+        own time-out.
 
         Raises:
             KafkaError: nobody answers there, or the broker refuses.
@@ -70,7 +70,7 @@ class BlockingConnection:
             self._greet()
         except OSError as error:
             raise self._broken(error) from error
-        except BaseException:  # of whoever is interrupted, too
+        except BaseException:  # also on an interrupt
             self.close()
             raise
 
@@ -156,7 +156,7 @@ class BlockingConnection:
         try:
             self._core.renew_login(_login_terms(self._login))
         except KafkaError:
-            self.close()  # the session ends soon, and the next connection asks anew
+            self.close()  # the session ends soon, and the next connection asks again
             raise
 
     def receive(self) -> Answer:
@@ -247,6 +247,6 @@ def _resolved(address: Address) -> list[str]:
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, ValueError, OverflowError) as error:
-        # What a broker says of the others may be no host or port at all.
+        # A broker's metadata about the others may contain no valid host or port.
         raise NetworkError(f"{address}: {in_words(error)}") from error
     return list(dict.fromkeys(str(each[4][0]) for each in found))

@@ -105,8 +105,8 @@ class Consumer(CallingBack[aio.Consumer]):
         """Returns the records at hand, by partition; waits for them up to a time.
 
         Raises:
-            BadRecord: a record cannot be read; `seek` behind it to go on.
-            KafkaError: reading cannot go on as it is.
+            BadRecord: a record cannot be read; `seek` behind it to continue. KafkaError: reading
+                cannot continue as it is.
         """
         return self.getmany(timeout_ms=timeout_ms, max_records=max_records)
 
@@ -141,8 +141,8 @@ class Consumer(CallingBack[aio.Consumer]):
         """As `poll`, of some partitions or all; with `columns` as the asyncio consumer's.
 
         Raises:
-            BadRecord: a record cannot be read; `seek` behind it to go on.
-            KafkaError: reading cannot go on as it is.
+            BadRecord: a record cannot be read; `seek` behind it to continue. KafkaError: reading
+                cannot continue as it is.
         """
         if columns:
             return self._read(

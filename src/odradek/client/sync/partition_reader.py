@@ -1,7 +1,7 @@
-"""Reads a stretch of one partition, one fetch ahead of whoever consumes it.
+"""Reads a range of one partition, one fetch ahead of its reader.
 
-While a chunk is being decoded the broker already prepares the next: where that begins is
-known from the headers of the chunk, before its records are looked at.
+While a chunk is being decoded the broker already prepares the next: the headers of the chunk say
+where that begins, before its records are read.
 """
 
 from collections.abc import Iterator
@@ -48,8 +48,8 @@ class Fetched:
 class PartitionReader:
     """Fetches from the leader of a partition, wherever it moves.
 
-    Its cluster must not be asked anything else while a read goes on: the answer to the fetch
-    ahead is still to come on one of its connections.
+    Its cluster must not be asked anything else during a read: the response to the fetch ahead is
+    still to come on one of its connections.
     """
 
     def __init__(

@@ -55,8 +55,8 @@ class Producer(Shell[aio.Producer]):
             delivery = producer.send("orders", b"value", key=b"key")
             metadata = delivery.result()
 
-    Each call waits for the loop's thread: whoever has many records sends them by `send_many`.
-    Callbacks of deliveries, interceptors, serializers and partitioners are called by that thread.
+    Each call waits for the loop's thread: send many records with `send_many`. Callbacks of
+    deliveries, interceptors, serializers and partitioners are called by that thread.
     """
 
     def __init__(
@@ -92,8 +92,9 @@ class Producer(Shell[aio.Producer]):
     def close(self, timeout_ms: int | None = None) -> None:
         """Sends what waits, and aborts a transaction that is open, then disconnects.
 
-        That takes `timeout_ms` at most; what remains fails. Without it the last record is decided
-        after `delivery.timeout.ms` at the latest; the transaction may take `max.block.ms` more.
+        That takes `timeout_ms` at most; the remaining records fail. Without it the last record is
+        decided after `delivery.timeout.ms` at the latest; the transaction may take `max.block.ms`
+        more.
         """
         self._close(lambda: self._client.close(timeout_ms))
 

@@ -82,8 +82,8 @@ class ShareConsumer(CallingBack[aio.ShareConsumer]):
 
         Raises:
             UsageError: with explicit acknowledgement, records of the last call were not answered.
-            BadRecord: a record cannot be read; it has been released or rejected.
-            KafkaError: reading cannot go on as it is.
+                BadRecord: a record cannot be read; it has been released or rejected. KafkaError:
+                reading cannot continue as it is.
         """
         return self.poll(timeout_ms, max_records)
 
@@ -93,7 +93,7 @@ class ShareConsumer(CallingBack[aio.ShareConsumer]):
 
     def process(self, record: ConsumerRecord) -> AbstractContextManager[ConsumerRecord]:
         """Accepts the record at the end of a `with` block; releases it, for another attempt, when
-        the block raises. What the block has acknowledged itself stays.
+        the block raises. Explicit acknowledgements of the block stay.
 
         Raises:
             UsageError: acknowledgement is implicit.
@@ -101,8 +101,8 @@ class ShareConsumer(CallingBack[aio.ShareConsumer]):
         return self._within(self._client.process(record))
 
     def set_acknowledgement_commit_callback(self, callback: AcknowledgementCallback | None) -> None:
-        """The callback is told, inside of a later read, commit or close, which offsets of which
-        partition a broker has taken, or why it has not."""
+        """The callback gets, inside a later read, commit or close, the offsets of each partition
+        that a broker has accepted, or the error."""
 
         async def told() -> None:
             later = None if callback is None else partial(self._call_later, callback)

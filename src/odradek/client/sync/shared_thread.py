@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class SharedThread(OfOneProcess):
-    """A `LoopThread` with a count of who lives on it. `move_in` gives the one that there is."""
+    """A `LoopThread` with a count of its clients. `move_in` returns the existing one."""
 
     _lock: Final = threading.Lock()
     _current: "SharedThread | None" = None
@@ -61,7 +61,7 @@ class SharedThread(OfOneProcess):
         if self._thread.is_current:
             work.close()
             raise UsageError(
-                "a blocking client cannot be used by what its own thread calls: callbacks of "
+                "a blocking client cannot be used in calls from its own thread: callbacks of "
                 "deliveries, interceptors, serializers",
                 ErrorCode.INVALID_REQUEST,
             )

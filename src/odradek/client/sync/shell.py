@@ -68,7 +68,7 @@ class Shell(Generic[C]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Of a child that ends, by sys.exit for one, that is what there is to tell.
+        # A forked child that ends, for example by sys.exit, can only say this.
         if error is None or not self._thread.is_forked:
             self.close()
 
@@ -103,8 +103,8 @@ class Shell(Generic[C]):
     def _close(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if not self._is_closed:
             self._thread.check_process()
-        # Who comes while another thread does it waits for the same end. Who comes from within, a
-        # listener or a handler of a signal, would wait for itself.
+        # A call while another thread closes it waits for the same end. A call from within, by a
+        # listener or a signal handler, would wait for itself.
         with self._ending:
             if self._is_closed or self._is_closing:
                 return
@@ -121,7 +121,7 @@ class Shell(Generic[C]):
         return self._client
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine on the loop and waits for it; who is interrupted cancels it.
+        """Runs a coroutine on the loop and waits for it; an interrupt cancels it.
 
         Raises:
             ClientClosed: the client has been closed.
@@ -135,7 +135,7 @@ class Shell(Generic[C]):
 
     @contextmanager
     def _within(self, scope: AbstractAsyncContextManager[T]) -> Iterator[T]:
-        """The `with` block of what is an `async with` block of the client's."""
+        """A `with` block for an `async with` block of the client."""
         entered = self._wait(scope.__aenter__())
         try:
             yield entered

@@ -1,4 +1,4 @@
-"""The waiting of a thread: what a generator of the core yields is done at once."""
+"""The waiting of a thread: runs what a generator of the core yields at once."""
 
 import time
 from typing import Any, TypeVar

@@ -1,10 +1,10 @@
 """Reads Java properties text, the format of `server.properties`.
 
-A logical line is a key, a separator (`=`, `:` or blanks) and a value; `#` and `!` begin a
-comment line, an odd number of backslashes at the end of a line continues it on the next
-one, and `\\n`, `\\t`, `\\uXXXX` and the like stand for characters. The last of several equal
-keys wins. A file's bytes are ISO-8859-1, as in Java: whatever else there is has to be escaped.
-What a key means is none of this module's business.
+A logical line is a key, a separator (`=`, `:` or blanks) and a value; `#` and `!` begin a comment
+line, an odd number of backslashes at the end of a line continues it on the next one, and `\\n`,
+`\\t`, `\\uXXXX` and the like stand for characters. The last of several equal keys wins. A file's
+bytes are ISO-8859-1, as in Java: other characters have to be escaped. This module does not know
+what a key means.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Values that stand elsewhere: `config.providers`, with the three providers that come with Kafka.
 
-`${env:NAME}`, `${file:PATH:KEY}` and `${directory:PATH:FILE}` in a value stand for what the
-provider of that name has, which is not looked through again. As in Kafka a reference of which no
+`${env:NAME}`, `${file:PATH:KEY}` and `${directory:PATH:FILE}` in a value are replaced by the value
+of the provider of that name, which is not resolved again. As in Kafka a reference of which no
 provider knows stays as it is, and a class of somebody else's is refused.
 """
 
@@ -25,7 +25,7 @@ _REFERENCE: Final = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
 def resolved(
     settings: Mapping[str, str], environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """The settings with what their references stand for.
+    """The settings with their references resolved.
 
     Raises:
         ConfigError: a provider cannot be had, or cannot read what it was asked for.

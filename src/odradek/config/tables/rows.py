@@ -1,8 +1,8 @@
 """Settings as data: each table is a file here, one line for a setting.
 
 `null` is a default that is not set, choices are separated by bars, and a column that a file does
-not have, or a cell that is empty, says nothing. Why settings in `without_effect.tsv` have none
-stands in `unserved`.
+not have, or a cell that is empty, says nothing. `unserved` says why the settings in
+`without_effect.tsv` have no effect.
 """
 
 import os

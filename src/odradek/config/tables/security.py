@@ -28,7 +28,7 @@ SECURITY_SETTINGS: Final = [
         "authorizer.class.name",
         STRING,
         "",
-        "The authorizer; none when empty. Both of Kafka's own decide by ACLs.",
+        "The authorizer; none when empty. Both of Kafka's decide by ACLs.",
         choices=("", *AUTHORIZER_CLASSES),
     ),
     Setting(
@@ -50,7 +50,7 @@ SECURITY_SETTINGS: Final = [
         "principal.builder.class",
         CLASS,
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
-        "How a connection's principal is made; only the default exists.",
+        "How a connection's principal is built; only the default exists.",
         dynamic=PER_BROKER,
     ),
     Setting("security.providers", STRING, None, _JVM),
@@ -93,7 +93,7 @@ SECURITY_SETTINGS: Final = [
         "How a certificate's name becomes a principal.",
     ),
     Setting(
-        "ssl.allow.dn.changes", BOOLEAN, False, "Whether a new certificate may bear another name."
+        "ssl.allow.dn.changes", BOOLEAN, False, "Whether a new certificate may have another name."
     ),
     Setting(
         "ssl.allow.san.changes",
@@ -105,7 +105,7 @@ SECURITY_SETTINGS: Final = [
         "ssl.keystore.type",
         STRING,
         "JKS",
-        "The format of the key store; PEM is understood.",
+        "The format of the key store; PEM and PKCS12 are supported.",
         dynamic=PER_BROKER,
     ),
     Setting(
@@ -135,7 +135,7 @@ SECURITY_SETTINGS: Final = [
         "ssl.truststore.type",
         STRING,
         "JKS",
-        "The format of the trust store; PEM is understood.",
+        "The format of the trust store; PEM and PKCS12 are supported.",
         dynamic=PER_BROKER,
     ),
     Setting(

@@ -1,7 +1,7 @@
 """The broker's loggers as a resource with settings (ConfigResource BROKER_LOGGER): their levels.
 
-A logger that has no level of its own is shown with the one that it takes from above. Levels live
-in the process and are gone with it; nothing is stored.
+A logger without a level is shown with its effective one. Levels live in the process and are gone
+with it; nothing is stored.
 """
 
 import logging

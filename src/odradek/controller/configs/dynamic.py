@@ -22,8 +22,8 @@ class DynamicBrokerConfig:
     def apply_delta(self, delta: MetadataDelta) -> tuple[()]:
         """Takes the settings over when they changed, and when the broker comes to life.
 
-        They were checked before they were stored; what another version stored and this one refuses
-        is left out with a line in the log, so that the broker starts.
+        They were checked before they were stored; settings of another version that this one refuses
+        are ignored with a line in the log, so the broker starts.
         """
         if delta.brokers_changed or {self._own, self._all} & delta.configs_changed:
             self._take(delta.image)

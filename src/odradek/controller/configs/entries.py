@@ -1,7 +1,7 @@
-"""Describes settings: the value in force, every place that has one, and what it means.
+"""Describes settings: the value in force, all its sources, and what it means.
 
-As Kafka does: a broker's setting that no table knows is shown as one that nobody may see or
-change, and what is no setting of Kafka's own is shown only where somebody has set it.
+As in Kafka, a broker's setting that no table knows is shown as sensitive and read-only. Settings
+that Kafka does not have are shown only if they are set.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -81,8 +81,8 @@ class ConfigDescriber:
     ) -> list[ConfigEntry]:
         """The settings of a topic that sets `overrides` itself.
 
-        What a topic takes from the broker is described once and kept until the broker's
-        settings change, since every created topic is answered with all of it.
+        The settings that topics take from the broker are described once and kept until the broker's
+        settings change, since the response for every created topic has all of them.
         """
         defaults = self._config.topic_defaults()
         if self._described is not defaults:
@@ -131,7 +131,7 @@ def check_broker(resource: ConfigResource, broker_id: int) -> None:
 def _overridden(entry: ConfigEntry, text: str) -> ConfigEntry:
     source = ConfigSource.DYNAMIC_TOPIC_CONFIG
     values, _ = usable_topic_settings({entry.name: text})
-    # What another version stored and this one cannot read is shown as it is.
+    # A value of another version that this one cannot read is shown as it is.
     value = TOPIC_SETTINGS[entry.name].render(values[entry.name]) if values else text
     own = ConfigSynonym(entry.name, value, source)
     return entry._replace(value=value, source=source, synonyms=(own, *entry.synonyms))
@@ -188,7 +188,7 @@ def _client_metrics_entries(
 
 
 def _with_default(entry: ConfigEntry) -> ConfigEntry:
-    """Of client metrics the default is shown, but as no place that has a value."""
+    """For client metrics the default is shown, but not as a source."""
     row = CLIENT_METRICS_SETTINGS[entry.name]
     return entry._replace(value=row.render(row.default))
 

@@ -1,6 +1,6 @@
 """`ConfigOperations`: describes and alters settings, and updates features.
 
-One alteration follows another: each is planned on what the one before it left.
+One alteration follows another: each is planned on the result of the one before.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -66,7 +66,8 @@ class ConfigOperations:
         *,
         validate_only: bool = False,
     ) -> None:
-        """Replaces all settings of resources; what is left out goes back to its default."""
+        """Replaces all settings of resources; settings that are left out go back to their
+        defaults."""
 
         def plan() -> list[ConfigChange | BrokerError]:
             replace = partial(self._planner.plan_replacement, self._cache.image)

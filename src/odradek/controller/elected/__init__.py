@@ -1,1 +1,2 @@
-"""The elected controller of a cluster on ZooKeeper: what it reads, decides, writes and tells."""
+"""The elected controller of a cluster on ZooKeeper: reads, decides, writes and informs the
+brokers."""

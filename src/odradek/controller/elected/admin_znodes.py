@@ -1,6 +1,6 @@
 """`AdminZnodes`: what tools and earlier brokers request of the controller by znodes: preferred
-leaders, a look at other in-sync replicas or at failed directories. Reassignments have a file of
-their own, `requested_reassignments`."""
+leaders, changed in-sync replicas and failed directories. `requested_reassignments` has
+reassignments."""
 
 import logging
 from collections.abc import Callable, Mapping

@@ -1,11 +1,11 @@
 """`BrokerChannel`: the requests of the controller to one other broker.
 
-It notes *what* has changed, not how: when the broker can be told, it is told how that is by then.
-So a slow broker is not sent every state that there was meanwhile, what was lost is said again, and
-the same again does no harm. At most one round is under way: LeaderAndIsr, UpdateMetadata,
-StopReplica, in that order. A broker that has just come is told everything. A Kafka's broker follows
-no leader of which it has not heard that it lives: so when brokers have come or gone that is said
-before roles are, in an UpdateMetadata of its own.
+It notes *what* has changed, not how: when the broker can be reached, it gets the state at that
+time. So a slow broker is not sent every state that there was meanwhile, what was lost is said
+again, and the same again does no harm. At most one round is under way: LeaderAndIsr,
+UpdateMetadata, StopReplica, in that order. A new broker gets everything. A Kafka broker follows no
+leader that it does not know to be alive: so when brokers have come or gone, a separate
+UpdateMetadata says so before the roles are sent.
 """
 
 import logging
@@ -49,10 +49,10 @@ _SERVED_OR_NOT: Final = (
 
 
 class BrokerChannel:
-    """Tells `broker` what there is in the image, in the name of a controller and its epoch.
+    """Sends the image to `broker`, in the name of a controller and its epoch.
 
-    `on_served` hears which replicas the broker can serve, `on_stopped` which it has given up,
-    `on_deposed` that there is a later controller.
+    `on_served` gets the replicas that the broker can serve, `on_stopped` those that it has given
+    up, `on_deposed` is called when there is a later controller.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class BrokerChannel:
             self._stopped[replica] = StoppedReplica(replica, leader_epoch, delete=True)
 
     def poke(self) -> None:
-        """Tells what there is to tell, unless something is under way already."""
+        """Sends what has changed, unless a request is already in flight."""
         if self._under_way or self._closed or self._retry.is_pending:
             return
         image = self._view.image
@@ -261,7 +261,7 @@ class BrokerChannel:
             if outcome.code is ErrorCode.STALE_CONTROLLER_EPOCH:
                 self._on_deposed()
                 return
-            logger.info("broker %d is told again: %s", self.broker.id, outcome)
+            logger.info("requests to broker %d are sent again: %s", self.broker.id, outcome)
             if not self._retry.is_pending:
                 self._retry = self._retrial()
                 self._timer.add(self._retry)

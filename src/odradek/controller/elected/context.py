@@ -1,4 +1,5 @@
-"""`ControllerContext`: what all parts of a controller share: the epoch, and what ends with it."""
+"""`ControllerContext`: the state that all parts of a controller share: the epoch, and what ends
+with it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -29,8 +30,8 @@ class KnownNode(NamedTuple):
 
 
 class ControllerContext:
-    """Controller `broker_id`, elected under `epoch`. What it writes is conditional on the
-    version that the epoch's node got with its election, so one that was deposed writes nothing.
+    """Controller `broker_id`, elected under `epoch`. Its writes are conditional on the version that
+    the epoch's node got with its election, so a deposed controller writes nothing.
     """
 
     def __init__(
@@ -40,14 +41,14 @@ class ControllerContext:
         self.epoch: Final = epoch
         self.is_open = True
         self.topic_nodes: Final[dict[str, KnownNode]] = {}
-        """Each topic's node. What is written over it is worked out on what it held: somebody may
-        have added partitions that the image does not have yet."""
+        """Each topic's node. A write over it is based on its content: somebody may have added
+        partitions that the image does not have yet."""
         self._check: Final = Check(znodes.CONTROLLER_EPOCH, epoch_version)
         self._zookeeper: Final = zookeeper
         self._watches: Final = Watches(zookeeper)
 
     def get(self, path: str, on_done: OnNode) -> None:
-        """Reads a node, or that there is none."""
+        """Reads a node, or finds that there is none."""
         self._zookeeper.get(path, on_done)
 
     def children(self, path: str, on_done: OnChildren) -> None:
@@ -83,8 +84,8 @@ class ControllerContext:
         self._zookeeper.commit([self._check, *operations], on_done)
 
     def note_node(self, topic: str, node: KnownNode) -> bool:
-        """Notes what a topic's node holds; False where that was known. What is read never takes
-        back what has been written since."""
+        """Notes what a topic's node holds; False where that was known. A read never undoes a later
+        write."""
         known = self.topic_nodes.get(topic)
         if known is not None and known.version >= node.version:
             return False

@@ -1,12 +1,12 @@
 """`ElectedController`: the work of the broker that was elected controller, while it is.
 
-It reads everything once, and from then on what the watches say has changed (`topic_reader`,
+It reads everything once, and then whatever a watch reports as changed (`topic_reader`,
 `topic_deletions`, `requested_reassignments`, `admin_znodes`, and the brokers here). Every change of
 partitions goes through one event queue: it is worked out on the image that the one before it left,
 written to ZooKeeper (`state_writer`), acted on, published, and told to the other brokers over their
-channels. What is written is conditional twice: on the epoch of the controller, so that one that was
-deposed writes nothing, and on the version of each node that the change was worked out on. Where a
-node turns out to be another, it is read again, and whoever had asked is told to look.
+channels. Writes are conditional twice: on the epoch of the controller, so a deposed one writes
+nothing, and on the version of each node that the change is based on. If a node has another version,
+it is read again, and the requester gets an error that makes it look again.
 """
 
 import logging
@@ -99,7 +99,7 @@ class ElectedController:
 
     @property
     def has_read(self) -> bool:
-        """Whether the image is that of this controller, and no longer what others have told."""
+        """Whether the image is this controller's, and no longer an earlier controller's."""
         return self._topics.is_complete
 
     # --- its epoch ----------------------------------------------------------------------------
@@ -123,7 +123,8 @@ class ElectedController:
         self._read_brokers()
 
     def close(self) -> None:
-        """Ends it: nothing is written or told any more; who waits hears of it."""
+        """Ends it: it writes and sends nothing any more; waiting requests are answered with an
+        error."""
         if not self._context.is_open:
             return
         self._context.close()
@@ -212,7 +213,8 @@ class ElectedController:
     def _answer_at_once(
         self, change: PartitionChange, leader_epoch: int, leader_id: int
     ) -> PartitionImage | BrokerError | None:
-        """The answer to what is refused or so already; None for what is to be written."""
+        """The answer to a request that is refused or needs no change; None if it has to be
+        written."""
         image = self._view.image
         partition = image.partition(change.topic_partition)
         if partition is None:
@@ -253,7 +255,7 @@ class ElectedController:
                 return
             image = self._view.image
             mine = replicas_of(image, broker_id)
-            # Who has the only replica waits for nobody: no one else will ever lead it.
+            # A broker with the only replica waits for nobody: no other broker will ever lead it.
             on_done([each for each in mine if _leads_others(image, each, broker_id)])
 
         def prepare(image: MetadataImage) -> Change[list[PartitionImage | BrokerError]]:
@@ -309,8 +311,8 @@ class ElectedController:
         self._context.watch_children(znodes.BROKER_IDS, on_children, self._read_brokers)
 
     def _broker(self, broker_id: int, node: Node) -> BrokerRegistration | None:
-        """The broker of a node. Of one that cannot be read what is known is kept: the broker
-        lives as long as the node is there."""
+        """The broker of a node. If a node cannot be read, the known values stay: the broker lives
+        as long as its node exists."""
         try:
             return znodes.read_broker(broker_id, node.data, node.created)
         except ZnodeError as error:

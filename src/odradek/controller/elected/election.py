@@ -40,8 +40,9 @@ RETRY_MS: Final = 1_000
 
 
 class ControllerElection:
-    """The part of `membership`'s broker in it. `make_controller` makes the controller of an epoch,
-    of the version of the epoch's node, and of what to call when there is a later controller."""
+    """The part of `membership`'s broker in it. `make_controller` creates the controller; it gets
+    the epoch, the version of the epoch's node, and a callback for when there is a later
+    controller."""
 
     def __init__(
         self,
@@ -216,8 +217,8 @@ class ControllerElection:
         self._zookeeper.get(znodes.CONTROLLER_EPOCH, on_epoch)
 
     def _look_again(self, failure: Failure | None) -> None:
-        """Finds out anew which broker is the controller. What the ensemble does not permit it may
-        permit later, of which nobody is told."""
+        """Finds out again which broker is the controller. The ensemble may permit later what it
+        refuses now, and sends no notification of that."""
         if failure is Failure.REFUSED:
             if not self._retry.is_pending:
                 self._retry = TimerTask(RETRY_MS, lambda: self._view.attempt(self.look))

@@ -1,7 +1,7 @@
 """`ControllerEventQueue`: the changes that a controller makes, in the queue of its broker's engine.
 
-A change is committed by writing the partition states to ZooKeeper. What another has written
-meanwhile is refused there, and left out of what is acted on, published and answered.
+A change is committed by writing the partition states to ZooKeeper. States that another controller
+has written meanwhile are refused there, and are neither acted on, published nor answered as done.
 """
 
 import logging
@@ -30,8 +30,8 @@ _UNWRITTEN: Final = (ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.KAFKA_STORAGE_E
 
 
 class ControllerEventQueue:
-    """Of the controller of `context`. `on_refused` hears of partitions whose states could not be
-    written, `on_done` that a change has been dealt with."""
+    """Belongs to the controller of `context`. `on_refused` hears of partitions whose states could
+    not be written, `on_done` that a change has been dealt with."""
 
     def __init__(
         self,
@@ -97,8 +97,8 @@ class ControllerEventQueue:
         plan: Callable[[MetadataImage, TopicPartition], PartitionChange | None],
         on_unwritten: Callable[[Collection[TopicPartition]], None] = ignore,
     ) -> None:
-        """Changes partitions as `plan` has it, and passes over those for which it raises a
-        BrokerError; `on_unwritten` hears of those that could not be written."""
+        """Changes partitions by `plan`, and skips those for which it raises a BrokerError;
+        `on_unwritten` gets those that could not be written."""
         planned: list[PartitionChange] = []
 
         def prepare(image: MetadataImage) -> Change[list[PartitionImage | BrokerError]]:
@@ -125,7 +125,7 @@ class ControllerEventQueue:
         self.submit(prepare, on_done, with_refusals(planned))
 
     def refuse_all(self) -> None:
-        """Another controller has been elected; who waits hears of it."""
+        """Another controller has been elected; waiting changes are answered with NOT_CONTROLLER."""
         self._view.engine.refuse_commits(BrokerError(ErrorCode.NOT_CONTROLLER))
 
 

@@ -34,7 +34,7 @@ def partition_of(where: TopicPartition, node: Node) -> PartitionImage:
     try:
         state = znodes.read_state(where, node.data)
     except ZnodeError as error:
-        # Who leads is not guessed: nobody does, until somebody has looked at the node.
+        # The leader is not guessed: there is none until the node has been repaired.
         logger.error("%s has no leader: %s", where, error)
         return PartitionImage(where.partition, NO_LEADER, 0, node.version, (), ())
     return PartitionImage(
@@ -54,7 +54,7 @@ def first_image(
     controller_id: int,
     controller_epoch: int,
 ) -> MetadataDelta:
-    """From what this broker was told to what there is: the image of a controller."""
+    """The change from the image that this broker was sent to a controller's image."""
     brokers = MappingProxyType(dict(brokers))
     present = [_with_dead_offline(topic, brokers) for topic in topics]
     names = {topic.name for topic in present}
@@ -100,8 +100,8 @@ def with_started(image: MetadataImage, topics: Iterable[TopicImage]) -> Change[N
 
 
 def with_assignment(partition: PartitionImage, assignment: ReplicaAssignment) -> PartitionImage:
-    """A state with replicas. Who is none of them is not in sync, and does not lead: a Kafka's
-    controller writes the one after the other, and may end between."""
+    """A state with replicas. A broker that is none of them is not in sync, and does not lead:
+    Kafka's controller writes one after the other, and may end in between."""
     isr = tuple(each for each in partition.isr if each in assignment.replicas)
     return partition._replace(
         leader=partition.leader if partition.leader in assignment.replicas else NO_LEADER,
@@ -113,8 +113,8 @@ def with_assignment(partition: PartitionImage, assignment: ReplicaAssignment) ->
 
 
 def with_reading(image: MetadataImage, topic: TopicImage) -> Change[None]:
-    """The image with the states that were read of a topic where they are as new as what is known,
-    and with partitions that were not. The replicas of the others are the controller's to change."""
+    """The image with a topic's states as read, unless the known ones are newer, and with new
+    partitions. The replicas of the others are the controller's to change."""
     known = image.topic(topic.name)
     if known is None or known.topic_id != topic.topic_id:
         return Change(None)
@@ -134,7 +134,7 @@ def with_reading(image: MetadataImage, topic: TopicImage) -> Change[None]:
 
 
 def with_nodes(image: MetadataImage, topics: Collection[TopicImage]) -> Change[None]:
-    """The same image: what is written of these topics is to be as it is."""
+    """The same image: the nodes of these topics are to be written as it has them."""
     return Change(None, MetadataDelta(image, image, changed=topics) if topics else None)
 
 

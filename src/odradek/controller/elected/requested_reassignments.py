@@ -1,8 +1,9 @@
-"""`RequestedReassignments`: what tools ask for by the node of reassignments.
+"""`RequestedReassignments`: reassignments that tools request by a znode.
 
 The node is written over the version that was read, and over no other: a tool may add to it at any
-moment. What a newer request overrules leaves the node before that takes effect, and a controller
-reads the node before it takes any request: else it would begin anew what was overruled.
+moment. A reassignment that a newer request overrules leaves the node before that request takes
+effect, and a controller reads the node before it accepts requests: otherwise it would start the
+overruled one again.
 """
 
 import logging
@@ -51,7 +52,7 @@ class RequestedReassignments:
         self._events: Final = events
         self._view: Final = view
         self._timer: Final = timer
-        # What the node holds, as of its version.
+        # The node's content at that version.
         self._requested: Requested = {}
         self._version = 0
         self._has_begun = False
@@ -82,7 +83,8 @@ class RequestedReassignments:
             self._write(self._left(), self.end)
 
     def overrule(self, changes: Sequence[PartitionChange], then: Callable[[], None]) -> None:
-        """Calls `then` when the node asks no longer for what these changes overrule."""
+        """Calls `then` when the node no longer has the reassignments that these changes
+        overrule."""
         targets = self._new_targets(changes)
         left = {
             where: replicas

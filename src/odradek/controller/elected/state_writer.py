@@ -1,8 +1,8 @@
 """`StateWriter`: decided states, written to ZooKeeper in transactions of a bearable size.
 
-Each state is written over the version that the decision was worked out on. Where one of many is
-refused, the others are written each for itself. A folder that is there already is as good as made:
-whoever began a topic may have been killed before its states were written.
+Each state is written over the version that the decision was worked out on. If one of many is
+refused, the others are written one by one. An existing folder is fine: the controller that began a
+topic may have been killed before it wrote the states.
 """
 
 import logging
@@ -39,15 +39,15 @@ STATES_PER_WRITE: Final = 100
 
 
 class _State(NamedTuple):
-    """A partition, and what writes its state."""
+    """A partition, and the operations that write its state."""
 
     partition: TopicPartition
     operations: list[Operation]
 
 
 class _Write(NamedTuple):
-    """A transaction: what concerns a whole topic, and the states of partitions. Where it writes a
-    topic's node, `topic` is its name and `node` what it holds then."""
+    """A transaction: the operations on a whole topic, and the states of partitions. If it writes a
+    topic's node, `topic` is its name and `node` its content after that."""
 
     head: list[Operation]
     states: list[_State]
@@ -77,8 +77,8 @@ class _Write(NamedTuple):
 
 
 class StateWriter:
-    """Writes for the controller of `context`; `on_deposed` hears that there is a later one,
-    `on_lost` that the session is over."""
+    """Writes for the controller of `context`; `on_deposed` is called when there is a later one,
+    `on_lost` when the session is over."""
 
     def __init__(
         self,
@@ -140,8 +140,8 @@ class StateWriter:
         known: Sequence[PartitionImage],
         rest: list[_State],
     ) -> list[_Write]:
-        """Makes the writes that the topic needs for itself; what may be written together with other
-        topics' states comes to `rest`."""
+        """Returns the writes that the topic needs for itself; states that may be written together
+        with other topics' are appended to `rest`."""
         writes, others = self._node_writes(topic, changed, known)
         if changed and all(each.partition_epoch == NO_STATE for each in known):
             if not writes:

@@ -39,7 +39,7 @@ RETRY_MS: Final = 200
 
 
 class _Deletion:
-    """A topic that is on its way out, and who has replicas of it still."""
+    """A topic that is being deleted, and the brokers that still have replicas of it."""
 
     def __init__(self, topic: TopicImage, own_id: int) -> None:
         self.topic: Final = topic
@@ -53,8 +53,8 @@ class _Deletion:
 
 
 class TopicDeletions:
-    """Of the controller of `context`; `on_removed` hears that a topic is gone for good, or that one
-    is there that was not known."""
+    """Belongs to the controller of `context`; `on_removed` is called when a topic is gone for good,
+    or an unknown one exists."""
 
     def __init__(
         self,

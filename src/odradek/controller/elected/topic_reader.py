@@ -1,13 +1,13 @@
 """`TopicReader`: which topics there are, and the states of their partitions, as ZooKeeper has them.
 
-Everything is read once, and from then on what the watches say has changed. A topic that somebody
-has made gets leaders; partitions that a topic was given get theirs. What could not be written is
-read again, and decided again.
+Everything is read once, and then whatever a watch reports as changed. A topic that somebody has
+made gets leaders; partitions that a topic was given get theirs. States that could not be written
+are read again, and decided again.
 
 A topic's node and the states of its partitions are read one after the other, and this controller
 may write between. So of partitions that are in its image the node says nothing: their replicas are
-what the controller has decided, and it puts them back where somebody else has written others. What
-it wrote itself is no news. A topic keeps its id, whoever writes a node without one.
+what the controller has decided, and it puts them back where somebody else has written others. Its
+own writes are no news. A topic keeps its id if somebody writes its node without one.
 """
 
 import logging
@@ -69,7 +69,7 @@ class TopicReader:
     ) -> None:
         self.brokers_at_start: Mapping[int, BrokerRegistration] = {}
         self.is_complete = False
-        """Whether the image is that of this controller, and no longer what others have told."""
+        """Whether the image is this controller's, and no longer an earlier controller's."""
         self._context: Final = context
         self._events: Final = events
         self._view: Final = view
@@ -161,7 +161,7 @@ class TopicReader:
                 return
             topic = self._understood(name, node) if is_news(node) else None
             if topic is not None:
-                # Of an older version it is the node of another topic, which has begun anew.
+                # With an older version it is the node of a recreated topic.
                 is_later = self._context.topic_nodes[name].version == node.version
                 topic_id = known.topic_id if is_later else topic.topic_id or known.topic_id
                 self._read_states(
@@ -226,7 +226,7 @@ class TopicReader:
         self._retry_ms = min(2 * self._retry_ms, RETRY_MAX_MS)
         self._await_retry()
         self._read_refused(refused)
-        # Nothing need have changed for what was decided to be decided again.
+        # The decision is repeated even if nothing has changed.
         self._view.publish(lambda image: difference(image, image))
 
     def _read_refused(self, partitions: Collection[TopicPartition]) -> None:
@@ -285,9 +285,9 @@ class TopicReader:
     def _topic_id(
         self, name: str, node: TopicNode, states: Mapping[TopicPartition, PartitionImage | None]
     ) -> UUID | None:
-        """The id of a topic. Kafka before 2.8 wrote none, also over one that was there: a topic
-        that was led before keeps the one that is known of it. None while those who know it, if
-        anybody does, are away: brokers that come write it back."""
+        """The id of a topic. Kafka before 2.8 wrote none, even over an existing one: a topic that
+        was led before keeps its known id. None while those who know it, if anybody does, are away:
+        brokers that come write it back."""
         if node.topic_id is not None:
             return node.topic_id
         led = [each for where, each in states.items() if where.topic == name and each is not None]
@@ -360,7 +360,7 @@ class TopicReader:
         if not self._context.is_open:
             return None
         self.is_complete = True
-        # Of what is there and not understood this broker knows what it was told, and keeps it.
+        # If a node cannot be read, this broker keeps the state that it was sent.
         known = (image.topic(name) for name in self._not_understood)
         kept = [topic for topic in known if topic is not None]
         return first_image(

@@ -40,8 +40,8 @@ def plan_failover(
 
 
 def plan_controlled_shutdown(image: MetadataImage, broker_id: int) -> list[PartitionChange]:
-    """The changes after which `broker_id` can go without anybody noticing: others that are in
-    sync lead, and nobody waits for it. Where it is the only one in sync nothing changes."""
+    """The changes after which `broker_id` can go without anybody noticing: others that are in sync
+    lead, and nobody waits for it. If it is the only one in sync nothing changes."""
     changes = []
     for topic in image.topics.values():
         for partition in topic.partitions:

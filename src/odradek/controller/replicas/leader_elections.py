@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class LeaderElections:
-    """Carried out by `store`, for the broker `broker_id`; what waits is in `purgatory`."""
+    """Carried out by `store`, for the broker `broker_id`; waiting requests are in `purgatory`."""
 
     def __init__(
         self,

@@ -1,10 +1,10 @@
 """`Reassigner`: carries out what administrators ask of the replicas of partitions.
 
-What is asked is worked out by `reassignments` on the published image, once what was asked before
-has taken effect: else what is about to change would pass for what is asked, or for nothing to take
-back. A leader may change its ISR meanwhile; the store refuses the change then, and it is worked out
-again on what came of that.
-The end of a reassignment is not waited for: `ReplicationControl` sees it come.
+`reassignments` plans a request on the published image, once earlier requests have taken effect:
+otherwise a state that is about to change would count as the requested one, or as one with nothing
+to cancel. A leader may change its ISR meanwhile; the store refuses the change then, and it is
+planned again on the new state. The end of a reassignment is not waited for: `ReplicationControl`
+sees it come.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ OnReassigned: TypeAlias = Callable[[Mapping[TopicPartition, BrokerError | None]]
 
 
 class Reassigner:
-    """Begins, takes back and tells of reassignments."""
+    """Begins, cancels and lists reassignments."""
 
     def __init__(self, store: MetadataStore, cache: MetadataCache) -> None:
         self._store: Final = store

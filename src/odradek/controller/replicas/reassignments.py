@@ -1,10 +1,10 @@
 """Gives partitions other replicas: how a reassignment begins, is taken back, and ends.
 
 While one is in progress the partition has the replicas of both worlds: those it is to have, in
-their new order, and behind them those that go. Those that come are not in sync until they have
-caught up as any follower does; when all of them have, the ones that go leave in one step, and
-the leadership with them if one of them had it. A reassignment that is begun anew starts from the
-replicas before the first: whoever was still coming and is not wanted any more goes at once.
+their new order, and behind them those that go. Adding replicas are not in sync until they have
+caught up like any follower; when all of them have, the removing ones are removed in one step, and
+the leadership moves if one of them had it. A new reassignment during another starts from the
+replicas before the first: an adding replica that is not wanted any more is removed at once.
 
 Pure: an image in, changes or an error out.
 """
@@ -120,7 +120,7 @@ def _cancellation(
 
 
 def _before(partition: PartitionImage) -> tuple[int, ...]:
-    """The replicas as they were before the reassignment, the ones that stay in their new order."""
+    """The replicas before the reassignment; those that stay are in their new order."""
     return tuple(replica for replica in partition.replicas if replica not in partition.adding)
 
 

@@ -2,8 +2,8 @@
 reassignments when the new replicas have caught up.
 
 It listens to the metadata after everybody else, and acts while its broker is the controller.
-What it asks for is worked out by `elections` and `reassignments`. A change that the store refuses,
-since it was overtaken or could not be written, is worked out again with the next one.
+`elections` and `reassignments` plan its changes. A change that the store refuses, since it was
+overtaken or could not be written, is worked out again with the next one.
 """
 
 import logging

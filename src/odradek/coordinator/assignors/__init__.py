@@ -1,7 +1,7 @@
 """Assignors: how the coordinator shares the partitions of topics out among consumers (KIP-848).
 
-An assignor is a pure function of who reads what, how many partitions there are, and who had
-what before. `ASSIGNORS` is what a group may choose from, by name.
+An assignor is a pure function of the members' subscriptions, the partition counts and the previous
+assignment. `ASSIGNORS` is what a group may choose from, by name.
 """
 
 from collections.abc import Mapping

@@ -10,7 +10,7 @@ Partitions = Mapping[UUID, frozenset[int]]
 
 
 class MemberSpec(NamedTuple):
-    """A member: the topics that it reads, and what it was to have so far."""
+    """A member: the topics that it reads, and its previous target."""
 
     instance_id: str | None
     topic_ids: frozenset[UUID]

@@ -1,8 +1,8 @@
 """`RangeAssignor`: each topic's partitions in runs, in the same order of members every time.
 
-Topics that have the same number of partitions and the same readers are shared out alike, so
-that a member which has partition 3 of one has partition 3 of the other: they can be joined.
-That is what it is for; it is less even than `uniform` over many small topics.
+Topics that have the same number of partitions and the same readers are shared out alike, so that a
+member which has partition 3 of one has partition 3 of the other: they can be joined. That is its
+purpose; over many small topics it is less even than `uniform`.
 """
 
 from uuid import UUID
@@ -13,8 +13,8 @@ from odradek.coordinator.assignors.assignor import AssignmentSpec, PartitionAssi
 class RangeAssignor(PartitionAssignor):
     """Runs of partitions. With 7 partitions and 3 members: 0-2, 3-4, 5-6.
 
-    Members stand in the order of their instance ids, those without one behind them by
-    member id, so that a static member has the same run after a restart.
+    Members are ordered by their instance ids, then those without one by member id, so a static
+    member has the same run after a restart.
     """
 
     name = "range"

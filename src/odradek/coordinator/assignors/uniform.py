@@ -25,7 +25,7 @@ Owned = dict[str, list[TopicPartitionId]]
 
 
 class UniformAssignor(PartitionAssignor):
-    """The same number of partitions for everyone, and what they had before, if possible."""
+    """Gives all members the same number of partitions, if possible those that they had before."""
 
     name = "uniform"
 
@@ -75,7 +75,7 @@ def _share_evenly(spec: AssignmentSpec, owned: Owned, topic_ids: frozenset[UUID]
     total = sum(spec.partition_counts[topic_id] for topic_id in topic_ids)
     share, extra = divmod(total, len(owned))
     quotas: dict[str, int] = {}
-    # Whoever had more than the share comes first for what is left over: fewer moves.
+    # Members that had more than the share get the remaining ones first: fewer moves.
     for member_id in sorted(owned, key=lambda each: (-len(owned[each]), each)):
         quotas[member_id] = share + (extra > 0)
         extra -= 1

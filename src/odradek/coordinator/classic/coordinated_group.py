@@ -1,10 +1,10 @@
-"""`CoordinatedGroup`: what members ask of a classic group, and what that sets off.
+"""`CoordinatedGroup`: the requests of members of a classic group, and their consequences.
 
-Who joins is new (no id), pending (it has been given an id and comes back with it, KIP-394) or
-known. A known one that joins again with the same protocols, while its generation stands, is
-told that generation once more: its answer was lost. A leader that joins again wants a new
-assignment and gets a rebalance. A static member that comes back as a new process takes the
-place of the old one; if nothing else changed, nobody else notices (KIP-345, KIP-814).
+A joining member is new (no id), pending (it got an id and comes back with it, KIP-394) or known. A
+known one that joins again with the same protocols, while its generation is current, gets that
+generation once more: its response was lost. A leader that joins again wants a new assignment and
+gets a rebalance. A static member that comes back as a new process takes the place of the old one;
+if nothing else changed, nobody else notices (KIP-345, KIP-814).
 
 SyncGroup, Heartbeat and LeaveGroup are answered to those who are members of the generation.
 """
@@ -58,8 +58,8 @@ class CoordinatedGroup(RebalancingGroup):
             self._join_known(request, on_joined)
 
     def _check_size(self, member_id: str) -> None:
-        """Raises when the group is full. Who is in it already may stay, unless a smaller limit
-        was set: then those go who come back last."""
+        """Raises when the group is full. Members that are already in it may stay, unless a smaller
+        limit was set: then the last ones to come back are refused."""
         limit = self.services.config["group.max.size"]
         member = self.members.get(member_id)
         if self.state is GroupState.PREPARING_REBALANCE:
@@ -191,7 +191,7 @@ class CoordinatedGroup(RebalancingGroup):
                 return
             logger.error("group %s: %s not stored: %s", self.group_id, member_id, error)
             if not answer(JoinResult(error.code, NO_MEMBER_ID)):
-                return  # it was told its new id meanwhile, by a rebalance
+                return  # a rebalance has given it its new id meanwhile
             self.end_session(member_id)
             protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
             self.update_protocols(member, protocols)
@@ -199,7 +199,8 @@ class CoordinatedGroup(RebalancingGroup):
             self.reschedule_heartbeat(member)
 
         def on_late() -> None:
-            # Nobody knows whether the new id is stored; another process may take its place at once.
+            # It is unknown whether the new id is stored; another process may take its place at
+            # once.
             answer(JoinResult(ErrorCode.REQUEST_TIMED_OUT, NO_MEMBER_ID))
 
         self.store(self.to_value(), on_committed, on_late)
@@ -209,8 +210,8 @@ class CoordinatedGroup(RebalancingGroup):
     ) -> JoinResult:
         """The generation that a static member came back to.
 
-        A leader must not assign anew. It is told so where it can understand that, and else is
-        shown its old id as the leader's, so that it takes itself for a follower.
+        A leader must not assign again. The response says so if its version allows that, or else
+        names the old id as the leader, so the client considers itself a follower.
         """
         result = self.joined(member)
         leads = self.leader_id == member.member_id
@@ -238,7 +239,7 @@ class CoordinatedGroup(RebalancingGroup):
             on_synced(self.synced(member))
             self.reschedule_heartbeat(member)
             return
-        # Who sends a second one has given up the first.
+        # A client that sends a second one has given up the first.
         member.answer_sync(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         member.awaiting_sync = on_synced
         self.remove_pending_sync(member)

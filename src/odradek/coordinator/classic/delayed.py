@@ -61,7 +61,8 @@ class JoiningGroup(Protocol):
         ...
 
     def on_join_complete(self) -> None:
-        """Goes on with who is there: drops the others, elects, makes the next generation."""
+        """Continues with the present members: drops the others, elects, starts the next
+        generation."""
         ...
 
 
@@ -101,7 +102,7 @@ class HeartbeatingGroup(Protocol):
 class DelayedJoin(DelayedOperation):
     """A rebalance that waits until all known members are back, the rebalance time-out at most.
 
-    Both ends are the same to the group: it goes on with the members that are there.
+    Both ends are the same to the group: it continues with the present members.
     """
 
     def __init__(self, group: JoiningGroup, rebalance_timeout_ms: int) -> None:
@@ -113,7 +114,7 @@ class DelayedJoin(DelayedOperation):
         return self._group.members_to_join() == 0 and self.force_complete()
 
     def on_complete(self) -> None:
-        """Lets the group go on."""
+        """Lets the group continue."""
         self._group.on_join_complete()
 
     def on_expiration(self) -> None:
@@ -127,8 +128,8 @@ class DelayedJoin(DelayedOperation):
 class InitialDelayedJoin(DelayedJoin):
     """The first rebalance of an empty group, which gives more members the time to come.
 
-    It lasts `delay_ms`, whoever is there. When somebody new came meanwhile, it lasts as long
-    once more, up to the rebalance time-out in all.
+    It lasts `delay_ms`, however many members have joined. When somebody new came meanwhile, it
+    lasts as long once more, up to the rebalance time-out in all.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class InitialDelayedJoin(DelayedJoin):
         delay_ms: int,
         remaining_ms: int,
     ) -> None:
-        """`remaining_ms`: what is left of the rebalance time-out when this delay is over."""
+        """`remaining_ms`: the rest of the rebalance time-out after this delay."""
         super().__init__(group, delay_ms)
         self._purgatory = purgatory
         self._initial_delay_ms = delay_ms
@@ -149,7 +150,7 @@ class InitialDelayedJoin(DelayedJoin):
         return False
 
     def on_complete(self) -> None:
-        """Waits on while members keep coming, else lets the group go on."""
+        """Waits again if members have joined, else lets the group continue."""
         if not self._group.take_new_member_added() or self._remaining_ms <= 0:
             super().on_complete()
             return
@@ -161,7 +162,7 @@ class InitialDelayedJoin(DelayedJoin):
         self._purgatory.try_complete_else_watch(following, [key])
 
     def missing(self) -> str:
-        """Nobody in particular."""
+        """Names no member: it waits for time."""
         return "time for more members to come"
 
 

@@ -1,7 +1,7 @@
 """`ClassicGroup`: the state of a group whose members assign partitions among themselves.
 
-It answers questions and changes its own state; it never waits, answers or writes. That does
-`rebalance`, and what members ask is in `coordinated_group`: three floors of one object.
+It answers questions and changes its own state; it never waits, answers or writes. `rebalance` does
+that, and `coordinated_group` has the members' requests: three layers of one object.
 
 Unlike a consumer group's, this state is not all made by replay; Kafka's is not either.
 
@@ -11,12 +11,12 @@ Unlike a consumer group's, this state is not all made by replay; Kafka's is not 
                 the record of that generation is committed; ids that were handed out; who waits
                 in a join or sync; every timer
 
-A record is written of a group without members when it begins, and of a generation as a whole:
-when its leader's SyncGroup brings the assignments, when nobody is left, and when a static member
-comes back under a new id. Whoever loads the log falls back to the last one, and members find that
-out from their heartbeats: they are in that generation still, or they join anew. Nothing of it was
-promised to anybody before: only SyncGroup tells what a member may read, and it is answered when
-the record is committed.
+A record is written of a group without members when it begins, and of a generation as a whole: when
+its leader's SyncGroup brings the assignments, when nobody is left, and when a static member comes
+back under a new id. A coordinator that loads the log falls back to the last one, and members find
+out by their heartbeats: they are still in that generation, or they rejoin. Nothing of it was
+promised before: only SyncGroup tells a member what to read, and it is answered when the record is
+committed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -72,14 +72,14 @@ class ClassicGroup(Group):
         self.joining_count = 0
         """How many members wait in a JoinGroup."""
         self.uncommitted_count = 0
-        """How many writes of the group are under way: what they say is not here yet."""
+        """How many writes of the group are not committed yet."""
         self._protocol_type = ""
         self._speakers: dict[str, int] = {}  # how many members speak each protocol
         self._subscribed_topics: frozenset[str] | None = None
 
     @classmethod
     def from_value(cls, group_id: str, value: GroupMetadataValue) -> Self:
-        """The group that the log tells of: stable, or empty without members.
+        """Returns the group as the log describes it: stable, or empty without members.
 
         Old records do not say since when; then that stays unknown, whenever they are read.
         """
@@ -119,7 +119,7 @@ class ClassicGroup(Group):
 
     @property
     def is_empty(self) -> bool:
-        """See `Group`; who has only been given an id is no member yet."""
+        """See `Group`; a client that has only got an id is no member yet."""
         return self.state is GroupState.EMPTY
 
     @property
@@ -163,7 +163,7 @@ class ClassicGroup(Group):
         """See `Group`: a classic group shows its offsets to everybody."""
 
     def check_offset_delete(self) -> None:
-        """See `Group`: what subscriptions cannot be read of must have no members."""
+        """See `Group`: a group whose subscriptions cannot be read must have no members."""
         if self.state is not GroupState.EMPTY and not self.is_consumer_group:
             raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
 
@@ -195,9 +195,9 @@ class ClassicGroup(Group):
         return [CoordinatorRecord(GroupMetadataKey(self.group_id), None)]
 
     def on_removed(self) -> None:
-        """See `Group`: what waits in a purgatory finds it dead and ends without effect.
+        """See `Group`: operations waiting in a purgatory find it dead and end without effect.
 
-        Who waits here then is in a group of another kind now, and has to join that.
+        Members waiting here are in a group of another kind then, and have to join that.
         """
         self._end(ErrorCode.REBALANCE_IN_PROGRESS)
 
@@ -253,7 +253,7 @@ class ClassicGroup(Group):
         self.pending_members.discard(member.member_id)
 
     def remove(self, member_id: str) -> ClassicMember | None:
-        """Lets a member go; if it led, the one that came first of the others leads."""
+        """Removes a member; if it led, the longest-standing of the others leads."""
         self.pending_members.discard(member_id)
         self.pending_sync.discard(member_id)
         member = self.members.pop(member_id, None)
@@ -341,7 +341,7 @@ class ClassicGroup(Group):
                 del self._speakers[name]
 
     def select_protocol(self) -> str:
-        """The protocol with most votes; of those, the one that was voted for first."""
+        """The protocol with the most votes; among several, the one that got its vote first."""
         candidates = self.common_protocols()
         assert candidates, f"the members of {self.group_id} have no protocol in common"
         votes: dict[str, int] = {}
@@ -458,8 +458,8 @@ class ClassicGroup(Group):
         )
 
     def describe(self) -> GroupDescription:
-        """The group for DescribeGroups; the protocol, and what members say for it, once the
-        group is stable. Until then they have the assignments of the generation before."""
+        """The group for DescribeGroups; with the protocol, and the members' metadata for it, once
+        the group is stable. Until then they have the assignments of the generation before."""
         stable = self.state is GroupState.STABLE
         name = (self.protocol_name or "") if stable else ""
         members = tuple(

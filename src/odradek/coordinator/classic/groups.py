@@ -156,7 +156,7 @@ class ClassicGroups(ClassicProtocol):
             group.replay(value, now_ms)
 
     def _take_over(self, group: CoordinatedGroup) -> None:
-        """A consumer group has become a classic one: its members assign anew."""
+        """A consumer group has become a classic one: its members rebalance."""
         for member in list(group.members.values()):
             group.reschedule_heartbeat(member)
         if group.members:
@@ -168,7 +168,8 @@ class ClassicGroups(ClassicProtocol):
             self._new_group(group_id)
 
     def on_loaded(self) -> None:
-        """The sessions of all members begin anew: they had no coordinator to turn to."""
+        """The sessions of all members start again: they had no coordinator to send heartbeats
+        to."""
         self._is_loaded = True
         for group in self._registry:
             if isinstance(group, CoordinatedGroup):

@@ -1,4 +1,4 @@
-"""`ClassicMember`: a member of a classic group, what it said of itself and what it waits for."""
+"""`ClassicMember`: a member of a classic group, its metadata, and the request that it waits in."""
 
 from odradek.coordinator.classic.requests import (
     JoinRequest,
@@ -71,7 +71,8 @@ class ClassicMember:
 
     @classmethod
     def from_value(cls, value: MemberMetadataValue, protocol_name: str) -> "ClassicMember":
-        """The member that the log tells of; of its protocols only the chosen one is kept."""
+        """Returns the member as the log describes it; of its protocols only the chosen one is
+        stored."""
         member = cls(
             value.member_id,
             value.group_instance_id,
@@ -86,7 +87,7 @@ class ClassicMember:
 
     @property
     def is_static(self) -> bool:
-        """Whether the member has a name of its own that outlives its process (KIP-345)."""
+        """Whether the member has an instance id, which outlives its process (KIP-345)."""
         return self.group_instance_id is not None
 
     @property

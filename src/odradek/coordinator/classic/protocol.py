@@ -1,4 +1,4 @@
-"""`ClassicProtocol`: what members that speak the classic protocol ask of their group.
+"""`ClassicProtocol`: the requests of members that use the classic protocol.
 
 Every kind of group answers them itself: a classic group lets its members agree among themselves
 (`classic.groups`), a consumer group assigns to them as to everybody (`consumer.classic_members`).

@@ -1,5 +1,5 @@
-"""`RebalancingGroup`: a classic group that waits, answers and writes. What its members ask of it
-stands in `coordinated_group`.
+"""`RebalancingGroup`: a classic group that waits, answers and writes. `coordinated_group` has its
+members' requests.
 
 A rebalance runs from one wait to the next:
 
@@ -12,7 +12,7 @@ A rebalance runs from one wait to the next:
     Stable                `DelayedHeartbeat` watches each member
 
 Every member has one session, and every sign of life ends its `DelayedHeartbeat` and begins the
-next. Whatever a member does, and whatever it fails to do, ends in one of the methods here.
+next. Everything that a member does, or fails to do, ends in one of the methods here.
 """
 
 import logging
@@ -78,7 +78,7 @@ class RebalancingGroup(ClassicGroup):
     # Sessions
 
     def reschedule_heartbeat(self, member: ClassicMember) -> None:
-        """A sign of life: the member's session begins anew."""
+        """A sign of life: the member's session starts again."""
         self.schedule_heartbeat(member, member.session_timeout_ms)
 
     def schedule_heartbeat(self, member: ClassicMember, timeout_ms: int) -> None:
@@ -170,7 +170,7 @@ class RebalancingGroup(ClassicGroup):
             self.maybe_complete_join()
 
     def remove_member(self, member: ClassicMember) -> None:
-        """Takes a member out; what it waits in is answered, so that it can join anew."""
+        """Removes a member; its waiting request is answered, so it can rejoin."""
         self.answer_join(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, NO_MEMBER_ID))
         self.remove(member.member_id)
         self.end_session(member.member_id)
@@ -275,7 +275,8 @@ class RebalancingGroup(ClassicGroup):
         answer = self.take_leave_answer()
 
         def on_committed(error: BrokerError | None) -> None:
-            # Whoever loads the log then finds members that are gone, until their sessions are over.
+            # A coordinator that then loads the log finds removed members, until their sessions
+            # expire.
             if error is not None:
                 logger.warning("group %s: not stored as empty: %s", self.group_id, error)
             if answer is not None:
@@ -338,7 +339,7 @@ class RebalancingGroup(ClassicGroup):
         on_committed: OnCommitted,
         on_late: OnLate | None = None,
     ) -> None:
-        """Writes the group down; `on_late`: whoever waits for it has waited long enough."""
+        """Stores the group; `on_late` is called when its waiters have waited long enough."""
 
         def on_written(error: BrokerError | None) -> None:
             self.uncommitted_count -= 1

@@ -13,7 +13,7 @@ from odradek.errors import BrokerError, ErrorCode
 NO_MEMBER_ID: Final = ""
 NO_GENERATION: Final = -1
 MAX_NAME_BYTES: Final = 32_767 - 37
-"""What fits a string of the log, less what a member's id has besides its client's."""
+"""The longest string of the log, less the part of a member id beyond the client id."""
 
 Protocols = tuple[tuple[str, bytes], ...]
 """The protocols of a member, its favourite first, each with its metadata."""

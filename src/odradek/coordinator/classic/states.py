@@ -1,7 +1,7 @@
 """The states of a classic group, as a table of state x event.
 
-Everything that may happen to a group is a row here; what is not in the table cannot happen,
-and `transition` says so at once. docs/reference/group-states.md is drawn from this table.
+Each row is something that may happen to a group; anything else cannot happen, and `transition`
+raises. docs/reference/group-states.md is drawn from this table.
 """
 
 from collections.abc import Mapping

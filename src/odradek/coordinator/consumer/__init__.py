@@ -1,6 +1,6 @@
 """Groups of the newer consumer protocol (KIP-848): the coordinator assigns partitions.
 
-Members only ever send heartbeats. `consumer_groups` is where they arrive; `group_change` is
-what they do to a group, `reconciliation` how a member gets from what it has to what it should
-have, `group` and `member` the state that the log tells of.
+Members only ever send heartbeats. They arrive in `consumer_groups`; `group_change` changes a group,
+`reconciliation` moves a member from its current to its target assignment, `group` and `member` are
+the state that the log describes.
 """

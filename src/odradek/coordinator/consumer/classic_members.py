@@ -1,9 +1,9 @@
 """`ClassicMembers`: members that speak the classic protocol in a consumer group (KIP-848).
 
 They are in such a group while it is upgraded or downgraded process by process. The coordinator
-assigns to them as to everybody; what others learn from a heartbeat's answer they learn by
-joining again, which REBALANCE_IN_PROGRESS asks them to. Their generation is their epoch, what
-they own stands in their subscription, and nobody of them leads.
+assigns to them as to all members; they learn by rejoining, which REBALANCE_IN_PROGRESS asks them to
+do, what others learn from the response to a heartbeat. Their generation is their epoch, their
+subscription says what they own, and none of them leads.
 """
 
 import logging
@@ -117,7 +117,7 @@ class ClassicMembers(ClassicProtocol):
         return member
 
     def sync(self, request: SyncRequest, on_synced: OnSynced) -> None:
-        """See `ClassicProtocol`: answered at once with what the coordinator has assigned."""
+        """See `ClassicProtocol`: answered at once with the coordinator's assignment."""
         group = self._groups.group_with_members(request.group_id)
         member, classic = self._check(
             group, request.member_id, request.group_instance_id, request.generation_id

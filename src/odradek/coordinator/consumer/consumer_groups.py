@@ -6,7 +6,7 @@ looks at the group, decides in a `GroupChange`, and returns records and an answe
 
 Sessions begin with signs of life, which count when they arrive; those of classic members begin when
 the log has them, since their heartbeats go to the classic group until then. All other deadlines
-follow from what is committed: a change that is refused leaves what is awaited of members as it was.
+follow from committed records: a change that is refused leaves them as they were.
 """
 
 import logging
@@ -76,7 +76,7 @@ class ConsumerGroups:
         """A member joins, lives on, or leaves.
 
         Raises:
-            BrokerError: it may not, or has to join anew.
+            BrokerError: it may not, or has to rejoin.
         """
         check_heartbeat(request, api_version, self._assignor_names())
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
@@ -235,8 +235,8 @@ class ConsumerGroups:
     def assign_and_reconcile(
         self, change: GroupChange, member: ConsumerMember, owned: Partitions | None
     ) -> ConsumerMember:
-        """Applies the consequences of what a member sent: a new epoch, a new assignment, a step of
-        the member towards it; returns the member as it is then."""
+        """Applies the consequences of a member's request: a new epoch, a new assignment, a step of
+        the member towards it; returns the member after that."""
         self._maybe_bump_epoch(change)
         self._maybe_assign(change)
         return change.reconcile(member, owned)
@@ -301,8 +301,8 @@ class ConsumerGroups:
         change.bump_epoch()
 
     def maybe_downgrade(self, change: GroupChange, members: list[ConsumerMember]) -> bool:
-        """Makes a classic group of those who are left, if they are all classic; whatever else
-        the change decided about the consumer group is moot then."""
+        """Makes a classic group of the remaining members, if they are all classic; the change's
+        other decisions about the consumer group are dropped then."""
         if not may_downgrade(members, self.services.config):
             return False
         group = change.group
@@ -359,7 +359,7 @@ class ConsumerGroups:
         before: ConsumerMember | None,
         after: ConsumerMember | None,
     ) -> None:
-        """The log has another state of a member: what is awaited of it follows from that."""
+        """The log has a new state of a member, from which its deadlines follow."""
         if not self._is_loaded:
             return
         key = RevocationKey(group_id, member_id)
@@ -451,7 +451,8 @@ class ConsumerGroups:
     # The log
 
     def on_loaded(self) -> None:
-        """The deadlines of all members begin anew: they had no coordinator to turn to."""
+        """The deadlines of all members start again: they had no coordinator to send heartbeats
+        to."""
         self._is_loaded = True
         for group in self._registry:
             if isinstance(group, ConsumerGroup):
@@ -463,13 +464,13 @@ class ConsumerGroups:
                         self._start_revocation(key, member)
 
     def on_unloaded(self) -> None:
-        """Nobody is awaited here any more."""
+        """Ends all deadlines."""
         self._sessions.clear()
         self._revocations.clear()
 
 
 def _check_epoch(member: ConsumerMember, request: HeartbeatRequest) -> None:
-    """A member must be at the epoch that it was told. One epoch less is right as well when the
+    """A member must be at the epoch that it got last. One epoch less is right as well when the
     answer with the next was lost, provided that it has nothing that it should not have."""
     if request.member_epoch == member.member_epoch:
         return

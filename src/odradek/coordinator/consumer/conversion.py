@@ -1,10 +1,10 @@
 """A group with members changes its kind, as `group.consumer.migration.policy` allows (KIP-848).
 
 Upgrade: a member of the consumer protocol joins a classic group of consumers. The generation
-becomes the epoch, assignments are taken over, and the members go on with their protocol in a
-consumer group (`classic_members`). Downgrade: the last member of the consumer protocol goes, or
-a classic process takes its place; those that are left become a classic group in a generation of
-the group's epoch, and rebalance.
+becomes the epoch, assignments are taken over, and the members keep their protocol in a consumer
+group (`classic_members`). Downgrade: the last member of the consumer protocol goes, or a classic
+process takes its place; those that are left become a classic group in a generation of the group's
+epoch, and rebalance.
 """
 
 from odradek.config.broker import BrokerConfig
@@ -142,7 +142,7 @@ def downgrade_records(
 
 
 def common_protocol(members: list[ConsumerMember]) -> str:
-    """A protocol that all speak; joins see to it that there is one."""
+    """Returns a protocol that all members support; joins ensure that there is one."""
     spoken = [dict(each.classic.supported_protocols) for each in members if each.classic]
     return next(name for name in spoken[0] if all(name in each for each in spoken))
 

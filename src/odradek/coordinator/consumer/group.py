@@ -121,8 +121,8 @@ class ConsumerGroup(Group):
         api_version: int,
         is_transactional: bool = False,
     ) -> CheckPartition | None:
-        """See `Group`. Without an epoch one may commit only while there are no members; in an
-        earlier epoch of its own a member may commit what it has kept since (KIP-1251)."""
+        """See `Group`. A commit without an epoch is allowed only while there are no members; with
+        an earlier epoch a member may commit partitions that it has kept since (KIP-1251)."""
         if generation_or_epoch < 0 and not self.members:
             return None
         member = self._known(member_id)
@@ -144,7 +144,7 @@ class ConsumerGroup(Group):
         """See `Group`: only heartbeats count as a sign of life in this protocol."""
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """See `Group`: who is no member may look."""
+        """See `Group`: clients that are no members may read offsets."""
         if member_id is None and member_epoch < 0:
             return
         _check_epoch(self._known(member_id or ""), member_epoch)
@@ -168,7 +168,7 @@ class ConsumerGroup(Group):
 
     @property
     def subscribed_topics(self) -> frozenset[str]:
-        """See `Group`; what expressions match is not named."""
+        """See `Group`; topics that only expressions match are not included."""
         return frozenset(self.subscriptions.names)
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -283,7 +283,8 @@ class ConsumerGroup(Group):
                 self._owners.setdefault(topic_id, {}).update(dict.fromkeys(indexes, member_id))
 
     def _release(self, member: ConsumerMember | None) -> None:
-        """The member owns nothing any more; what somebody else has got meanwhile stays his."""
+        """The member owns nothing any more; partitions that another member has got meanwhile stay
+        that member's."""
         if member is None:
             return
         for partitions in (member.assigned, member.pending_revocation):

@@ -1,4 +1,4 @@
-"""`GroupChange`: what a command does to a consumer group, gathered as records.
+"""`GroupChange`: a command's changes to a consumer group, collected as records.
 
 The group itself stays as it is until the records are committed and replayed; so this keeps
 what the command has decided so far beside it, for the steps that depend on one another:

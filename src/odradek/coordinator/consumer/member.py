@@ -1,6 +1,6 @@
 """`ConsumerMember`: a member of a consumer group, immutable; a change makes another one.
 
-Two records tell of it: what it subscribes to (key 5), and what it has (key 8).
+Two records describe it: its subscription (key 5), and its current assignment (key 8).
 """
 
 from collections.abc import Mapping
@@ -69,7 +69,7 @@ class ConsumerMember(NamedTuple):
         return self.state is MemberState.STABLE and self.member_epoch == epoch
 
     def described_by(self, request: HeartbeatRequest) -> "ConsumerMember":
-        """The member with what a heartbeat says of it; what it leaves out stays."""
+        """Returns the member with the fields of a heartbeat; missing ones stay as they are."""
         names = request.subscribed_topic_names
         regex = request.subscribed_topic_regex
         timeout_ms = request.rebalance_timeout_ms
@@ -104,8 +104,8 @@ class ConsumerMember(NamedTuple):
         )
 
     def released(self) -> "ConsumerMember":
-        """A static member that goes and will be back: nobody commits in its epochs, and who
-        takes its place has had the partitions since ever."""
+        """A static member that leaves and will be back: its epochs cannot commit any more, and its
+        successor counts as having had the partitions from the beginning."""
         released = self.at_epoch(STATIC_LEAVE_EPOCH, self.state, self.assigned, NO_PARTITIONS)
         return released._replace(
             assignment_epochs={
@@ -130,7 +130,7 @@ class ConsumerMember(NamedTuple):
         )
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> "ConsumerMember":
-        """The member with what a value for key 5 says."""
+        """Returns the member with the value of key 5."""
         return self._replace(
             instance_id=value.instance_id,
             rack_id=value.rack_id,
@@ -156,7 +156,7 @@ class ConsumerMember(NamedTuple):
     def with_assignment(
         self, value: ConsumerGroupCurrentMemberAssignmentValue | None
     ) -> "ConsumerMember":
-        """The member with what a value for key 8 says; without one it has nothing."""
+        """Returns the member with the value of key 8; without one it has nothing."""
         if value is None:
             return self._replace(
                 member_epoch=JOIN_EPOCH,

@@ -1,4 +1,4 @@
-"""Reconciliation: the next step of a member from what it has towards what it should have.
+"""Reconciliation: the next step of a member from its current to its target assignment.
 
     keep    = assigned & target
     revoke  = assigned - target         the member must give these back first
@@ -44,8 +44,8 @@ def reconcile(
     whatever it waits for.
 
     Raises:
-        BrokerError: FENCED_MEMBER_EPOCH, its state was written by a newer coordinator and it
-            has to begin anew.
+        BrokerError: FENCED_MEMBER_EPOCH, its state was written by a newer coordinator and it has to
+            rejoin.
     """
     match member.state:
         case MemberState.STABLE if member.member_epoch == target_epoch and subscribed is None:
@@ -95,7 +95,8 @@ def _step(
 
 
 def _still_owns(owned: Partitions | None, revoked: Partitions) -> bool:
-    """Whether the member has something of that yet; who says nothing has not given it back."""
+    """Whether the member still has some of these; a member that does not report its partitions has
+    not given them back."""
     return owned is None or any(
         not indexes.isdisjoint(owned.get(topic_id, ())) for topic_id, indexes in revoked.items()
     )

@@ -1,4 +1,4 @@
-"""`ConsumerGroupReplay`: what the log says of consumer groups, applied to them.
+"""`ConsumerGroupReplay`: applies the records of the log to consumer groups.
 
 Compaction may leave a member's record without the group's before it, so any record makes the
 group that it is about; one that ends something makes nothing.
@@ -29,7 +29,7 @@ from odradek.coordinator.records.consumer_group_records import (
 from odradek.coordinator.records.record import CoordinatorRecord
 
 OnMember = Callable[[str, str, ConsumerMember | None, ConsumerMember | None], None]
-"""Hears of a group's member, by both ids: what it was, and what it is."""
+"""Gets a group's id, a member's id, and the member before and after the record."""
 
 
 def replayed(group_id: str, records: Iterable[CoordinatorRecord]) -> ConsumerGroup:

@@ -11,7 +11,7 @@ CLIENT_MEMBER_ID_VERSION: Final = 1
 
 
 class HeartbeatRequest(NamedTuple):
-    """A ConsumerGroupHeartbeat. What is None (or -1) has not changed since the last one."""
+    """A ConsumerGroupHeartbeat. A field that is None (or -1) has not changed since the last one."""
 
     group_id: str
     member_id: str
@@ -28,7 +28,7 @@ class HeartbeatRequest(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether everything is said: by who joins, or who is not sure what arrived."""
+        """Whether all fields are set: by a member that joins, or does not know what has arrived."""
         subscribes = (
             self.subscribed_topic_names is not None or self.subscribed_topic_regex is not None
         )
@@ -74,7 +74,7 @@ class DescribedGroup(NamedTuple):
 def check_heartbeat(
     request: HeartbeatRequest, api_version: int, assignors: Collection[str]
 ) -> None:
-    """Checks what can be told without the group.
+    """Checks what does not depend on the group.
 
     Raises:
         BrokerError: INVALID_REQUEST or UNSUPPORTED_ASSIGNOR.

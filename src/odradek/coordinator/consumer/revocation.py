@@ -1,7 +1,7 @@
 """Partitions that a member of a consumer group must give back, and how long it may take.
 
-Begins when it is asked to, ends when it goes on to its next epoch or joins again. Else the
-time-out costs it its place.
+Begins with the request to give them back, ends when the member reaches its next epoch or joins
+again. Else the time-out costs it its place.
 """
 
 from dataclasses import dataclass

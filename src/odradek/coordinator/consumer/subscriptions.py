@@ -1,4 +1,5 @@
-"""`Subscriptions`: what the members of a group read, together, kept as members come and go."""
+"""`Subscriptions`: the topics that the members of a group read together, updated as members join
+and leave."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

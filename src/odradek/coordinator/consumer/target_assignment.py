@@ -1,4 +1,4 @@
-"""The target assignment of a group: what every member should have, by the assignor's word."""
+"""The target assignment of a group: the partitions that the assignor gives each member."""
 
 from collections.abc import Iterable, Mapping
 from uuid import UUID

@@ -37,7 +37,7 @@ class MemberDeadline(DelayedOperation):
         return self.is_met and self.force_complete()
 
     def on_complete(self) -> None:
-        """Does nothing: the code that met the deadline goes on."""
+        """Does nothing: the code that met the deadline continues."""
 
     def on_expiration(self) -> None:
         """The member is late."""
@@ -65,7 +65,7 @@ class Deadlines:
         self._pending: dict[Hashable, MemberDeadline] = {}
 
     def start(self, key: Hashable, deadline: MemberDeadline) -> None:
-        """Awaits something, in place of what was awaited there before."""
+        """Starts a deadline, which replaces an earlier one."""
         self.met(key)
         self._pending[key] = deadline
         self._purgatory.try_complete_else_watch(deadline, [key])
@@ -75,7 +75,7 @@ class Deadlines:
         return key in self._pending
 
     def is_late(self, key: Hashable, deadline: MemberDeadline) -> bool:
-        """Whether what this deadline awaited has neither been done yet nor been awaited anew."""
+        """Whether this deadline has neither been met nor been replaced."""
         return self._pending.get(key) is deadline
 
     def met(self, key: Hashable) -> None:

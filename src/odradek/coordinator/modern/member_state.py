@@ -14,7 +14,7 @@ INITIAL_EPOCH: Final = 1
 
 
 class MemberState(IntEnum):
-    """How far a member is; the numbers stand in the log."""
+    """How far a member is; the log contains these numbers."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1

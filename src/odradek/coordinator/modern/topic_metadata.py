@@ -13,8 +13,8 @@ _HASH_BYTES: Final = 8
 
 
 class TopicMetadata:
-    """One for a broker. `version` rises when topics come, go or get partitions; who leads a
-    partition is of no interest to an assignment."""
+    """One for a broker. `version` rises when topics are created or deleted or get partitions; an
+    assignment does not depend on leaders."""
 
     def __init__(self, cache: MetadataCache) -> None:
         self.version = 0

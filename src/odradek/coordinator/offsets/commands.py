@@ -1,8 +1,8 @@
 """`OffsetCommands`: commit and delete the offsets of one partition of the internal topic.
 
-Commands look and decide; what they return is appended, and `replay` takes it over when it is
-committed. An offset that was acknowledged is therefore in the log, and one that is in the log
-is never given back for an older one.
+Commands decide; their records are appended, and `replay` applies them when they are committed. An
+offset that was acknowledged is therefore in the log, and one that is in the log is never given back
+for an older one.
 """
 
 import logging
@@ -141,7 +141,7 @@ class OffsetCommands:
 
 
 def _expire_timestamp_ms(retention_ms: int, now_ms: int) -> int:
-    """When an offset expires by what its client has set; as late, or early, as can be written."""
+    """When an offset expires by its client's setting, within the bounds of the format."""
     if retention_ms == NO_RETENTION:
         return NO_EXPIRY
     return min(max(now_ms + retention_ms, 0), MAX_TIMESTAMP_MS)

@@ -1,6 +1,6 @@
 """`OffsetsInFlight`: the offsets on their way to the log, and not replayed yet.
 
-What is decided about offsets is written behind them, so it has to look at them, too.
+Decisions about offsets are written behind them, so they have to consider them too.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,10 +1,10 @@
 """`PendingOffsets`: offsets that transactions have committed and whose end markers are awaited.
 
-They are kept apart by producer. Its end marker applies or drops what the producer has: an
-offset is applied unless a later record of the log has said something else about the partition
-meanwhile, so that what counts in the end is the same whichever marker comes first. A tombstone
-ends them, too. While a partition has one, it is unstable: whoever takes the group's place over
-must not read the offset before it is decided.
+They are kept apart by producer. Its end marker applies or drops what the producer has: an offset is
+applied unless a later record of the log has said something else about the partition meanwhile, so
+that what counts in the end is the same whichever marker comes first. A tombstone ends them, too.
+While a partition has one, it is unstable: a consumer that takes over must not read the offset
+before it is decided.
 
 An offset is unstable from the moment when it is handed to the log. Its value is known when it
 is committed there; until then the entry has none.
@@ -42,7 +42,7 @@ class PendingOffsets:
         self._places: dict[int, set[tuple[str, TopicIndex]]] = {}
         self._position = 0
 
-    # What is asked
+    # Questions
 
     def group_ids(self) -> list[str]:
         """The groups that have pending offsets."""
@@ -68,7 +68,7 @@ class PendingOffsets:
             if pending.value is not None:
                 yield pending.value
 
-    # What happens
+    # Events
 
     def on_append(self, producer_id: int, key: OffsetCommitKey) -> None:
         """An offset is on its way to the log."""
@@ -109,7 +109,7 @@ class PendingOffsets:
     def complete(
         self, producer_id: int, result: TransactionResult
     ) -> list[tuple[OffsetCommitKey, OffsetAndMetadata]]:
-        """The transaction of a producer is over: what of it counts from now on."""
+        """The transaction of a producer is over: returns its offsets that count from now on."""
         applied: list[tuple[OffsetCommitKey, OffsetAndMetadata]] = []
         for group_id, (topic, partition) in sorted(self._places.get(producer_id, ())):
             key = OffsetCommitKey(group_id, topic, partition)

@@ -15,7 +15,7 @@ TopicOffsets = dict[int, OffsetAndMetadata]
 
 
 class OffsetStore:
-    """By group, topic and partition; `pending` are those of transactions that go on."""
+    """By group, topic and partition; `pending` are those of open transactions."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, TopicOffsets]] = {}

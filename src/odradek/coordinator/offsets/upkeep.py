@@ -1,10 +1,10 @@
-"""Upkeep of offsets: what is removed when time passes or topics go (KIP-211).
+"""Upkeep of offsets: removes them when they expire or their topics are deleted (KIP-211).
 
 It looks at everything that a partition has, so it goes slice by slice: each slice's records are
-appended before the next is looked at. What goes is only gone when the records are committed.
+appended before the next is looked at. An offset is only removed when the records are committed.
 
-A slice is written behind what is on its way to the log already, and would end that too. So
-what is uncommitted counts as if it were there: its offsets stay, and so do its groups.
+A slice is written behind commits in flight, and would remove those too. So what is uncommitted
+counts as if it were there: its offsets stay, and so do its groups.
 """
 
 from collections.abc import Iterator, Sequence
@@ -101,7 +101,7 @@ class OffsetUpkeep:
         if value is None or self._store.pending.has(key):
             return False
         group = self._registry.get(key.group_id)
-        base_ms: int | None = value.commit_timestamp_ms  # where an offset outlived its group
+        base_ms: int | None = value.commit_timestamp_ms  # an offset may outlive its group
         if group is not None:
             base_ms = group.offset_expiry_base_ms(key.topic, value.commit_timestamp_ms)
         if base_ms is None:

@@ -300,7 +300,7 @@ def _write_member(writer: Writer, value: ConsumerGroupMemberMetadataValue) -> No
     writer.nullable_string(value.subscribed_topic_regex, _FLEXIBLE)
     writer.int32(value.rebalance_timeout_ms)
     writer.nullable_string(value.server_assignor, _FLEXIBLE)
-    # Null is written too: where the field is absent, Kafka sees an empty one.
+    # Null is written too: Kafka reads an absent field as an empty one.
     writer.uvarint(1)
     classic = value.classic_member_metadata
     writer.tagged(0, _NULL if classic is None else _classic_member(classic))

@@ -6,9 +6,9 @@
     v3     int64 offset, int32 leader epoch, metadata, commit timestamp
     v4     as 3 with compact lengths, and the topic's id as tagged field 0
 
-All are read; 4 is written, or 1 where an offset has an expiry of its own. This is the hot one
-of the formats: a reload of a million offsets walks through here, so it is written out by hand
-over `struct`.
+All are read; 4 is written, or 1 if an offset has its own expiry. This is the hot one of the
+formats: a reload of a million offsets walks through here, so it is written out by hand over
+`struct`.
 """
 
 from struct import Struct

@@ -1,6 +1,6 @@
 """A coordinator's record: a key and a value, still as values, and how they become bytes.
 
-A record without a value is a tombstone: it ends what its key stands for.
+A record without a value is a tombstone: it removes the object of its key.
 """
 
 from abc import ABC, abstractmethod
@@ -38,7 +38,7 @@ class RecordCodec(ABC):
 
     @abstractmethod
     def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
-        """The record as it stands in the log.
+        """The record as it is in the log.
 
         Raises:
             ValueError: it cannot be written: a text is longer than the format allows.
@@ -46,7 +46,7 @@ class RecordCodec(ABC):
 
     @abstractmethod
     def decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
-        """The record that the bytes stand for; None for a kind that is not known here.
+        """Decodes a record; None for an unknown kind.
 
         Raises:
             RecordError: they are malformed.

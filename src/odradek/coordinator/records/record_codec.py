@@ -1,8 +1,7 @@
 """`GroupRecordCodec`: the formats of `__consumer_offsets`, chosen by the number in the key.
 
-The first two bytes of a key say what the record is; kinds that are not known here (streams
-groups, future ones) are passed over with one word in the log, as a Kafka broker passes
-over what is newer than itself.
+The first two bytes of a key say what the record is; unknown kinds (streams groups, future ones) are
+skipped with one log line, as a Kafka broker skips newer ones.
 """
 
 import logging

@@ -4,7 +4,7 @@
     12  the epoch of the target assignment             13  the target of a member
     14  what a member has                              15  which partitions have a state
 
-All values have compact lengths. A tombstone ends what its key stands for.
+All values have compact lengths. A tombstone removes the object of its key.
 """
 
 from collections.abc import Callable

@@ -6,9 +6,9 @@
     batch  int64 first and last offset, int8 state, int16 delivery count
 
 Values have compact lengths; tag 0 is how many records have come to their end, -1 where it is not
-known. In a batch a tag of our own, which Kafka passes over, says when records are due that are held
-back. An update says what has changed since the snapshot before; a start of -1 has not. The
-tombstone of a snapshot forgets the partition.
+known. In a batch our own tag, which Kafka ignores, says when delayed records are due. An update
+says what has changed since the snapshot before; a start of -1 has not. The tombstone of a snapshot
+forgets the partition.
 """
 
 from typing import Final, NamedTuple, cast
@@ -71,7 +71,7 @@ _KEY_TYPES: Final[dict[int, type[ShareStateKey]]] = {0: ShareSnapshotKey, 1: Sha
 
 
 class ShareStateRecordCodec(RecordCodec):
-    """The formats of `__share_group_state`; kinds that are not known are passed over."""
+    """The formats of `__share_group_state`; unknown kinds are skipped."""
 
     def encode(self, record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
         """See `RecordCodec`."""

@@ -43,7 +43,7 @@ class TransactionKey(NamedTuple):
 
 
 class TransactionValue(NamedTuple):
-    """Where a transactional id stands. `partitions` is None where no transaction is open.
+    """The state of a transactional id. `partitions` is None where no transaction is open.
 
     `last_producer_epoch` is not stored: the epoch that a producer had which may ask again.
     """
@@ -123,7 +123,7 @@ def decode_transaction_value(data: bytes) -> TransactionValue:
 
 
 def _tags(value: TransactionValue) -> list[tuple[int, bytes]]:
-    """The tagged fields that differ from what their absence means."""
+    """The tagged fields that differ from their defaults."""
     fields = (
         (0, value.previous_producer_id, NO_PRODUCER_ID, 8),
         (1, value.next_producer_id, NO_PRODUCER_ID, 8),

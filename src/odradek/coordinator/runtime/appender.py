@@ -1,8 +1,8 @@
 """`BatchAppender`: carries a coordinator's records to the log and replays what is committed.
 
-Records that may linger gather in the partition's open batch until `flush`; all others are
-appended at once, behind what has gathered before. What is appended cannot be taken back, so a
-write itself has no time-out; those who wait for it have one, `DelayedWrite`.
+Records that may linger are collected in the partition's open batch until `flush`; all others are
+appended at once, behind the collected ones. Appended records cannot be taken back, so a write
+itself has no time-out; its waiters have one, `DelayedWrite`.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,8 +28,8 @@ _Encoded = list[tuple[bytes, bytes | None]]
 
 
 class BatchAppender(Generic[S]):
-    """Answers wait for replicas in `writes`; `on_broken` hears of what cannot be replayed,
-    and says what it is answered with."""
+    """Answers wait for replicas in `writes`; `on_broken` is called if records cannot be replayed,
+    and returns the error to answer."""
 
     def __init__(
         self,
@@ -63,12 +63,12 @@ class BatchAppender(Generic[S]):
         `on_committed` is called once, when they are replayed or lost; a write that the log does not
         take whole is refused. `on_late` is called where that is not known in time.
         """
-        # A shard's own write that is late is told to nobody: what it says happens all the same.
+        # A late write of the shard itself has no waiter: its records still count.
         write = Write(records, on_committed, on_late or ignore)
         try:
             self._append(context, write, linger, producer)
         except Exception:
-            # Nobody else would ever tell who waits for it.
+            # Otherwise its waiters would never be answered.
             write.end(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
             raise
 
@@ -101,14 +101,14 @@ class BatchAppender(Generic[S]):
         try:
             return [self._codec.encode(record) for record in records]
         except (ValueError, OverflowError, StructError) as error:
-            # What a client has sent is text or a number that the format has no room for.
+            # A client has sent a text or number that is too large for the format.
             raise BrokerError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
     def _batch_with_room(
         self, context: ShardContext[S], size_bytes: int, producer: Producer
     ) -> Batch:
-        """The open batch, or a new one for what would make that too large. Whether a single write
-        is too large the log says."""
+        """The open batch, or a new one if these records would make it too large. Whether a single
+        write is too large the log says."""
         batch = context.open_batch
         while batch is not None and not batch.has_room(size_bytes):
             self._flush(context)
@@ -152,7 +152,7 @@ class BatchAppender(Generic[S]):
         do_each(lingering.values(), self._flush)
 
     def drop(self, context: ShardContext[S]) -> None:
-        """The partition is led elsewhere: what lingers there is refused."""
+        """The partition is led elsewhere: its lingering records are refused."""
         self._lingering.pop(context.partition, None)
         lost, context.open_batch = context.open_batch, None
         refusal = not_coordinator()
@@ -170,7 +170,7 @@ class BatchAppender(Generic[S]):
                 lambda error: self._on_committed(context, batch, error),
             )
         except Exception:
-            # Nobody else will ever tell those whose records it had.
+            # Otherwise the owners of its records would never be answered.
             if not batch.is_done:
                 self._on_committed(context, batch, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
             raise

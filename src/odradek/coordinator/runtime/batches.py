@@ -69,7 +69,7 @@ class Answer(Generic[R]):
 
 @final
 class Write:
-    """One command's records in a batch, and who hears, once, what has become of them."""
+    """One command's records in a batch, and the callback that is called once with their outcome."""
 
     def __init__(
         self,
@@ -116,6 +116,6 @@ class Batch:
         return self.producer is not NO_PRODUCER
 
     def on_late(self) -> None:
-        """The replicas take too long: those who wait are told so."""
+        """The replicas take too long: the waiters are answered with an error."""
         for write in self.writes:
             write.on_late()

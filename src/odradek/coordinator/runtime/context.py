@@ -1,4 +1,5 @@
-"""`ShardContext`: a partition that this broker leads, its shard, and what is under way there."""
+"""`ShardContext`: a partition that this broker leads, its shard, and its uncommitted writes and
+waiting commands."""
 
 from collections import deque
 from collections.abc import Callable, Iterator

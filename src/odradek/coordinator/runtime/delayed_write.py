@@ -19,10 +19,10 @@ class WriteKey:
 
 
 class DelayedWrite(DelayedOperation):
-    """A batch that the replicas have not got yet, or a command that waits its turn behind one:
-    those who wait are told in time.
+    """A batch that the replicas have not got yet, or a command that waits behind one: the waiters
+    are answered in time.
 
-    Whoever hears of the commit, or of a failure, sets `is_written` and wakes it.
+    The code that handles the commit, or a failure, sets `is_written` and wakes it.
     """
 
     def __init__(self, key: WriteKey, timeout_ms: int, on_late: Callable[[], None]) -> None:

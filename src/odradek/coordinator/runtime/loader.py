@@ -1,11 +1,10 @@
 """`CoordinatorLoader`: replays the logs of partitions that this broker has come to lead.
 
-In slices, one in a turn of the loop however many partitions wait, so that the broker goes on
-serving. Records of a transaction are replayed with their producer's id, and end markers tell
-the shard what has become of them. A record or batch that cannot be understood is passed over,
-with a line in the log: what else the partition has is not lost because of it. A partition of which
-a slice raises is not in charge, and the others are loaded all the same; what was raised reaches
-whoever runs the turn.
+In slices, one per turn of the loop however many partitions wait, so the broker keeps serving.
+Records of a transaction are replayed with their producer's id, and end markers tell the shard what
+has become of them. An unreadable record or batch is skipped, with a line in the log: the
+partition's other records still count. If a slice of a partition raises, this broker does not
+coordinate it, and the others are still loaded; the error reaches the caller that runs the turn.
 """
 
 import logging

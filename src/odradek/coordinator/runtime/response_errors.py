@@ -1,7 +1,7 @@
 """The errors clients are answered when the append of a coordinator's records fails.
 
-They know nothing of the internal topic. Whatever goes wrong there is answered as the loss of
-the coordinator, since a client can do nothing else about it than look for one again.
+They know nothing of the internal topic. Any failure there is answered as the loss of the
+coordinator, since a client can only look for one again.
 """
 
 from typing import Final

@@ -6,9 +6,9 @@
     response leaves
 
 A partition that this broker comes to lead gets a shard, which is loaded by replaying the log
-(`loader`). Until then its commands are answered with COORDINATOR_LOAD_IN_PROGRESS; where this
-broker does not lead, with NOT_COORDINATOR. When the leadership is lost the shard is dropped,
-whatever it knew: the log knows it too. Upkeep that looks at everything (`sweep`) is sliced.
+(`loader`). Until then its commands are answered with COORDINATOR_LOAD_IN_PROGRESS; if this broker
+does not lead, with NOT_COORDINATOR. When the leadership is lost the shard is dropped, whatever it
+knew: the log knows it too. Upkeep that looks at everything (`sweep`) is sliced.
 
 Commands that may linger (offset commits) gather in one batch until `flush`, which the server
 calls at the end of a socket read. Every other command is appended at once (`appender`).
@@ -21,8 +21,8 @@ Records of a transaction go the same way (`execute_transactional`), in batches o
 producer; they are replayed with its id and count when the end marker is replayed
 (`complete_transaction`).
 
-The answer to a request has a time-out: when the replicas are slow, `DelayedWrite` answers
-REQUEST_TIMED_OUT for it, and what was written is replayed all the same once it is committed.
+The answer to a request has a time-out: if the replicas are slow, `DelayedWrite` answers
+REQUEST_TIMED_OUT for it, and the records are still replayed once they are committed.
 """
 
 from collections import deque
@@ -209,11 +209,11 @@ class CoordinatorRuntime(Generic[S]):
         """Runs long work over the shards in charge, letting the loop turn between two slices.
 
         `work` yields what each slice wants to write. That is appended before the next slice is
-        asked for, which may find the shard changed by others; a lost shard is asked no more.
-        What it decides is written behind what is uncommitted then, so it has to look at that.
-        `on_refused` is called for what was not written. Each record of a slice stands for itself.
-        A shard whose slice raises is left, which `on_refused` hears of before it is raised, and the
-        others have their turns all the same.
+        asked for, which may find the shard changed by others; a lost shard is asked no more. Its
+        records are written behind uncommitted ones, so it has to consider those. `on_refused` is
+        called for records that were not written. Each record of a slice counts by itself. A shard
+        whose slice raises is left, which `on_refused` hears of before it is raised, and the others
+        have their turns all the same.
         """
         self._sweep_next(
             deque([self._sweep_shard(each, work, on_refused) for each in self._active_contexts()])
@@ -300,7 +300,7 @@ class CoordinatorRuntime(Generic[S]):
             on_done(error)
             return
         except Exception:
-            # Nobody else would tell whose turn came later, or a shard.
+            # Otherwise the commands behind it, and a shard, would never hear of it.
             on_done(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
             raise
         if not result.records:
@@ -407,9 +407,9 @@ class CoordinatorRuntime(Generic[S]):
     ) -> None:
         """Writes the end marker of a transaction into one partition of the internal topic.
 
-        `on_done` gets None when the marker is committed and what it decides is applied. A
-        partition that is being loaded refuses it, since it could meet records in the log that
-        are not replayed yet; whoever sends markers tries again.
+        `on_done` gets None when the marker is committed and applied. A partition that is being
+        loaded refuses it, since the log may have records that are not replayed yet; the sender of
+        markers tries again.
         """
         try:
             context = self._active(partition)

@@ -7,7 +7,7 @@ LOAD_SLICE_BYTES: Final = 256 * 1024
 
 class RuntimeSettings(NamedTuple):
     """Batches are compressed with `compression` (Kafka's number); `load_slice_bytes` are replayed
-    before the loop turns; whoever waits for a write, or for his turn, waits `write_timeout_ms`.
+    before the loop turns; a request waits for a write, or for its turn, `write_timeout_ms` at most.
     """
 
     compression: int = 0

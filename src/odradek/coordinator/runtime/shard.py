@@ -1,4 +1,5 @@
-"""`CoordinatorShard`: the state of one partition of an internal topic, and what it may ask for.
+"""`CoordinatorShard`: the state of one partition of an internal topic, and the callbacks that it
+may use.
 
 The runtime replays the log into it and runs commands on it; a command looks and answers with a
 `CoordinatorResult`. Nothing here knows what the records mean.
@@ -20,7 +21,7 @@ R = TypeVar("R")
 OnLate = Callable[[], None]
 
 Uncommitted = Callable[[], Iterator[CoordinatorRecord]]
-"""What is on its way to the log of a shard at this moment, and not replayed yet."""
+"""The records of a shard that are being written, and not replayed yet."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -43,7 +44,7 @@ class CoordinatorShard(ABC):
     def on_unloaded(self) -> None:
         """The shard is dropped: ends its time-outs and answers whoever waits in it."""
 
-    # What follows is for shards whose records may belong to transactions.
+    # The rest is for shards whose records may belong to transactions.
 
     def replay_end_transaction_marker(  # noqa: B027 - by default nothing happens
         self, producer_id: int, producer_epoch: int, result: TransactionResult
@@ -53,8 +54,8 @@ class CoordinatorShard(ABC):
     def on_transactional_append(  # noqa: B027
         self, producer_id: int, records: Sequence[CoordinatorRecord]
     ) -> None:
-        """Records of a transaction were handed to the log: whoever asks for what is stable
-        has to wait from now on. `replay` follows, or `on_transactional_failure`."""
+        """Records of a transaction were appended: requests for stable offsets have to wait from now
+        on. `replay` follows, or `on_transactional_failure`."""
 
     def on_transactional_failure(  # noqa: B027
         self, producer_id: int, records: Sequence[CoordinatorRecord]
@@ -83,7 +84,7 @@ class CoordinatorResult(Generic[R]):
 
 
 class Append(Protocol):
-    """How a shard writes of its own accord."""
+    """How a shard writes records without a command."""
 
     def __call__(
         self,
@@ -97,8 +98,8 @@ class Append(Protocol):
 
 
 class Execute(Protocol):
-    """How a shard runs commands of its own: behind the others of the same key, as the runtime
-    runs those that are `exclusive`."""
+    """How a shard runs its own commands: behind the others of the same key, as the runtime runs
+    those that are `exclusive`."""
 
     def __call__(
         self,

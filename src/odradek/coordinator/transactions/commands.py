@@ -292,7 +292,7 @@ def _end_by_version_2(
     now_ms: int,
     spare_id: int | None,
 ) -> OptionalAnswer:
-    """An end that raises the epoch. Who names the epoch before says again what it has said.
+    """An end that raises the epoch. A producer that names the previous epoch repeats its request.
 
     A producer may abort without having added anything: it may not know whether its first write
     was added before it failed.

@@ -1,13 +1,13 @@
 """End markers on their way: a decided transaction is over when each of its partitions has one.
 
-The decision is stored before the first marker is written, and cannot be taken back; so markers
-are sent until they are written, and then that they are is written until the coordinator's log has
-it. Nobody's request waits for them: EndTxn is answered when the decision is stored. What waits is a
-`DelayedMarkers`, so that `Broker.waiting()` can say which partitions a transaction wants.
+The decision is stored before the first marker is written, and cannot be taken back; so markers are
+sent until they are written, and then that they are is written until the coordinator's log has it.
+No request waits for them: EndTxn is answered when the decision is stored. A `DelayedMarkers` waits,
+so that `Broker.waiting()` can say which partitions a transaction waits for.
 
-A partition that is gone needs no marker. One that has seen a later epoch of the producer has
-been decided before. Whatever else a leader answers, or the coordinator's own log, is tried again
-after a while; so is what raises.
+A partition that is gone needs no marker. One that has seen a later epoch of the producer has been
+decided before. After any other error of a leader, or of the coordinator's own log, and after an
+exception, it is tried again after a while.
 """
 
 import logging
@@ -51,7 +51,7 @@ class MarkerWriter(ABC):
         """Writes a marker into each partition; `on_done` is called exactly once for each, maybe
         before this returns.
 
-        UNKNOWN_TOPIC_OR_PARTITION is said only of what the metadata does not know either.
+        UNKNOWN_TOPIC_OR_PARTITION is only for partitions that the metadata does not know either.
         """
 
     def write_each(self, writes: Sequence[MarkerWrite]) -> None:
@@ -79,7 +79,7 @@ class DelayedMarkers(DelayedOperation):
         return not self._ending.waits_with(self) and self.force_complete()
 
     def on_complete(self) -> None:
-        """Does nothing: the code that wrote the last marker goes on."""
+        """Does nothing: the code that wrote the last marker continues."""
 
     def on_expiration(self) -> None:
         """Tries again."""
@@ -113,7 +113,7 @@ class EndingTransaction:
         self._unmarked = dict.fromkeys(partitions)
         self._asked: set[TopicPartition] = set()
         self._is_completing = False
-        # What has been logged: a partition may be without a leader for hours.
+        # The errors that have been logged: a partition may be without a leader for hours.
         self._logged: set[tuple[TopicPartition | None, ErrorCode]] = set()
         self._wait: DelayedMarkers | None = None
 

@@ -80,7 +80,7 @@ class TransactionShard(CoordinatorShard):
             self.transactions.pop(transactional_id, None)
             return
         if value.state is TransactionState.PREPARE_EPOCH_FENCE:
-            # Nobody writes it. What it stands for is open, so its time-out shall end it.
+            # It is never written. Its transaction is open, so the time-out has to end it.
             logger.warning("transactional id %s is stored as being fenced", transactional_id)
             value = value._replace(state=TransactionState.ONGOING)
         self.transactions[transactional_id] = value
@@ -88,7 +88,7 @@ class TransactionShard(CoordinatorShard):
             self.ongoing.add(transactional_id)
 
     def on_loaded(self) -> None:
-        """Goes on with what was decided, once the change of metadata is through."""
+        """Continues with decided transactions, once the metadata change is complete."""
         prepared = [
             transactional_id
             for transactional_id, value in self.transactions.items()

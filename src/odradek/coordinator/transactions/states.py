@@ -1,7 +1,7 @@
 """The states of a transactional id, as a table of state x event.
 
-Everything that may happen to a transactional id is a row here; what is not in the table cannot
-happen, and `transition` says so at once. docs/reference/transaction-states.md is drawn from it.
+Each row is something that may happen to a transactional id; anything else cannot happen, and
+`transition` raises. docs/reference/transaction-states.md is drawn from it.
 
 PrepareEpochFence is never written: it is the moment in which a transaction is taken from its
 producer, and the record that follows says PrepareAbort.

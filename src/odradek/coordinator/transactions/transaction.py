@@ -1,8 +1,7 @@
 """The transitions of a transactional id: functions from one of its values to the next.
 
-They decide epochs and ids, nothing else; who may ask for what is decided in `commands`. Each
-takes the step in the state table that it stands for. The value before is kept by whoever has it:
-values never change.
+They decide epochs and ids, nothing else; `commands` decides what a producer may do. Each takes its
+step in the state table. The previous value stays valid: values never change.
 
 With version 2 of transactions each end raises the epoch, so that what is late from one transaction
 cannot be taken for the next one's (KIP-890). With the versions before, an epoch lasts as long
@@ -36,8 +35,9 @@ def is_exhausted(epoch: int) -> bool:
 
 
 def uses_up_epochs(value: TransactionValue, version: int) -> bool:
-    """Whether the end of its transaction raises the epoch to the last one, which nobody gets: what
-    is late from its last owner could not be fenced. Another producer id is needed for it then."""
+    """Whether the end of its transaction raises the epoch to the last one, which no producer gets:
+    late requests of its last owner could not be fenced. Another producer id is needed for it
+    then."""
     return version >= EPOCH_BUMP_VERSION and is_exhausted(value.producer_epoch)
 
 
@@ -59,7 +59,7 @@ def with_next_epoch(
 ) -> TransactionValue:
     """The id in the hands of a producer of the next epoch.
 
-    A producer that goes on after an error names the epoch that it expects. If that is the one
+    A producer that continues after an error names the epoch that it expects. If that is the one
     before, it asks again because it has not heard the answer: nothing is raised.
 
     Raises:
@@ -131,7 +131,7 @@ def ended(
     now_ms: int,
     spare_id: int | None,
 ) -> TransactionValue:
-    """The id with the end of its transaction decided; it goes on with the spare producer id when
+    """The id with the end of its transaction decided; it continues with the spare producer id if
     that uses up the epochs.
 
     From version 2 on a producer may abort without having added anything; then the transaction

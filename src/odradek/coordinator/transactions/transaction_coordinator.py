@@ -159,8 +159,8 @@ class TransactionCoordinator(TransactionWrites):
     # Time
 
     def abort_timed_out(self) -> None:
-        """Ends the transactions that are open for too long; called from time to time, and what
-        the log refuses is due again then."""
+        """Aborts the transactions that are open for too long; called periodically, and those that
+        the log refuses are due again next time."""
         now_ms = self._clock.wall_ms()
         late = [each for shard in self._runtime.shards() for each in shard.timed_out(now_ms)]
         do_each(late, lambda each: self._abort_timed_out(each, now_ms))
@@ -181,8 +181,8 @@ class TransactionCoordinator(TransactionWrites):
             )
 
     def expire_ids(self) -> None:
-        """Forgets the ids that nobody has used for long; called from time to time, and what the
-        log refuses is due again then."""
+        """Removes the ids that were not used for long; called periodically, and those that the log
+        refuses are due again next time."""
         now_ms = self._clock.wall_ms()
         expiration_ms = self._config["transactional.id.expiration.ms"]
         silent = [
@@ -284,6 +284,6 @@ def _with_markers(
     shard: TransactionShard, transactional_id: str, result: CoordinatorResult[R]
 ) -> CoordinatorResult[R]:
     """Markers follow a command that has decided an end, once that is replayed. If this broker has
-    lost the id by then, whoever coordinates it finds the decision."""
+    lost the id by then, its new coordinator finds the decision."""
     result.follow_up = partial(shard.send_markers, transactional_id)
     return result

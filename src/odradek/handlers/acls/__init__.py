@@ -1,1 +1,1 @@
-"""The APIs that tell of ACLs and change them."""
+"""The APIs that describe and change ACLs."""

@@ -52,7 +52,7 @@ def acl_filter(wanted: Any) -> AclFilter:
 
 
 def known(kind: type[Number], number: int) -> Number:
-    """A number as what it stands for; one that nobody knows is UNKNOWN, which fits nothing.
+    """Returns the enum value of a number; an unknown one is UNKNOWN, which matches nothing.
 
     Raises:
         ProtocolError: it is the number of UNKNOWN, where Kafka ends the connection.

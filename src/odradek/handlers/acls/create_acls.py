@@ -1,4 +1,4 @@
-"""CreateAcls (30), versions 1 to 3: adds ACLs, each with an outcome of its own.
+"""CreateAcls (30), versions 1 to 3: adds ACLs, and answers each separately.
 
 Version notes: 2 is flexible, 3 knows users as resources.
 """

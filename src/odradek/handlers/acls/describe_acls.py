@@ -1,4 +1,4 @@
-"""DescribeAcls (29), versions 1 to 3: the ACLs that a filter means, by what they are about.
+"""DescribeAcls (29), versions 1 to 3: the ACLs that match a filter, by resource pattern.
 
 Version notes: 2 is flexible, 3 knows users as resources.
 """

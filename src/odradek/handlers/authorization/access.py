@@ -29,7 +29,7 @@ REFUSALS: Final = {
     ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
-"""What somebody is told who may not do something with a resource of that type."""
+"""The error for a caller that may not do something with a resource of that type."""
 
 
 class Guarded:
@@ -72,7 +72,7 @@ class Guarded:
     # --- what becomes of the request ------------------------------------------------------------
 
     def serve(self) -> None:
-        """Calls the handler with the request, or with what is left of it."""
+        """Calls the handler with the request, or with its allowed part."""
         self.row.handle(self.context, self.request)
 
     def fail(self, code: ErrorCode, **told: object) -> None:
@@ -104,7 +104,7 @@ class Guarded:
         self, asked: str, allowed: Collection[Any], answered: str, refused: list[Fields]
     ) -> None:
         """Calls the handler with the allowed entries of the field `asked`, and puts the refused
-        entries behind its answers in `answered`. Where nothing is allowed it is not called."""
+        entries behind its answers in `answered`. If nothing is allowed it is not called."""
         if not refused:
             self.serve()
         elif not allowed:

@@ -104,7 +104,7 @@ def _tell_operations(guarded: Guarded, fields: Fields) -> None:
 
 
 def describe_with_members(guarded: Guarded) -> None:
-    """The rule of an API that shows groups with what their members read."""
+    """The rule of an API that shows groups with their members' topics."""
     guarded.amend(lambda fields: _tell_operations(guarded, fields))
     guarded.amend(lambda fields: _hide_members(guarded, fields))
     by_group("group_ids", "groups")(guarded)
@@ -178,7 +178,7 @@ def _fetch_groups(guarded: Guarded, body: Any) -> None:
 
 
 def _fetch_allowed(guarded: Guarded, group: Any) -> tuple[Any, Callable[[Fields], None]]:
-    """A group with the topics that may be told of, and what does the same to the answer."""
+    """Returns a group with its allowed topics, and the function that amends the response."""
     if group.topics is None:
         return group, lambda fields: _keep_described(guarded, fields)
     denied = [_is_denied(guarded, topic) for topic in group.topics]
@@ -207,7 +207,7 @@ def _is_hidden(guarded: Guarded, topic: Fields) -> bool:
 
 
 def _is_denied(guarded: Guarded, topic: Any) -> bool:
-    """Of an id that stands for no topic there is nothing to hide."""
+    """An id of no topic hides nothing."""
     name = getattr(topic, "name", None)
     topic_id = getattr(topic, "topic_id", None)
     if name is None and topic_id is not None:

@@ -1,8 +1,7 @@
 """`guarded`: the table of APIs with the authorizer before each handler.
 
-An API with a rule of its own (`RULES`) is decided by that. For all others the row says what the
-caller has to be allowed, which is something with the cluster as a whole; who is not is answered by
-the API's `fail`.
+An API with its own rule (`RULES`) is decided by that. For all others the row has the operation on
+the cluster that the caller needs; if the caller lacks it, the API's `fail` answers.
 """
 
 import logging
@@ -43,7 +42,7 @@ def _ask_for_all(guarded: Guarded) -> None:
 
 
 def _ask_for_acls(read: Callable[[Any], object]) -> Callable[[Guarded], None]:
-    """Refuses a malformed request by ending the connection, whoever sent it."""
+    """Closes the connection of a malformed request, whatever its sender may do."""
 
     def rule(guarded: Guarded) -> None:
         read(guarded.request.body())

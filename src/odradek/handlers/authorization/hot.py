@@ -60,7 +60,7 @@ class _Topics:
         self._guarded = guarded
         self._operation = operation
         self._place = place
-        # What was allowed before need not be asked for again, but for who reads of it.
+        # Allowed decisions are not asked for again, unless the audit log shows them.
         self._remembers = not AUDIT_LOG.isEnabledFor(logging.DEBUG)
         self._denied: dict[str, bool] | None = None
 

@@ -39,7 +39,8 @@ def amend_operations(
 
 
 def tell_cluster_operations(guarded: Guarded) -> None:
-    """DescribeCluster: for everybody, but what one may do is told to who may describe it."""
+    """DescribeCluster is for everybody, but only callers that may describe the cluster get their
+    allowed operations."""
     guarded.amend(lambda fields: amend_cluster_operations(guarded, fields))
     guarded.serve()
 

@@ -88,7 +88,7 @@ def _describe_offsets(guarded: Guarded) -> None:
 
 
 def _narrowed(guarded: Guarded, group: Any) -> tuple[Any, list[Fields]]:
-    """A group with the topics that may be told of, and what is answered for the others."""
+    """Returns a group with its allowed topics, and the response for the others."""
     if group.topics is None:
         return group, []
     denied = guarded.denied(_DESCRIBE, _TOPIC, (each.topic_name for each in group.topics))

@@ -1,4 +1,4 @@
-"""Rules for delegation tokens: those of others are made and seen by who may."""
+"""Rules for delegation tokens: creating and describing those of others needs permission."""
 
 from collections.abc import Callable, Mapping
 from typing import Final

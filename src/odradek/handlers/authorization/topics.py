@@ -1,5 +1,5 @@
-"""The rules of the APIs about topics. Who may not describe a topic does not learn whether it is
-there: it is told TOPIC_AUTHORIZATION_FAILED in either case."""
+"""The rules of the APIs about topics. A caller that may not describe a topic does not learn whether
+it exists: it gets TOPIC_AUTHORIZATION_FAILED in either case."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -140,7 +140,7 @@ def _create_topics(guarded: Guarded) -> None:
 
 
 def _hide_settings(guarded: Guarded, fields: Fields) -> None:
-    """Of a topic that was made, its settings and size are for who may describe them."""
+    """Only callers that may describe its settings get the settings and size of a created topic."""
     for topic in fields.get("topics", ()):
         code = topic["error_code"]
         operation = AclOperation.DESCRIBE_CONFIGS
@@ -180,7 +180,7 @@ def _is_not_to_be_deleted(guarded: Guarded, topic: Any) -> bool:
 
 
 def _may_not_delete(guarded: Guarded, name: str) -> bool:
-    """Of a topic that is not there, who may describe it is told so."""
+    """A caller that may describe a topic learns that it does not exist."""
     if not guarded.may(_DESCRIBE, _TOPIC, name):
         return True
     is_there = guarded.context.metadata.image.topic(name) is not None

@@ -14,7 +14,7 @@ _CLUSTER: Final = ResourceType.CLUSTER
 
 
 def _init_producer_id(guarded: Guarded) -> None:
-    """Without a transactional id, whoever may write at all may number what it writes."""
+    """Without a transactional id, a producer that may write to any topic gets a producer id."""
     body = guarded.request.body()
     if body.transactional_id is not None:
         _of_one_transaction(guarded)

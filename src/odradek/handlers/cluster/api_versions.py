@@ -1,11 +1,12 @@
-"""ApiVersions (18), versions 0 to 4: what a client may send, from the table that routes it.
+"""ApiVersions (18), versions 0 to 4: the versions that a client may send, from the table that
+routes requests.
 
-Behaviour: a version that is not served is answered in version 0 with UNSUPPORTED_VERSION and
-the versions of ApiVersions itself (KIP-511), so that the client can ask again. From version 3
-on clients introduce themselves; a name or version that is empty or has other characters than
-letters, digits, dots and dashes is INVALID_REQUEST (it would end up in metric names).
-Features: clients below version 4 take a lowest version of 0 for a mistake, so that such features
-are not shown to them as supported; what is finalized is told to all.
+Behaviour: a version that is not served is answered in version 0 with UNSUPPORTED_VERSION and the
+versions of ApiVersions itself (KIP-511), so that the client can ask again. From version 3 on
+clients introduce themselves; a name or version that is empty or has other characters than letters,
+digits, dots and dashes is INVALID_REQUEST (it would end up in metric names). Features: clients
+below version 4 consider a lowest version of 0 an error, so such features are not shown to them as
+supported; finalized features are shown to all.
 """
 
 import re

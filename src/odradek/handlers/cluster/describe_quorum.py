@@ -1,9 +1,9 @@
-"""DescribeQuorum (55), versions 0 to 2: who keeps the metadata, as a Raft quorum would tell it.
+"""DescribeQuorum (55), versions 0 to 2: who keeps the metadata, in the form of a Raft quorum.
 
-The quorum of a cluster without one is its controller: leader and only voter of the one partition
-of `__cluster_metadata`, in the controller's epoch, with nothing that lags behind. Any other
-partition is UNKNOWN_TOPIC_OR_PARTITION. There is no log of the metadata, so that its end is told
-as the number of controllers that there have been.
+The quorum of a cluster without one is its controller: leader and only voter of the one partition of
+`__cluster_metadata`, in the controller's epoch, with nothing that lags behind. Any other partition
+is UNKNOWN_TOPIC_OR_PARTITION. There is no log of the metadata; the number of controllers so far is
+shown as its end.
 
 Version notes: 1 adds times of the last fetch, 2 texts of errors and the nodes' listeners.
 """

@@ -1,13 +1,12 @@
 """UpdateFeatures (57), versions 0 to 2: changes the levels of features, all of them or none.
 
-Behaviour: see `controller.feature_plans`. What a level means is told to clients by ApiVersions,
-and holds for this broker too: below group.version 1 there is no consumer protocol, and
-transaction.version says how transactions are written down. Where a name comes twice, the last
-counts.
+Behaviour: see `controller.feature_plans`. ApiVersions tells clients the levels, and they apply to
+this broker too: below group.version 1 there is no consumer protocol, and transaction.version
+decides how transactions are stored. If a name comes twice, the last one counts.
 
-Version notes: in 0 the flag that allows downgrades counts for nothing, as in Kafka, so that
-there are upgrades only; 1 has types of upgrade in its place, and can validate only; 2 leaves out
-the results of single features.
+Version notes: in 0 the flag that allows downgrades is ignored, as in Kafka, so there are only
+upgrades; 1 has types of upgrade in its place, and can validate only; 2 leaves out the results of
+single features.
 """
 
 from typing import Any, Final

@@ -1,5 +1,5 @@
-"""AlterClientQuotas (49), versions 0 and 1: sets the quotas of users and client ids, and takes them
-away; each entity has an outcome of its own.
+"""AlterClientQuotas (49), versions 0 and 1: sets and removes the quotas of users and client ids;
+each entity is answered separately.
 
 Version notes: 1 is flexible.
 """

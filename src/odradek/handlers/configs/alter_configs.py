@@ -1,6 +1,6 @@
 """AlterConfigs (33), versions 0 to 2: replaces all settings of a resource.
 
-Behaviour: what is not named goes back to its default, which is why newer clients use
+Behaviour: settings that are not named go back to their defaults, which is why newer clients use
 IncrementalAlterConfigs. With `validate_only` nothing changes.
 """
 

@@ -1,7 +1,7 @@
 """DescribeClientQuotas (48), versions 0 and 1: the quotas of users, clients and addresses.
 
-Behaviour: an entity is told when each of its parts that the filter names fits; with `strict`, when
-it has no other part. `ip` stands alone, `user` and `client-id` may go together.
+Behaviour: an entity is returned if each of its parts that the filter names matches; with `strict`,
+only if it has no other part. `ip` stands alone, `user` and `client-id` may go together.
 """
 
 from functools import partial

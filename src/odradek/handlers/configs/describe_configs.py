@@ -1,8 +1,8 @@
 """DescribeConfigs (32), versions 1 to 4: the settings of topics, brokers and groups.
 
-Behaviour: without keys (null or none) every setting of the resource is shown. Sensitive
-values are null. A broker answers for itself, and (by an empty name) for what is set for all
-brokers; loggers are not settings here.
+Behaviour: without keys (null or none) every setting of the resource is shown. Sensitive values are
+null. A broker answers for itself, and (by an empty name) for the settings of all brokers; loggers
+are not settings here.
 
 Version notes: 3 adds types and, on demand, the text that explains a setting.
 """

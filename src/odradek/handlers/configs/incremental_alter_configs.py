@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs (44), versions 0 and 1: sets, deletes and edits single settings.
 
 Behaviour: operations are set (0), delete (1), append to a list (2) and subtract from one (3).
-What is not named stays as it is. With `validate_only` nothing changes.
+Settings that are not named stay as they are. With `validate_only` nothing changes.
 """
 
 from odradek.controller.results import ConfigAlteration

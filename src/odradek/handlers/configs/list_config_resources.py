@@ -1,7 +1,7 @@
 """ListConfigResources (74), versions 0 and 1: which resources have settings.
 
-Version notes: 0 knows client metrics only; 1 can ask for types, all that there are when it names
-none. A type that has no settings is UNSUPPORTED_VERSION.
+Version notes: 0 knows client metrics only; 1 can ask for types, or for all if it names none. A type
+that has no settings is UNSUPPORTED_VERSION.
 """
 
 from collections.abc import Iterable

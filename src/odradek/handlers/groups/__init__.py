@@ -1,1 +1,1 @@
-"""Members of groups and their offsets, and who coordinates them."""
+"""Members of groups and their offsets, and their coordinators."""

@@ -1,9 +1,9 @@
 """FindCoordinator (10), versions 0 to 6: which broker coordinates a group or transactional id.
 
-Behaviour: the leader of the name's partition of `__consumer_offsets` or `__transaction_state`.
-The topic is made when somebody first asks; where Kafka answers with an error and lets the client
-ask again, the answer here waits for the creation. What a share group knows of a partition is
-coordinated by the leader of its partition of `__share_group_state`, under a key of three parts.
+Behaviour: the leader of the name's partition of `__consumer_offsets` or `__transaction_state`. The
+topic is created with the first request; Kafka answers with an error and lets the client ask again,
+here the response waits for the creation. The leader of a partition of `__share_group_state`
+coordinates the state of a share partition, under a key of three parts.
 
 Version notes: 1 adds the kind of key and error texts, 3 is flexible, 4 asks for many keys at
 once, 6 knows share groups.
@@ -93,7 +93,7 @@ def _answer_keys(context: HandlerContext, request: Request, name: str) -> None:
 def _coordinator(
     context: HandlerContext, topic: TopicImage | None, key: str, listener_name: str
 ) -> dict[str, object]:
-    """Where the coordinator of a name can be reached; nowhere while its partition has no leader."""
+    """The address of a name's coordinator; none while its partition has no leader."""
     if topic is not None:
         partition = topic.partitions[partition_for(key, len(topic.partitions))]
         broker = context.metadata.image.brokers.get(partition.leader)

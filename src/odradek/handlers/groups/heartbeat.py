@@ -1,7 +1,7 @@
 """Heartbeat (12), versions 0 to 4: a sign of life, answered at once.
 
-The code tells the member what to do: REBALANCE_IN_PROGRESS to join again, UNKNOWN_MEMBER_ID
-and ILLEGAL_GENERATION to join anew.
+The code tells the member what to do: REBALANCE_IN_PROGRESS to rejoin, UNKNOWN_MEMBER_ID and
+ILLEGAL_GENERATION to join as a new member.
 
 Version notes: 3 adds static members, 4 is flexible.
 """

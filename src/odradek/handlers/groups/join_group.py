@@ -3,10 +3,10 @@
 Behaviour: the answer leaves when all members have joined, or the rebalance time-out is over;
 see `coordinator.classic.coordinated_group`. The leader's answer has everybody's metadata.
 
-Version notes: 0 has no rebalance time-out of its own (the session's counts), 4 requires that
-a new member comes back with the id that it is given (KIP-394), 5 adds static members, 6 is
-flexible, 7 adds the protocol type and nullable protocol names, 8 reasons, 9 tells a leader to
-leave the assignment as it is.
+Version notes: 0 has no rebalance time-out (the session's counts), 4 requires that a new member
+comes back with the id that it is given (KIP-394), 5 adds static members, 6 is flexible, 7 adds the
+protocol type and nullable protocol names, 8 reasons, 9 tells a leader to leave the assignment as it
+is.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ SKIP_ASSIGNMENT_VERSION: Final = 9
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers when the group's next generation begins, or at once with the standing one."""
+    """Answers when the group's next generation begins, or at once with the current one."""
     context.groups.join(
         _join_request(request), request.guard(lambda result: _answer(request, result))
     )

@@ -1,8 +1,8 @@
 """OffsetCommit (8), versions 2 to 10: store offsets of a group.
 
-Behaviour: commits of one socket read share an append for each partition of the internal topic;
-the answer leaves when it is committed. Partitions that do not exist are refused one by one. The
-topics of a long request are looked up in slices, and its offsets have an append of their own.
+Behaviour: commits of one socket read share an append for each partition of the internal topic; the
+answer leaves when it is committed. Partitions that do not exist are refused one by one. The topics
+of a long request are looked up in slices, and its offsets have a separate append.
 
 Version notes: 2 to 4 bring a retention time, 6 a leader epoch, 7 static members; 8 is flexible,
 9 brings the member epoch of the newer protocol, 10 names topics by id.
@@ -140,7 +140,7 @@ class _Commit:
             yield 1 + len(topic.partitions)
 
     def sort_out(self, topic: OffsetCommitTopic, image: MetadataImage) -> None:
-        """Tells what can be committed of the next topic from what is refused."""
+        """Separates the next topic's offsets that can be committed from those that are refused."""
         found = _find(self._request, topic, image)
         name = topic.name if found is None else found.name
         if self._is_denied is not None and name and self._is_denied(name):

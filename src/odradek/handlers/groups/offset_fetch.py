@@ -1,12 +1,12 @@
 """OffsetFetch (9), versions 1 to 10: the committed offsets of a group, or of many.
 
-Behaviour: what is not committed is -1, without an error. A null list of topics means all that
-the group has. With `require_stable` a partition of which an open transaction has an offset is
+Behaviour: a missing commit is -1, without an error. A null list of topics means all that the group
+has. With `require_stable` a partition of which an open transaction has an offset is
 UNSTABLE_OFFSET_COMMIT: the client asks again until the transaction is over (KIP-447).
 
-Version notes: 2 knows all topics and an error for the group, 5 leader epochs, 6 is flexible,
-7 adds `require_stable`, 8 asks for many groups, 9 brings the member's epoch, 10 names topics
-by id. In version 1 an error of the group is told by every partition.
+Version notes: 2 knows all topics and an error for the group, 5 leader epochs, 6 is flexible, 7 adds
+`require_stable`, 8 asks for many groups, 9 brings the member's epoch, 10 names topics by id. In
+version 1 every partition has the group's error.
 """
 
 from collections.abc import Iterable

@@ -1,1 +1,1 @@
-"""Produce, Fetch and ListOffsets, and what a batch passes before it is appended."""
+"""Produce, Fetch and ListOffsets, and the steps before a batch is appended."""

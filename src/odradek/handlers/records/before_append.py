@@ -16,15 +16,15 @@ large batches on a helper thread. Such a step derives from `BeforeAppend` and is
                 lambda refused: on_done(refused),  # {} when all of them may be appended
             )
 
-What holds meanwhile:
+Meanwhile:
 
 - A step that is done before `start` returns costs nothing: the request is appended together
   with the others of its socket read.
-- Else its connection waits, as for any unanswered request: what came before on it is appended
-  before, nothing that came after is looked at. The request keeps its frame, so the batches in
-  `sources` stay as they are until `on_done` is called; nobody else writes to them.
-- Other connections go on. Whatever a step has found may have changed by the time of the append,
-  so the log checks again what must be true then (Kafka's verification guard).
+- Else its connection waits, as for any unanswered request: earlier requests on it are appended
+  before, later ones are not read. The request keeps its frame, so the batches in `sources` stay as
+  they are until `on_done` is called; no other code writes to them.
+- Other connections continue. The result of a step may be outdated by the time of the append, so the
+  log checks again what must be true then (Kafka's verification guard).
 - `on_done` is called exactly once, on the loop. If the client has gone meanwhile, the records are
   appended all the same, as with Kafka; its answer is dropped.
 """
@@ -51,9 +51,9 @@ def _nobody(_topic_partition: TopicPartition) -> bool:
 class PendingAppend:
     """A produce request that could be appended now.
 
-    `entries` are what goes to the log of the partitions that nothing has refused yet; steps look
-    at `sources`, and hand over what they have made of one with `prepare`. What else its sender may
-    not write says `is_denied`.
+    `entries` are what goes to the log of the partitions that nothing has refused yet; steps look at
+    `sources`, and hand over what they have made of one with `prepare`. `is_denied` says which
+    partitions its sender may not write to.
     """
 
     def __init__(

@@ -6,10 +6,10 @@ except for clients that cannot read them. A consumer that names its rack may be 
 there.
 
 Version notes: 0-1 get magic 0 and 2-3 magic 1, converted down; before 10 a client cannot be
-expected to read zstd. 3 adds the limit of the whole response; before, only the partitions'
-limits hold. Before 6 KAFKA_STORAGE_ERROR is told as NOT_LEADER_OR_FOLLOWER. 11 adds racks, 13
-names topics by id, 16 says who leads, to consumers also where. Replicas fetch by the same request;
--2 as the replica id is a consumer that may read from any replica.
+expected to read zstd. 3 adds the limit of the whole response; before, only the partitions' limits
+hold. Before 6 KAFKA_STORAGE_ERROR is sent as NOT_LEADER_OR_FOLLOWER. 11 adds racks, 13 names topics
+by id, 16 adds the leader, and its address for consumers. Replicas fetch by the same request; -2 as
+the replica id is a consumer that may read from any replica.
 """
 
 from collections.abc import Callable
@@ -148,7 +148,7 @@ def _params(
         replica_id,
         body.max_wait_ms,
         min(body.min_bytes, body.max_bytes),
-        # With nothing left it is one batch: what the protocol gives at least.
+        # With nothing left it is one batch, the least that the protocol allows.
         min(body.max_bytes, context.config.fetch_max_bytes, answer_bytes),
         body.isolation_level,
         replica_epoch=body.replica_epoch,
@@ -208,7 +208,7 @@ class _FetchReply:
                     self.infos.append(info)
 
     def on_fetched(self, results: list[FetchResult]) -> None:
-        """Answers with what was read."""
+        """Answers with the records read."""
         if self.is_parked:
             self._context.parked_fetches.answered(self._request.exchange.connection_id)
         if self._request.is_charged and not self._from_follower and self._is_throttled(results):

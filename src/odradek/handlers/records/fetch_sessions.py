@@ -1,9 +1,9 @@
 """Incremental fetch sessions: a client names its partitions once, then only what changed.
 
-A session remembers what a client fetches and what it was last told of each partition. An
+A session remembers the partitions that a client fetches, and its last response about each. An
 incremental request carries changes, an incremental response carries the partitions that have
-something new. Both sides count epochs, so that a lost request or answer is noticed and the
-client starts over with a full request.
+something new. Both sides count epochs, so that a lost request or answer is noticed and the client
+starts over with a full request.
 
 How a request is understood, by session id and epoch:
 
@@ -12,11 +12,11 @@ How a request is understood, by session id and epoch:
     any  0        open a session with the partitions named (an old one of that id is closed)
     id   n > 0    the n-th incremental request of that session
 
-Epochs run 1, 2, ... and after the largest 32-bit integer 1 again. Sessions cost memory, so
-there are `max.incremental.fetch.session.cache.slots` of them. A new one takes the place of
-one that has been idle for two minutes; a follower's takes that of the smallest consumer's;
-and a larger one takes that of a smaller one that has had its two minutes. If there is no such
-place, the client is answered without a session and goes on with full requests.
+Epochs run 1, 2, ... and after the largest 32-bit integer 1 again. Sessions cost memory, so there
+are `max.incremental.fetch.session.cache.slots` of them. A new one takes the place of one that has
+been idle for two minutes; a follower's takes that of the smallest consumer's; and a larger one
+takes that of a smaller one that has had its two minutes. If there is no such slot, the client is
+answered without a session and continues with full requests.
 
 Within a session, partitions that gave records go to the end of the line: with a limited
 response every partition has its turn.
@@ -49,12 +49,11 @@ _PartitionKey = tuple[str | UUID, int]
 
 
 class SessionPartition:
-    """One partition of a fetch, and what the client was last told about it.
+    """One partition of a fetch, and the last response about it.
 
-    The topic is named as the request named it: by name or by id. `info` is what is asked of
-    the replicas, None while an id cannot be resolved to a name. A session remembers the
-    `topic_name` that an id once had: when the topic has gone, or another has taken the name, it is
-    told so by that.
+    The topic is named as the request named it: by name or by id. `info` is what is asked of the
+    replicas, None while an id cannot be resolved to a name. A session remembers the `topic_name` of
+    an id: so it notices when the topic is deleted, or another has taken the name.
     """
 
     def __init__(self, name: str | None, topic_id: UUID | None, partition: FetchPartition) -> None:
@@ -73,7 +72,7 @@ class SessionPartition:
         self.info = None
 
     def resolve(self, name: str) -> FetchInfo:
-        """Makes the question for the replicas; `name` is that of the topic."""
+        """Creates the request to the replicas; `name` is the topic's name."""
         info = self.info
         if info is None or info.topic_partition.topic != name:
             asked = self.asked
@@ -90,10 +89,10 @@ class SessionPartition:
         return info
 
     def note_answer(self, answer: FetchPartitionResponse) -> bool:
-        """Remembers what the client is told; True when any of it is new to it.
+        """Remembers the response; True if any of it is new to the client.
 
-        After an error it is told again as soon as the error has gone, even if nothing else
-        has changed: the high watermark is forgotten for that.
+        After an error the partition is sent again as soon as the error has gone, even if nothing
+        else has changed: therefore the high watermark is forgotten.
         """
         is_new = (
             answer.error_code != ErrorCode.NONE
@@ -109,7 +108,7 @@ class SessionPartition:
 
 
 class FetchSession:
-    """The fetch session of one client. `epoch` is that of the next request that it may send."""
+    """The fetch session of one client. `epoch` is the epoch of the client's next request."""
 
     def __init__(self, session_id: int, by_id: bool, privileged: bool, now_ms: int) -> None:
         self.session_id = session_id

@@ -1,4 +1,4 @@
-"""`GatheredAppends`: what the produce requests of one socket read want to append.
+"""`GatheredAppends`: the appends of the produce requests of one socket read.
 
 Their frames are theirs until the end of the read, where all are appended with one write for each
 partition.
@@ -23,7 +23,7 @@ class GatheredAppends:
     def append(self) -> None:
         """Appends and answers what is gathered.
 
-        An answer may let a connection go on and gather more; that belongs to its own read.
+        A response may let a connection continue and gather more; that belongs to another read.
         """
         requests = self._requests
         if requests:

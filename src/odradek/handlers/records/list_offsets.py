@@ -1,12 +1,12 @@
 """ListOffsets, versions 0 to 11: offsets by time, and by name (earliest, latest, ...).
 
-Version notes: 0 answers with a list of segment starts, newest first; 1 with one offset and
-its timestamp. 4 adds leader epochs; before 5 OFFSET_NOT_AVAILABLE is told as
-LEADER_NOT_AVAILABLE. 7 adds the record of the largest timestamp (-3), 8 the local start
-(-4), 9 the last tiered offset (-5), 11 the earliest pending upload (-6).
+Version notes: 0 answers with a list of segment starts, newest first; 1 with one offset and its
+timestamp. 4 adds leader epochs; before 5 OFFSET_NOT_AVAILABLE is sent as LEADER_NOT_AVAILABLE. 7
+adds the record of the largest timestamp (-3), 8 the local start (-4), 9 the last tiered offset
+(-5), 11 the earliest pending upload (-6).
 
-Who asks may say, in tagged fields of ours, from where on records are to be held for a query (see
-`storage/leases.py`). Any replica holds what it has, also one that does not lead and says so.
+A reader may say, in our own tagged fields, from which offset on records are to be held for a query
+(see `storage/leases.py`). Any replica holds what it has, also one that does not lead and says so.
 """
 
 from collections.abc import Iterator

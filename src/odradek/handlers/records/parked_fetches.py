@@ -19,7 +19,7 @@ class ParkedFetches:
         return len(self._by_connection)
 
     def waiting(self) -> list[tuple[str, DelayedFetch]]:
-        """Lists the clients that wait, and for what."""
+        """Lists the waiting clients with what they wait for."""
         return list(self._by_connection.values())
 
     def park(self, connection_id: str, client_id: str, fetch: DelayedFetch) -> None:

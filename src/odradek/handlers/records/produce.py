@@ -1,15 +1,15 @@
 """Produce, versions 0 to 13: append records to partitions.
 
-A request is taken apart and checked here, and gathered (`GatheredAppends`): what one
-socket read brought is appended together at its end. A step that takes time may come before
+A request is split and checked here, and gathered (`GatheredAppends`): the requests of one socket
+read are appended together at its end. A step that takes time may come before
 (`steps_before_append`); such a request is appended on its own when that is done. The answer leaves
 at once for acks=1, when every in-sync replica has the records for acks=-1, and not at all for
 acks=0: there a failure closes the connection, since the client has no other way to learn of it.
 
-Version notes: versions 0-2 carry message sets of magic 0 and 1, which the log converts;
-from 3 on there is exactly one batch of magic 2 for each partition. zstd needs version 7.
-Before version 4 KAFKA_STORAGE_ERROR is told as NOT_LEADER_OR_FOLLOWER. From 10 on
-NOT_LEADER_OR_FOLLOWER names the leader; 13 names topics by id.
+Version notes: versions 0-2 carry message sets of magic 0 and 1, which the log converts; from 3 on
+there is exactly one batch of magic 2 for each partition. zstd needs version 7. Before version 4
+KAFKA_STORAGE_ERROR is sent as NOT_LEADER_OR_FOLLOWER. From 10 on NOT_LEADER_OR_FOLLOWER names the
+leader; 13 names topics by id.
 
 Transactional batches need a transactional id in the request; whether their transaction is open is
 asked by a step before the append (`transaction_verification`).
@@ -82,7 +82,7 @@ def steps_before_append(
     return (
         Unpacking(replicas, background, clock),
         ScheduledRecords(schedules),
-        # Last: what it finds holds only if the append follows at once.
+        # Last: its result is valid only if the append follows at once.
         TransactionVerification(verifier, config, clock, timer),
     )
 
@@ -114,8 +114,8 @@ def handle_allowed(
     may_transact: Callable[[str], bool],
     is_denied: Concerns,
 ) -> None:
-    """Appends what the caller may write: where `is_denied` says otherwise nothing of it is told,
-    not even whether the topic is there."""
+    """Appends what the caller may write: nothing else is said about denied partitions, not even
+    whether the topic exists."""
     body = decode_produce_request(
         request.exchange.frame, request.api_version, request.body_position
     )
@@ -267,7 +267,7 @@ class _ProduceReply:
         on_done = self.on_appended
         if self._acks == ACKS_ALL or self._is_late:
             on_done = self._request.guard(on_done)
-        # Handed over: what waits for replicas must not hold on to a frame that is not its own.
+        # Handed over: a request that waits for replicas must not keep a frame that it does not own.
         entries, self.entries = self.entries, []
         return AppendRequest(self._acks, self._timeout_ms, _CLIENT, entries, on_done)
 
@@ -331,7 +331,7 @@ class _ProduceReply:
 
 
 class _AfterStep:
-    """Where a reply goes on after a step."""
+    """Continues a reply after a step."""
 
     def __init__(self, reply: _ProduceReply, pending: PendingAppend, position: int) -> None:
         self._reply = reply

@@ -1,13 +1,13 @@
 """Heavy batches are unpacked off the loop, before they are appended (`before_append`).
 
-Every compressed batch is unpacked to be validated, and packed anew where its topic asks for
-another codec. For most that takes less than handing them to a thread would. But a batch may
-unpack to 256 MiB, and nobody else would be served for a third of a second; of zstd a few
-kilobytes are enough. So batches that are or may become large are validated on a helper thread,
-and what comes back only wants its place in the log. The order of a connection is kept: it waits.
+Every compressed batch is unpacked to be validated, and compressed again if its topic has another
+codec. For most that takes less than handing them to a thread would. But a batch may unpack to 256
+MiB, and nobody else would be served for a third of a second; of zstd a few kilobytes are enough. So
+batches that are or may become large are validated on a helper thread; the result then only needs
+its offset. The order of a connection is kept: it waits.
 
-What is heavy was measured (docs/performance/log.md): half a millisecond of the loop. zstd says in
-the heads of its blocks how much may come out; the other codecs cannot grow by more than a factor.
+Heavy, by measurement (docs/performance/log.md), is half a millisecond of the loop. zstd says in the
+heads of its blocks how much may come out; the other codecs cannot grow by more than a factor.
 """
 
 from collections.abc import Callable

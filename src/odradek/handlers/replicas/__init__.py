@@ -1,1 +1,1 @@
-"""Where replicas are and who leads: the controller's commands, elections, moves."""
+"""Replicas and leaders: the controller's requests, elections, moves."""

@@ -1,8 +1,8 @@
 """AlterPartition (56), versions 2 and 3: a leader asks the controller for other in-sync replicas.
 
-Behaviour: NOT_CONTROLLER and STALE_BROKER_EPOCH are for the whole; else each partition has an
-outcome of its own, and with it the state as the controller has written it. Topics go by their ids:
-one that the controller does not know is UNKNOWN_TOPIC_ID.
+Behaviour: NOT_CONTROLLER and STALE_BROKER_EPOCH answer the whole request; else each partition has
+its own result, with the state that the controller has written. Topics go by their ids: one that the
+controller does not know is UNKNOWN_TOPIC_ID.
 
 Version notes: 3 names the epochs of the replicas, of which ZooKeeper's controller makes no use.
 """

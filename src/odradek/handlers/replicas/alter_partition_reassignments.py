@@ -1,8 +1,8 @@
 """AlterPartitionReassignments (45), versions 0 and 1: gives partitions other replicas.
 
-Behaviour: answered when the reassignment has begun; what is in progress tells
-ListPartitionReassignments. Null replicas take back the one in progress; the replicas that a
-partition has already are nothing to do.
+Behaviour: answered when the reassignment has begun; ListPartitionReassignments shows its progress.
+Null replicas take back the one in progress; the replicas that a partition has already are nothing
+to do.
 
 Version notes: 1 says whether the replication factor may change.
 """

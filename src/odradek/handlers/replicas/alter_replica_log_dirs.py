@@ -2,10 +2,10 @@
 
 Behaviour: answered when the moves have begun; DescribeLogDirs tells how far they are
 (`replication.alter_log_dirs` does them). A replica that lies where it is to lie is done, and gives
-up a move that it was on. A directory that is not among `log.dirs` is LOG_DIR_NOT_FOUND whatever the
-partition is, one that has failed KAFKA_STORAGE_ERROR, a partition that there is none of
-UNKNOWN_TOPIC_OR_PARTITION, one without a replica here REPLICA_NOT_AVAILABLE: it will be made there.
-Of requests for one partition the last counts.
+up a move that it was on. A directory that is not in `log.dirs` is LOG_DIR_NOT_FOUND for any
+partition, a failed one KAFKA_STORAGE_ERROR; an unknown partition is UNKNOWN_TOPIC_OR_PARTITION, one
+without a replica here REPLICA_NOT_AVAILABLE: its replica will be created there. The last of several
+requests for one partition counts.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """`ControlConnections`: over which connections a controller commands this broker.
 
 A controller has one connection to a broker at a time, and says again over the next what was not
-answered over the one before. So what still comes over an earlier one has been on its way for long:
-a StopReplica may be meant for a topic that has been made anew since, an UpdateMetadata may name
+answered over the one before. So a request that still arrives on an earlier one is outdated: a
+StopReplica may be meant for a topic that has been recreated since, an UpdateMetadata may name
 brokers that are gone. Neither says so by itself.
 """
 

@@ -1,8 +1,8 @@
 """ControlledShutdown (7), versions 0 to 3: a broker asks the controller to lead without it.
 
-Behaviour: answered with the partitions that the broker still leads, which it may ask for again. Who
-is not the controller answers STALE_CONTROLLER_EPOCH, as Kafka does; a registration of before is
-STALE_BROKER_EPOCH.
+Behaviour: answered with the partitions that the broker still leads, which it may ask for again. A
+broker that is not the controller answers STALE_CONTROLLER_EPOCH, as Kafka does; an earlier
+registration gets STALE_BROKER_EPOCH.
 
 Version notes: 0 alone of all requests has a header without a client id; 2 has the broker's epoch.
 """

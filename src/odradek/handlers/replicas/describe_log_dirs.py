@@ -1,12 +1,12 @@
-"""DescribeLogDirs (35), versions 1 to 5: what lies in the data directories, and how large.
+"""DescribeLogDirs (35), versions 1 to 5: the logs in the data directories, and their sizes.
 
 Behaviour: a null list of topics asks for everything. A directory that has failed is
 KAFKA_STORAGE_ERROR and shows nothing more. The offset lag is what a replica is behind its
 high watermark, so it is zero for a leader; a replica that moves to another directory is shown there
 as a future one, whose lag is what is left to copy.
 
-Version notes: 3 adds a top-level error, 4 the size of the volume and what is free of it, 5
-whether a directory is closed to new replicas, which none is.
+Version notes: 3 adds a top-level error, 4 the size and free space of the volume, 5 whether a
+directory is closed to new replicas, which none is.
 """
 
 from itertools import groupby

@@ -1,8 +1,7 @@
 """ElectLeaders (43), versions 0 to 2: hands partitions back to their preferred leaders.
 
-Behaviour: a partition that is led by the one that the election would choose answers
-ELECTION_NOT_NEEDED; when all partitions are asked for (null), such ones are left out, and their
-topic is told without them.
+Behaviour: a partition that is already led by the replica that the election would choose answers
+ELECTION_NOT_NEEDED; if all partitions are requested (null), such ones are left out of their topic.
 
 Version notes: 1 adds the type of election (preferred or unclean) and a top-level error.
 """

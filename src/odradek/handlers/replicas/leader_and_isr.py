@@ -1,7 +1,7 @@
 """LeaderAndIsr (4), versions 0 to 7: the controller says what this broker leads and follows.
 
-Behaviour: a controller or a broker epoch of before is refused as a whole, and for every partition
-(STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH); else each partition has an outcome of its own.
+Behaviour: an earlier controller or broker epoch is refused as a whole, and for every partition
+(STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH); else each partition has its own result.
 
 Version notes: 2 has the broker's epoch, 3 the replicas that come and go, 5 topic ids, under which
 it is answered, and says when it names all replicas.
@@ -77,7 +77,7 @@ def _answer(
 
 
 def _leaders(body: Any, listener_name: str) -> list[BrokerRegistration]:
-    """The leaders by the end point that brokers use among themselves: no other is told."""
+    """The leaders with their inter-broker end points: the request has no others."""
     return [
         BrokerRegistration(
             leader.broker_id,

@@ -10,7 +10,7 @@ from odradek.handlers.request import Request
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers at once, with what the metadata says."""
+    """Answers at once, from the metadata."""
     topics = request.body().topics
     wanted = None if topics is None else {each.name: each.partition_indexes for each in topics}
     request.answer(

@@ -1,7 +1,7 @@
 """StopReplica (5), versions 0 to 4: the controller takes replicas away from this broker.
 
-Behaviour: a controller or a broker epoch of before is refused as a whole (STALE_CONTROLLER_EPOCH,
-STALE_BROKER_EPOCH), without a word on the partitions; else each replica has an outcome of its own.
+Behaviour: an earlier controller or broker epoch is refused as a whole (STALE_CONTROLLER_EPOCH,
+STALE_BROKER_EPOCH), without partitions; else each replica has its own result.
 
 Version notes: 1 has the broker's epoch; 3 says for each replica whether its log goes too, and under
 which leader epoch (one of before is FENCED_LEADER_EPOCH).

@@ -1,4 +1,4 @@
-"""UpdateMetadata (6), versions 0 to 8: the controller says what clients are to be told.
+"""UpdateMetadata (6), versions 0 to 8: the controller sends the metadata for clients.
 
 Behaviour: a controller or a broker epoch of before is refused (STALE_CONTROLLER_EPOCH,
 STALE_BROKER_EPOCH), and nothing of the request is shown to anybody.
@@ -21,7 +21,7 @@ from odradek.metadata.control import UpdateMetadata
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers when clients are told."""
+    """Answers when clients see the change."""
     if is_late(context, request):
         return
     body = request.body()

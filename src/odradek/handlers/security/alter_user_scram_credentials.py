@@ -1,7 +1,7 @@
-"""AlterUserScramCredentials (51), version 0: who can log in by SCRAM.
+"""AlterUserScramCredentials (51), version 0: sets and removes users that log in by SCRAM.
 
-Behaviour: see `security.scram_users`. The client salts the password, so that a broker never sees
-it; of what comes the broker keeps what checks a login. Users are answered one by one.
+Behaviour: see `security.scram_users`. The client salts the password, so a broker never sees it; the
+broker keeps only what verifies a login. Users are answered one by one.
 """
 
 from typing import TYPE_CHECKING, Any

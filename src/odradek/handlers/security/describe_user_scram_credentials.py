@@ -1,4 +1,5 @@
-"""DescribeUserScramCredentials (50), version 0: who can log in by SCRAM; of passwords nothing.
+"""DescribeUserScramCredentials (50), version 0: the users that can log in by SCRAM, without
+anything of their passwords.
 
 Behaviour: without names all who can. A name that comes twice is DUPLICATE_RESOURCE, one without
 credentials RESOURCE_NOT_FOUND.

@@ -1,7 +1,7 @@
 """SaslHandshake (17), versions 0 and 1: which mechanism a login is by.
 
-Behaviour: a login is carried out before requests come here (`network.authentication`). Who asks
-here has a listener without SASL, or has just logged in: ILLEGAL_SASL_STATE.
+Behaviour: a login is carried out before requests come here (`network.authentication`). A request
+that arrives here is on a listener without SASL, or follows a login too soon: ILLEGAL_SASL_STATE.
 """
 
 from odradek.errors import ErrorCode

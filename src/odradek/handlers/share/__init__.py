@@ -1,1 +1,1 @@
-"""The APIs of share groups: their members', their states', and what operators do with them."""
+"""The APIs of share groups: for their members, their states, and operators."""

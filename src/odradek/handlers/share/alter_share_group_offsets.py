@@ -1,6 +1,6 @@
 """AlterShareGroupOffsets (91), version 0: has a share group without members read from elsewhere.
 
-What the group knew of those partitions is forgotten: their states begin anew.
+The group forgets those partitions' states: they begin again.
 """
 
 from collections.abc import Mapping

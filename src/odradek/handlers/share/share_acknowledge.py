@@ -1,4 +1,4 @@
-"""ShareAcknowledge (79), versions 1 and 2: what a member says of the records that it holds.
+"""ShareAcknowledge (79), versions 1 and 2: a member acknowledges records that it has acquired.
 
 Behaviour: as the first half of ShareFetch, in the same session, which this request cannot begin.
 Answered when everything is stored.

@@ -1,10 +1,9 @@
 """ShareFetch (78), versions 1 and 2: records for a member of a share group, one by one its own.
 
-Behaviour: what the request says of records that the member holds is carried out first, also of
-partitions that it forgets with it; then records are handed out, or waited for. Nothing of a request
-is carried out that is wrong as a whole. Partitions that gave records come last
-the next time, so that none is starved. Who opens a session too many is answered when its patience
-is over, which slows it down.
+Behaviour: the request's acknowledgements are carried out first, also those of partitions that it
+forgets; then records are handed out, or waited for. Nothing of an invalid request is carried out.
+Partitions that gave records come last the next time, so that none is starved. A client that opens
+one session too many is answered after its maximum wait, which slows it down.
 
 Version notes: 2 adds exact limits of records (KIP-1206) and renewals, which fetch nothing
 (KIP-1222).
@@ -69,7 +68,7 @@ def fail(request: Request, code: ErrorCode) -> None:
 
 
 def _check(body: Any) -> None:
-    """Raises BrokerError INVALID_REQUEST for what no request may say."""
+    """Raises BrokerError INVALID_REQUEST for fields that no request may have."""
     if not body.group_id or not body.member_id:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "a group and a member have to be named")
     if getattr(body, "is_renew_ack", False) and (
@@ -173,7 +172,7 @@ class _ShareFetch:
     def _fetch(self) -> None:
         params = _params(self._body)
         if self._unknown or any(self._acknowledged.values()):
-            # What is to be told is told at once, with whatever there is.
+            # A response that has to say something is sent at once, with the records found so far.
             params = params._replace(max_wait_ms=0)
         on_done = self._request.guard(self._answer)
         connection_id = self._request.exchange.connection_id

@@ -1,8 +1,8 @@
 """ShareGroupHeartbeat (76), version 1: everything that a member of a share group ever asks of its
 coordinator (KIP-932).
 
-Behaviour: see `coordinator.share_groups`. The answer brings an assignment only where it has
-changed, or to who joins.
+Behaviour: see `coordinator.share_groups`. The response has an assignment only if it has changed, or
+if the member joins.
 """
 
 from odradek.coordinator.share_groups.requests import ShareHeartbeatRequest, ShareHeartbeatResult

@@ -130,7 +130,7 @@ class Leaders:
         return {"current_leader": {"leader_id": leader_id, "leader_epoch": epoch}}
 
     def endpoints(self) -> list[dict[str, object]]:
-        """Where those brokers are."""
+        """The addresses of those brokers."""
         return [
             {"node_id": each.node_id, "host": each.host, "port": each.port, "rack": each.rack}
             for each in self._leaders.endpoints

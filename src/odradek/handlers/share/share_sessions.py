@@ -1,7 +1,7 @@
 """Share sessions: which partitions a member fetches, and up to which request it has come.
 
-A session begins with epoch 0, goes on with the next one each time, and ends with -1 or with its
-connection; then what the member holds may be handed out again. A member has one at a time.
+A session begins with epoch 0, continues with the next one each time, and ends with -1 or with its
+connection; then the member's records are available again. A member has one at a time.
 """
 
 from collections.abc import Iterable
@@ -127,8 +127,8 @@ class ShareSessionCache:
             session.park(connection_id, waiting)
 
     def close(self, session: ShareSession) -> None:
-        """Ends a session: what its member holds may be handed out again. Of one that another
-        session of the member has replaced nothing is left to end."""
+        """Ends a session: its member's records are available again. A session that another one of
+        the member has replaced has already ended."""
         if not self._is_current(session):
             return
         del self._sessions[session.group_id, session.member_id]
@@ -138,7 +138,7 @@ class ShareSessionCache:
             self._partitions.suspend_group(session.group_id)
 
     def connection_closed(self, connection_id: str) -> None:
-        """Ends the sessions of a connection, and what waits on it in others."""
+        """Ends the sessions of a connection, and requests that wait on it in other sessions."""
         for session in list(self._sessions.values()):
             if session.connection_id == connection_id:
                 self.close(session)

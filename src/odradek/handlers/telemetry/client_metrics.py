@@ -1,19 +1,19 @@
 """`ClientMetricsManager`: which clients push which of their metrics, and how often (KIP-714).
 
-Subscriptions are settings of the resources CLIENT_METRICS. A client asks which of them hold for it,
-and is told what to push and a number for that; a push under another number is refused, so that it
+Subscriptions are settings of the resources CLIENT_METRICS. A client asks which of them apply to it,
+and gets the metrics to push and a subscription id; a push with another id is refused, so the client
 asks again. Between two questions or pushes lies the interval of the subscriptions. A client that is
-unknown here, after a restart or because newer ones took its place, begins anew with its next
-request, as it does when a subscription has changed.
+unknown here, after a restart or because newer ones replaced it, starts again with its next request,
+as it does when a subscription has changed.
 
 The last push of a client that ends may come before its time. Kafka 4.3 takes a client for ended by
 a last push that it refuses, and for living again by the next one (KAFKA-20898); here a client
 has ended once its last push was let in, and for good.
 
 With a receiver (`telemetry.receiver`) what is pushed is read, and its newest values are kept.
-Without one it is checked and dropped, as by a Kafka without a plugin for it; neither API is told of
-in ApiVersions then, and no client pushes by itself. What is large is unpacked and read on a helper
-thread, and its client waits for the answer.
+Without one it is checked and dropped, as by a Kafka without a plug-in for it; ApiVersions lists
+neither API then, and no client pushes by itself. A large push is unpacked and read on a helper
+thread, and its client waits for the response.
 """
 
 import logging
@@ -54,14 +54,14 @@ MOST_INSTANCES: Final = 16_384
 ALL_METRICS: Final = "*"
 # The ids of nobody, and of the metadata topic.
 RESERVED_IDS: Final = frozenset({ZERO_UUID, UUID(int=1)})
-# What a push may unpack to: kilobytes are enough for gigabytes.
+# The most bytes that a push may unpack to: kilobytes can unpack to gigabytes.
 UNPACKED_BYTES: Final = 2 << 20
 INLINE_BYTES: Final = 16 << 10
-"""What unpacks to more is unpacked and read on a helper thread."""
+"""A push that unpacks to more is unpacked and read on a helper thread."""
 MOST_LARGE: Final = 8
-"""Of those that are under way at once; until then nobody else's push is taken."""
+"""How many of those run at once; meanwhile other clients' pushes are refused."""
 MOST_TEXT: Final = 256
-"""What is kept of each word that a client says of itself, in characters."""
+"""How much is kept of each of a client's own attributes, in characters."""
 # After these a client is let ask again at once: it has to find out what is right.
 _ASKS_AGAIN: Final = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
@@ -87,7 +87,7 @@ class Push(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """Whom the settings of one resource concern, and what they ask for."""
+    """The clients that the settings of one resource select, and the requested metrics."""
 
     matches: dict[str, Match]
     metrics: tuple[str, ...]
@@ -118,7 +118,8 @@ class ClientInstance:
         self._pushed_ms = LONG_AGO_MS
 
     def may_ask(self, now_ms: int) -> bool:
-        """Whether the interval is over, which begins anew then; or the client has to know."""
+        """Whether the interval is over, which then starts again; or the client has to get an
+        answer."""
         if now_ms - max(self._asked_ms, self._pushed_ms) >= self.interval_ms:
             self._asked_ms = now_ms
             return True
@@ -156,7 +157,7 @@ class ClientMetricsManager:
         self._configs: SharedMap[ConfigResource, Mapping[str, str]] = SharedMap()
         self._subscriptions: dict[str, Mapping[str, str]] = {}
         self._usable: list[Subscription] = []
-        # So that the clients of one subscription share what they were told.
+        # So the clients of one subscription share the same values.
         self._told: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._version = 0
         # Name and version of the software at the other end of a connection.
@@ -214,8 +215,8 @@ class ClientMetricsManager:
         except BrokerError as error:
             done(error.code)
             return
-        # Only a push that was let in ends the client: one that is refused may be sent again.
-        # What it holds does not matter, since a client has a single push out of turn.
+        # Only a push that was let in ends the client: one that is refused may be sent again. Its
+        # contents do not matter, since a client has a single push out of turn.
         instance.has_ended = push.is_last
         if push.metrics:
             self._receive(instance, push, done)
@@ -277,7 +278,8 @@ class ClientMetricsManager:
             raise BrokerError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
     def _instance(self, id: UUID, client: Client) -> ClientInstance:
-        """The client as it is known, if what it was told still holds; the newest is the last."""
+        """The client, subscribed again if its subscription is outdated; it moves to the end, as the
+        newest."""
         self._follow_settings()
         instance = self._instances.get(id)
         if instance is None or instance.version < self._version:
@@ -291,7 +293,7 @@ class ClientMetricsManager:
         return instance
 
     def _follow_settings(self) -> None:
-        """Reads the subscriptions anew where any setting has changed."""
+        """Reads the subscriptions again if any setting has changed."""
         configs = self._metadata.image.configs
         if configs is self._configs:
             return

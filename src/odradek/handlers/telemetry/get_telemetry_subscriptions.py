@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions (71), version 0: what a client is to push of its metrics (KIP-714).
+"""GetTelemetrySubscriptions (71), version 0: the metrics that a client is to push (KIP-714).
 
 Behaviour: see `client_metrics`. Told of in ApiVersions where something receives what is pushed.
 """

@@ -1,10 +1,10 @@
 """`PushedMetrics`: the newest values of the metrics that clients push (KIP-714).
 
-Of each client there is what its last push said: gauges as they are, sums with what has come to them
-since the client was first heard of. They go when the client has not been heard of for three of its
-intervals, or a minute after its last push. Names and attributes are a client's own words, and it
-gives itself its id: so they are bounded in number and in size, and what is beyond is counted, and
-not kept. Values of several clients under one name share it.
+Each client has the values of its last push: gauges as they are, sums with their growth since the
+client's first push. They go when the client has not been heard of for three of its intervals, or a
+minute after its last push. A client chooses its names, attributes and id: so they are bounded in
+number and in size, and further ones are counted, but not kept. Values of several clients under one
+name share it.
 """
 
 from collections.abc import Collection, Iterator
@@ -92,7 +92,7 @@ class PushedMetrics:
     def take(
         self, id: UUID, client: "Client", data: MetricsData, interval_ms: int, *, is_last: bool
     ) -> None:
-        """Puts what was pushed in the place of what the client has pushed before."""
+        """Replaces the client's earlier push."""
         now_ms = self._clock.monotonic_ms()
         known = self._clients.get(id)
         if known is None:
@@ -123,7 +123,7 @@ class PushedMetrics:
     def _values(
         self, before: dict[MetricName, float], points: list[NumberPoint]
     ) -> dict[MetricName, float]:
-        """The values after a push. What was known keeps its room; the rest of it goes first."""
+        """The values after a push. Known series keep their room; the rest is dropped first."""
         # A mean of nothing is no number.
         finite = [each for each in points if isfinite(each.value)]
         told = {(each.name, each.attributes) for each in finite}

@@ -1,1 +1,1 @@
-"""The APIs of delegation tokens. Their rules stand in `security.delegation_tokens`."""
+"""The APIs of delegation tokens. `security.delegation_tokens` has their rules."""

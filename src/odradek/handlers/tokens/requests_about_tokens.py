@@ -1,4 +1,4 @@
-"""The common part of the four APIs: who may ask, how an expiry changes, principals in messages."""
+"""The common part of the four APIs: permissions, changes of the expiry, principals in messages."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING

@@ -37,7 +37,7 @@ def fail(request: Request, code: ErrorCode) -> None:
 
 
 def offsets_partition(context: HandlerContext, group_id: str) -> TopicPartition:
-    """Where a group's offsets are kept, or will be."""
+    """The partition that has, or will have, a group's offsets."""
     topic = context.metadata.image.topic(GROUP_METADATA_TOPIC)
     if topic is None:
         count = int(context.config["offsets.topic.num.partitions"])

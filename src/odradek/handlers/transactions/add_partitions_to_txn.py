@@ -3,7 +3,7 @@
 Before version 4 a producer asks for one transaction. From 4 on brokers ask for many at once, and
 may only want to verify that partitions belong to a transaction. A partition that does not exist
 keeps all others of its transaction from being added: those are OPERATION_NOT_ATTEMPTED. Partitions
-are looked up, and answered for, in slices; what is added is added together.
+are looked up and answered in slices, but added together.
 
 Version notes: 2 brings PRODUCER_FENCED, 3 is flexible, 5 says that the producer speaks version 2
 of transactions.
@@ -38,8 +38,8 @@ def fail(request: Request, code: ErrorCode) -> None:
 
 
 def refuse_topics(context: HandlerContext, request: Request, denied: Collection[str]) -> None:
-    """Adds nothing, for these topics the producer may not write to; of the others it is told as
-    much as if one of them did not exist."""
+    """Adds nothing, because the producer may not write to these topics; the others are answered as
+    if one topic did not exist."""
     _look_up(context, request, denied)
 
 

@@ -1,7 +1,7 @@
 """DescribeProducers, version 0: the producers that a leader's log remembers.
 
-What operators look at for a transaction that hangs: per producer its epoch, its last
-sequence and time, and where its open transaction began, -1 when it has none.
+Operators use it to find a hanging transaction: per producer its epoch, its last sequence and time,
+and the first offset of its open transaction, or -1.
 """
 
 from odradek.controller.topics.names import check_topic_name

@@ -1,4 +1,4 @@
-"""DescribeTransactions (65), version 0: where transactional ids stand."""
+"""DescribeTransactions (65), version 0: the states of transactional ids."""
 
 from typing import Final
 

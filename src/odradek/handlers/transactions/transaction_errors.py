@@ -1,4 +1,4 @@
-"""How clients of older versions are told the errors of transactions."""
+"""The errors of transactions for older versions of requests."""
 
 from typing import Final
 

@@ -3,7 +3,7 @@
 Before the first write of a transaction to a partition its coordinator is asked: producers of
 version 2 of transactions have the partition added by that, others must have added it, and it is
 verified that they have. So nothing can be written for a transaction that has ended, and no
-transaction can hang. What older clients do not know is told in words that they do.
+transaction can hang. Older clients get errors that they know.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -96,8 +96,8 @@ class TransactionVerifier:
         """Asks about the writes of a producer that are the first ones in their partitions.
 
         `on_done` gets the codes of those that may not be made, as the client knows them; all others
-        have to follow at once. When the end of a transaction has come between, that was the one
-        before or this one; where each has an epoch of its own, the coordinator knows which.
+        have to follow at once. If an end marker has come in between, it ended the previous
+        transaction or this one; if each has its own epoch, the coordinator knows which.
         """
         found = [self._first_write(write, client) for write in writes]
         firsts = [first for first in found if first is not None]

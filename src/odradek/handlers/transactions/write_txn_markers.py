@@ -1,8 +1,8 @@
 """WriteTxnMarkers (27), versions 1 and 2: a coordinator, or an operator, ends a transaction in
 partitions that this broker leads.
 
-What the coordinator of this broker decides goes the same way without a request. Version 2 names
-the version of transactions that the markers are checked by.
+Decisions of this broker's coordinator take the same path without a request. Version 2 names the
+version of transactions that the markers are checked by.
 """
 
 from typing import Any
@@ -28,7 +28,7 @@ def handle(context: HandlerContext, request: Request) -> None:
         fail(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         return
     answer = _Answer(request, markers)
-    # All at once: what is asked later must not come in between.
+    # All at once: later requests must not come in between.
     context.markers.write_each([_write(request, answer, at) for at in range(len(markers))])
     answer.send_if_empty()
 

@@ -1,8 +1,8 @@
 """The journal on sqlite3: one file in the first data directory, locked while it is open.
 
-A commit is durable when `write` returns (write-ahead log, synchronous FULL). The file is
-held exclusively, so two brokers on one data directory find out at once. Whatever sqlite3
-has to complain of leaves here as a `MetadataStoreError` that names the file.
+A commit is durable when `write` returns (write-ahead log, synchronous FULL). The file is held
+exclusively, so two brokers on one data directory find out at once. All errors of sqlite3 become a
+`MetadataStoreError` that names the file.
 """
 
 import os
@@ -28,8 +28,8 @@ _RESERVE_BYTES: Final = 256 * 1024
 
 _open_databases: "Final[WeakSet[Database]]" = WeakSet()
 
-# sqlite3 folds the write-ahead log into the file and removes it: its owner would go on to write
-# into a file without a name.
+# sqlite3 merges the write-ahead log into the file and removes it: its owner would then write into a
+# file without a name.
 left_open_by_children(lambda: [each._connection for each in _open_databases])
 
 
@@ -132,15 +132,15 @@ class Database:
     def _reserve(self) -> None:
         """Grows both files ahead: on a full disk it must be possible to delete topics.
 
-        sqlite3 goes on using the room: pages of the dropped table are free for later rows, and
-        the write-ahead log is written from its beginning after the checkpoint.
+        sqlite3 keeps using the space: pages of the dropped table are free for later rows, and the
+        write-ahead log is written from its beginning after the checkpoint.
         """
         try:
             self._execute(f"CREATE TABLE reserve AS SELECT zeroblob({_RESERVE_BYTES}) AS filler")
             self._execute("DROP TABLE reserve")
             self._execute("PRAGMA wal_checkpoint(RESTART)")
         except sqlite3.OperationalError:
-            # The disk is full already: what can be done without more room can be done.
+            # The disk is already full: changes that need no more space are still possible.
             self._execute("DROP TABLE IF EXISTS reserve")
 
     def _read(self) -> StoredMetadata:
@@ -213,7 +213,7 @@ def _check_size(path: str) -> None:
         return
     with _explained(path), open(path, "rb") as stream:
         page_bytes = int.from_bytes(stream.read(18)[16:])
-    # 1 stands for 65 536, which has no place in the field.
+    # 1 means 65 536, which does not fit into the field.
     if page_bytes > 1 and size_bytes % page_bytes:
         raise MetadataStoreError(f"{path} is corrupt: {size_bytes} bytes are no whole pages")
 

@@ -20,7 +20,7 @@ Statement: TypeAlias = tuple[str, Sequence[tuple[object, ...]]]
 class StoredMetadata(NamedTuple):
     """Everything that a journal holds; an empty `cluster_id` says that it is new.
 
-    Of the `deleted_topics` there may still be logs: they are removed after the commit.
+    `deleted_topics` may still have logs: they are removed after the commit.
     """
 
     cluster_id: str
@@ -30,7 +30,7 @@ class StoredMetadata(NamedTuple):
     configs: Mapping[ConfigResource, Mapping[str, str]]
     deleted_topics: frozenset[UUID] = frozenset()
     controller_epoch: int = 0
-    # None while nobody has changed one: then they are those of a new cluster.
+    # None while none has changed: then they are those of a new cluster.
     features: Mapping[str, int] | None = None
     features_epoch: int = 0
     acls: Mapping[ResourcePattern, frozenset[AccessControlEntry]] = MappingProxyType({})

@@ -44,7 +44,7 @@ TABLES: Final = (
     # Since version 5.
     f"{_CREATE} {quota_rows.TABLE}",
 )
-# What the tables of version 1 and 2 lack: a reassignment in progress.
+# The columns that version 1 and 2 lack: a reassignment in progress.
 ADDED_COLUMNS_VERSION: Final = 3
 ADDED_COLUMNS: Final = (
     "ALTER TABLE partition ADD COLUMN adding TEXT NOT NULL DEFAULT ''",

@@ -1,8 +1,8 @@
 """`SharedMetadata`: the one memory behind the stores of all brokers of a process.
 
-What a ZooKeeper ensemble is to a cluster, this is to the brokers that live in one process, most
-often just one: one engine, whose changes the journal commits off the event loop. Without a journal
-they are committed nowhere: creating a topic costs no hop between threads.
+It does for the brokers of one process, mostly just one, what ZooKeeper does for a cluster: one
+engine, whose changes the journal commits off the event loop. Without a journal they are committed
+nowhere: creating a topic costs no hop between threads.
 """
 
 import logging
@@ -35,7 +35,7 @@ class SharedMetadata:
     """The metadata of the brokers of this process; ephemeral without a `journal`.
 
     `random_bytes(n)` supplies the randomness of topic ids and of the cluster id. Without a journal
-    it goes on from what is `stored`, where that is given.
+    it starts from `stored`, if that is given.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """`EmbeddedMetadataStore`: one broker's session on the shared memory of its process.
 
-It asks for changes in the name of its broker, and is told of everybody's. A broker that stands
-alone has the memory to itself, on a journal; the brokers of a cluster within one process share
-it, and there a session can be lost: `expire` is what the loss of its session is to a broker
+It requests changes in the name of its broker, and receives all brokers' changes. A broker that
+stands alone has the memory to itself, on a journal; the brokers of a cluster within one process
+share it, and there a session can be lost: `expire` is what the loss of its session is to a broker
 that keeps its metadata in ZooKeeper.
 """
 
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 class EmbeddedMetadataStore(MetadataStore):
     """A broker's view of `shared`, published into `cache`; `on_broken` ends the broker when what is
-    done for it raises. The other brokers of the process go on."""
+    done for it raises. The other brokers of the process continue."""
 
     def __init__(
         self, cache: MetadataCache, shared: SharedMetadata, on_broken: OnBroken = fail
@@ -73,7 +73,7 @@ class EmbeddedMetadataStore(MetadataStore):
         return self._shared.deleted_topics
 
     def forget_deleted_topics(self) -> None:
-        """Forgets those of the first `load`; what has been deleted since stays noted."""
+        """Forgets those of the first `load`; topics deleted since then stay noted."""
         if self._shared.deleted_topics:
             statement = schema.forget_deleted(self._shared.deleted_topics)
             self._shared.deleted_topics = frozenset()

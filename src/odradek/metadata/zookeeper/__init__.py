@@ -1,5 +1,5 @@
 """The mechanism of a cluster on ZooKeeper, in the layout that Apache Kafka 3.9 knows: sessions,
-znodes and watches. Who is the controller, and what it decides, is `odradek.controller.elected`."""
+znodes and watches. `odradek.controller.elected` has the election and the controller's decisions."""
 
 from collections.abc import Callable
 

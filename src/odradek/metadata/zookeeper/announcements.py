@@ -21,8 +21,8 @@ logger = logging.getLogger(__name__)
 
 KEPT: Final = 1000
 Reader: TypeAlias = Callable[[Mapping[str, Node] | None, Callable[[], None]], None]
-"""Reads what these nodes name, or all there is (None), and calls back when that is in the image;
-a reader whose session ends meanwhile does not."""
+"""Reads what these nodes name, or everything (None), and calls back when that is in the image; not
+if the session ends meanwhile."""
 
 
 class Announcements:
@@ -41,7 +41,7 @@ class Announcements:
         self._readers.append(reader)
 
     def load(self) -> None:
-        """Notes what is there: whoever reads all after this has seen it. Blocks.
+        """Notes the existing announcements: a full read after this includes them. Blocks.
 
         Raises:
             MetadataStoreError: ZooKeeper cannot be read.
@@ -50,11 +50,11 @@ class Announcements:
         self._seen = found[-1][0] if found else -1
 
     def watch(self) -> None:
-        """Looks for what has been announced since `load`, and from now on."""
+        """Looks for announcements since `load`, and from now on."""
         self._watches.children(self._folder, self._on_announced, self.watch)
 
     def lose(self) -> None:
-        """The session is over: who waits hears of it."""
+        """The session is over: waiting callers get an error."""
         self._watches.forget()
         waiting = list(self._waiting)
         self._waiting.clear()
@@ -87,7 +87,7 @@ class Announcements:
         self._purge([name for _, name in found])
 
     def _purge(self, names: Sequence[str]) -> None:
-        """Leaves the latest; who was away longer reads everything."""
+        """Keeps the latest; a broker that was away longer reads everything."""
         for name in names[:-KEPT]:
             self._zookeeper.commit([Delete(f"{self._folder}/{name}")], ignore)
 

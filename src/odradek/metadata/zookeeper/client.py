@@ -6,9 +6,9 @@ request that was on its way when the connection broke is made again, so a change
 has been made before. Only the end of the session ends them all, with SESSION_LOST.
 
 A read may be given `on_changed`, which is called once: when what was read is no longer so, or when
-nobody can tell any more because the connection was lost. Whoever is called reads again, and has
-missed nothing: the new reading is watched from the same moment on. The ensemble watches nothing
-that could not be read; so `on_changed` is called some time after a read was refused, too.
+nobody can tell any more because the connection was lost. The callback reads again, and misses
+nothing: the new read is watched from the same moment on. The ensemble watches nothing that could
+not be read; so `on_changed` is called some time after a read was refused, too.
 """
 
 from abc import ABC, abstractmethod
@@ -28,8 +28,8 @@ LOST: Final = BrokerError(
 
 
 class ZooKeeperSettings(NamedTuple):
-    """Where the ensemble is (`host:port,host:port/chroot`), how patient to be, and the TLS to speak
-    with it, if any."""
+    """The ensemble's address (`host:port,host:port/chroot`), the time-outs, and the TLS context, if
+    any."""
 
     connect: str
     session_timeout_ms: int
@@ -123,7 +123,7 @@ class ZooKeeperClient(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Ends the session, and with it its ephemeral nodes. What waits is answered with
+        """Ends the session, and with it its ephemeral nodes. Waiting calls are answered with
         SESSION_LOST; may block for a moment."""
 
     @property
@@ -139,7 +139,7 @@ class ZooKeeperClient(ABC):
 
     @abstractmethod
     def get(self, path: str, on_done: OnNode, on_changed: OnChanged | None = None) -> None:
-        """Reads a node, or that there is none."""
+        """Reads a node, or finds that there is none."""
 
     @abstractmethod
     def children(self, path: str, on_done: OnChildren, on_changed: OnChanged | None = None) -> None:

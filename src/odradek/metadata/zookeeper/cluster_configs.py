@@ -52,7 +52,8 @@ class ClusterConfigs:
         self._view: Final = view
         self._broker_id: Final = broker_id
         self._announcements: Final = announcements
-        # Whose settings have been read; all that `load` has found belong to whatever is told first.
+        # The resources whose settings have been read; all that `load` has found belong to the first
+        # metadata.
         self._topics: Final[dict[str, UUID | None]] = {}
         self._features_waiting: Final[list[tuple[int, OnDone[None]]]] = []
         self._watches: Final = Watches(zookeeper)
@@ -90,7 +91,7 @@ class ClusterConfigs:
         self._watches.get(znodes.FEATURES, self._on_features, self.watch)
 
     def lose(self) -> None:
-        """The session is over: who waits hears of it."""
+        """The session is over: waiting callers get an error."""
         self._watches.forget()
         waiting = list(self._features_waiting)
         self._features_waiting.clear()
@@ -114,13 +115,13 @@ class ClusterConfigs:
             then()
 
     def forget_untold(self) -> None:
-        """This broker has been told of all topics: settings that `load` has found besides are of
-        none of them, and not of a later one of the name."""
+        """This broker has received all topics: other settings that `load` has found belong to none
+        of them, and not to a later topic of the name."""
         for name in [name for name, topic_id in self._topics.items() if topic_id is None]:
             del self._topics[name]
 
     def read_topics(self, ids: Mapping[str, UUID], then: Callable[[], None]) -> None:
-        """As `with_topics`, but reads what is there now, whatever is known."""
+        """As `with_topics`, but reads the settings again even if they are known."""
 
         def on_nodes(nodes: Mapping[str, Node | None]) -> None:
             self._topics.update(ids)
@@ -248,7 +249,7 @@ class ClusterConfigs:
         self._read([each for each in resources if each is not None], on_read)
 
     def _read_all(self, on_read: Callable[[], None]) -> None:
-        """Reads what is there, and what was: it may be there no longer."""
+        """Reads the existing ones, and the known ones, which may be gone."""
         known = [each for each in self._view.image.configs if each.type in znodes.CONFIG_TYPES]
 
         def on_paths(paths: Sequence[str]) -> None:
@@ -322,7 +323,7 @@ def _levels(node: Node) -> Mapping[str, int]:
     try:
         return znodes.read_features(node.data) or DEFAULT_LEVELS
     except ZnodeError as error:
-        logger.error("features are those of a new cluster: %s", error)
+        logger.error("the features are a new cluster's: %s", error)
         return DEFAULT_LEVELS
 
 

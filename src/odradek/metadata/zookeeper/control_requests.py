@@ -1,8 +1,8 @@
-"""`ControlRequests`: what the controller tells this broker, one command after the other.
+"""`ControlRequests`: the controller's requests to this broker, one after the other.
 
-What a command makes of the image is worked out in `metadata_updates`; here stands when: after those
-before it, with the settings of its topics read, and not when it comes from a controller of the past
-or was meant for an earlier life of this broker. Either may come to be so between two of its steps.
+`metadata_updates` applies a request to the image; this module decides when: after earlier requests,
+with the settings of its topics read, and not if it comes from an earlier controller or was meant
+for an earlier registration of this broker. Either may come to be so between two of its steps.
 """
 
 import logging
@@ -84,7 +84,7 @@ class ControlRequests:
             def know(image: MetadataImage) -> MetadataDelta | None:
                 refused.update(updates.refusals(image, request, broker_id))
                 obeyed.extend(each for each in request.partitions if each.replica not in refused)
-                # Of those that are not new the listeners are to find that they were there before.
+                # The listeners have to see that those that are not new existed before.
                 old = [state for state in obeyed if not state.is_new]
                 return _if_changed(image, updates.with_placeholders(image, old))
 
@@ -217,7 +217,8 @@ class ControlRequests:
                 }
 
             def then() -> None:
-                # What a session's end has cut off is not given up: the controller asks again.
+                # Requests that the end of a session interrupted are not lost: the controller
+                # repeats them.
                 if not self._is_over(session, request.header, on_done):
                     self._end(lambda: on_done(outcome()))
 

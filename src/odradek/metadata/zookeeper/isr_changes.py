@@ -1,11 +1,10 @@
 """`IsrChanges`: the in-sync replicas that this broker's leaders ask the controller for.
 
-One question is under way at a time, with all that has come up since the last. A leader counts with
-what it has proposed until it knows what became of it: a question without an answer is asked again,
-of whoever is the controller by then. That it was overtaken is no answer either, for it may have
-been overtaken by itself; the answer is the state that the controller tells, which the leader waits
-for. Only a refusal that says that nothing was done, and that asking again is of no use, ends a
-proposal.
+One question is under way at a time, with all that has come up since the last. A leader counts on
+its proposal until it knows the result: a request without a response is sent again, to the
+controller at that time. That it was overtaken is no answer either, for it may have been overtaken
+by itself; the answer is the state that the controller tells, which the leader waits for. Only a
+refusal that says that nothing was done, and that asking again is of no use, ends a proposal.
 """
 
 from collections.abc import Callable, Sequence
@@ -119,7 +118,7 @@ class IsrChanges:
                 return  # the session has ended meanwhile
             self._asked = []
             if isinstance(outcome, BrokerError):
-                # Nobody is there, or somebody who is not the controller, or not yet.
+                # There is no broker, or one that is not the controller, or not yet.
                 self._waiting = asked + self._waiting
                 self._ask_again()
                 return
@@ -130,13 +129,14 @@ class IsrChanges:
         self._ask_controller(request, on_done)
 
     def _is_past(self, question: _Question) -> bool:
-        """Whether another topic of the name is there: its epochs begin anew, and no controller can
-        tell a question about the one before from one that it has yet to hear of."""
+        """Whether there is another topic of the name: its epochs start again, and no controller can
+        distinguish a request about the earlier topic from one about states that it does not know
+        yet."""
         topic = self._view.image.topic(question.change.topic_partition.topic)
         return topic is not None and topic.topic_id != question.topic_id
 
     def _answer_overtaken(self) -> None:
-        """Answers what was overtaken by what is known now."""
+        """Answers overtaken requests with the current state."""
         still = []
         for question in self._overtaken:
             partition = self._view.image.partition(question.change.topic_partition)
@@ -160,7 +160,7 @@ class IsrChanges:
             question.on_done(outcome)
         else:
             # NOT_CONTROLLER: it has not seen the state that this is about. KAFKA_STORAGE_ERROR:
-            # ZooKeeper has refused to write it. Of anything else nobody knows what was done.
+            # ZooKeeper has refused to write it. After any other error the outcome is unknown.
             self._waiting.append(question)
             self._ask_again()
 

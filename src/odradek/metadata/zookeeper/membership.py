@@ -61,7 +61,7 @@ class Membership:
     def register(
         self, endpoints: Sequence[EndPoint], rack: str | None, on_done: OnDone[BrokerRegistration]
     ) -> None:
-        """Begins a session; what an earlier one of ours has left goes."""
+        """Begins a session; the znodes of our earlier one are removed."""
         path = znodes.broker_path(self.broker_id)
         broker = BrokerRegistration(self.broker_id, tuple(endpoints), rack, UNREGISTERED)
 
@@ -120,8 +120,7 @@ def _with_own(image: MetadataImage, broker: BrokerRegistration) -> MetadataDelta
 
 
 def _without_own(image: MetadataImage, broker_id: int) -> MetadataDelta:
-    """Without its session a broker leads nothing; what it follows it follows again when it is
-    registered anew."""
+    """Without its session a broker leads nothing; it follows again when it is registered again."""
     led = [
         topic.with_partitions(
             each._replace(leader=NO_LEADER) for each in topic.partitions if each.leader == broker_id

@@ -1,8 +1,8 @@
 """Applies a controller's requests to a broker's image: image in, change out. Pure.
 
-A state that is older than the one here never overwrites it: commands may overtake each other, and
-what a leader hears from its own question may come before what all are told. One that is as old
-does: it puts right what this broker had changed for itself alone, when it lost its session.
+An older state never overwrites the one here: requests may overtake each other, and a leader may get
+the response to its own request before the update to all brokers. One that is as old does: it puts
+right what this broker had changed for itself alone, when it lost its session.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -31,7 +31,7 @@ EPOCH_DURING_DELETE: Final = -2
 
 
 def placeholder(index: int) -> PartitionImage:
-    """A partition of which nothing is known but that there is one."""
+    """A partition of which only the existence is known."""
     return PartitionImage(index, NO_LEADER, NO_STATE, NO_STATE, (), ())
 
 
@@ -94,7 +94,7 @@ def with_roles(
 
 
 def with_metadata(image: MetadataImage, request: UpdateMetadata, broker_id: int) -> MetadataImage:
-    """The image of all that clients are to be told."""
+    """The image with the metadata for clients."""
     deleted = [state for state in request.partitions if state.partition.leader == DELETED]
     present = [state for state in request.partitions if state.partition.leader != DELETED]
     image = _without_topics(image, deleted, {state.topic for state in present})
@@ -131,8 +131,8 @@ def without_unnamed(image: MetadataImage, request: UpdateMetadata, broker_id: in
 def with_brokers(
     image: MetadataImage, brokers: Sequence[BrokerRegistration], broker_id: int
 ) -> MetadataImage:
-    """The image with these live brokers. Of the epochs, which are not told, the known ones stay;
-    of this broker itself it is known best how it lives."""
+    """The image with these live brokers. The requests have no broker epochs: the known ones stay;
+    this broker knows best about itself."""
     live = {}
     for broker in brokers:
         known = image.brokers.get(broker.id)
@@ -214,7 +214,7 @@ def without_settings(image: MetadataImage, topics: Iterable[str]) -> MetadataIma
 def with_outcome(
     image: MetadataImage, topic_partition: TopicPartition, outcome: PartitionImage
 ) -> MetadataImage:
-    """The image with what the controller answered to a leader: leader, ISR and the epochs."""
+    """The image with the controller's response to a leader: leader, ISR and the epochs."""
     known = image.partition(topic_partition)
     if known is None or outcome.partition_epoch <= known.partition_epoch:
         return image
@@ -235,12 +235,12 @@ def _is_older(state: PartitionImage, known: PartitionImage) -> bool:
 
 
 def _is_of_same_epoch(state: PartitionImage, known: PartitionImage) -> bool:
-    """Whether it is what the broker has been told before, and has not changed for itself alone."""
+    """Whether it is the state that the broker got before, and has not changed locally."""
     return (state.leader, state.leader_epoch) == (known.leader, known.leader_epoch)
 
 
 def _is_reassigned(known: PartitionImage, told: PartitionImage) -> bool:
-    """Whether it is the same state, of which only replicas are told that it is being reassigned."""
+    """Whether it is the same state; only replicas are told that it is being reassigned."""
     is_same = (told.partition_epoch, told.replicas) == (known.partition_epoch, known.replicas)
     return is_same and not told.is_reassigning
 

@@ -7,7 +7,7 @@ from typing import Final
 from odradek.background import ignore
 from odradek.metadata.zookeeper.client import Failure, Node, OnChanged, ZooKeeperClient
 
-# There is something that this broker may not read: what nobody understands, not what is gone.
+# The node exists but this broker may not read it: it counts as unreadable, not as deleted.
 _UNREADABLE: Final = Node(b"", 0, 0, 0)
 
 
@@ -19,7 +19,7 @@ def gather(
     watch: Callable[[str], OnChanged | None] = lambda _path: None,
     on_lost: Callable[[], None] = ignore,
 ) -> None:
-    """Reads nodes, each with what `watch` has for it. When the session has ended meanwhile
+    """Reads nodes, each with its callback from `watch`. When the session has ended meanwhile
     `on_lost` is called instead. Without any path the answer comes at once."""
     wanted = list(paths)
     nodes: dict[str, Node | None] = {}

@@ -1,9 +1,9 @@
 """`KazooSession`: the port to ZooKeeper on kazoo, whose threads hand over to the broker's loop.
 
-kazoo keeps the connection, pings, and begins another session when one has expired. It calls back
-on threads of its own; everything that it says is put into one queue and taken out of it on the
-loop, so all that is above needs no lock. At most `max_in_flight` requests are under way at once, as
-kazoo would lose some of many thousands; the others wait here.
+kazoo keeps the connection, pings, and begins another session when one has expired. It calls back on
+its own threads; every callback is put into one queue and taken out of it on the loop, so the code
+above needs no lock. At most `max_in_flight` requests are under way at once, as kazoo would lose
+some of many thousands; the others wait here.
 
 A process that was paused wakes believing that it is what it was. Its loop knows better: when it has
 not come round for most of the session's time-out, the ensemble may have given the session up, so
@@ -60,7 +60,7 @@ DEFAULT_JUTE_MAXBUFFER: Final = 0xFFFFF
 OVERSIZE_ATTEMPTS: Final = 3
 RECONNECT_MAX_S: Final = 1.0
 UNREADABLE_MS: Final = 5_000
-# It warns of every attempt to connect; that there is no connection is said here, once.
+# It warns of every attempt to connect; here a missing connection is logged once.
 _KAZOO_LOG: Final = logging.getLogger(f"{__name__}.kazoo")
 _KAZOO_LOG.setLevel(logging.ERROR)
 _FAILURES: Final[tuple[tuple[type[Exception], Failure], ...]] = (
@@ -95,7 +95,7 @@ class _Request(NamedTuple):
 
 class _Refusals:
     """Tells of refusals of the ensemble when they begin or have another reason. Each is tried again
-    every few seconds, perhaps for weeks: all that is repeated is told at the level of debugging."""
+    every few seconds, perhaps for weeks: repeated failures are logged at the level DEBUG."""
 
     def __init__(self) -> None:
         self._told: Final[dict[_Aim, str]] = {}
@@ -113,7 +113,7 @@ class _Refusals:
 
 class KazooSession(ZooKeeperClient):
     """A session by kazoo. `call_soon_threadsafe` has the broker's loop call something, `on_broken`
-    ends the broker when whoever was told something raises."""
+    ends the broker if a callback raises."""
 
     def __init__(
         self,
@@ -262,7 +262,7 @@ class KazooSession(ZooKeeperClient):
             ) from error
 
     def _await_creation(self, path: str, on_done: OnNode, on_changed: OnChanged) -> None:
-        """There was no node, and only a look whether it exists can be told of its creation."""
+        """There was no node, and only an exists call can watch for its creation."""
 
         def finish(outcome: Any) -> None:
             if isinstance(outcome, Failure):
@@ -286,7 +286,7 @@ class KazooSession(ZooKeeperClient):
         self._timer.add(TimerTask(UNREADABLE_MS, lambda: None if self._closed else again()))
 
     def _watch(self, on_changed: OnChanged | None) -> Callable[[object], None] | None:
-        """A watcher for kazoo, which calls it on a thread of its own."""
+        """A watcher for kazoo, which calls it on its own thread."""
         if on_changed is None:
             return None
         return lambda _event: self._hand_over(on_changed)
@@ -326,7 +326,8 @@ class KazooSession(ZooKeeperClient):
         self._send()
 
     def _send(self) -> None:
-        """As many as may be under way. What was lost with a connection goes first, in its order."""
+        """As many as may be under way. Operations that were lost with a connection go first, in
+        their order."""
         if self._is_between_sessions:
             return
         if self._lost:
@@ -436,8 +437,8 @@ def generate_broker_id(settings: ZooKeeperSettings, reserved_max_id: int) -> int
 
 
 class _SecureHandler(SequentialThreadingHandler):  # type: ignore[misc, unused-ignore]
-    """kazoo's threads, with connections over TLS by Kafka's settings: kazoo's own trust the system,
-    too, whatever else they are told to trust."""
+    """kazoo's threads, with connections over TLS by Kafka's settings: kazoo's own also trust the
+    system's certificates, in addition to the configured ones."""
 
     def __init__(self, settings: TlsSettings) -> None:
         """Raises:

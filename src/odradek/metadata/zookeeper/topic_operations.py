@@ -1,6 +1,6 @@
 """`TopicOperations`: topics made, extended and marked for deletion, which every broker writes by
-itself. Whoever is the controller sees it and has the partitions led, or removed; who asked is
-answered when this broker's image has come to that."""
+itself. The controller sees it and elects the partitions' leaders, or removes them; the request is
+answered when this broker's image shows that."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class TopicOperations:
-    """Of the broker of `membership`; `new_id` gives ids for topics."""
+    """Belongs to the broker of `membership`; `new_id` creates ids for topics."""
 
     def __init__(
         self,

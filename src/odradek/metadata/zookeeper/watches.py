@@ -7,15 +7,15 @@ from odradek.metadata.zookeeper.client import OnChanged, OnChildren, OnNode, Zoo
 
 
 class Watches:
-    """Reads that are repeated when what they found is no longer so: `again` is called then, once,
-    and reads and watches anew. Nothing is heard of watches from before `forget`."""
+    """Reads that are repeated when their result has changed: `again` is called then, once, and
+    reads and watches again. Watches from before `forget` do not call back."""
 
     def __init__(self, zookeeper: ZooKeeperClient) -> None:
         self._zookeeper: Final = zookeeper
         self._watched: Final[set[str]] = set()
 
     def get(self, path: str, on_done: OnNode, again: Callable[[], None]) -> None:
-        """Reads a node, or that there is none."""
+        """Reads a node, or finds that there is none."""
         self._zookeeper.get(path, on_done, self.watch(path, again))
 
     def children(self, path: str, on_done: OnChildren, again: Callable[[], None]) -> None:

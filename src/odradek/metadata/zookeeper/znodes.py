@@ -1,8 +1,8 @@
 """The layout of ZooKeeper: Kafka's paths, and Kafka's JSON in them.
 
 Pure. Writing gives bytes as Apache Kafka 3.9 writes them; reading accepts what it and its
-predecessors have written, and nothing else: whatever cannot be understood is a `ZnodeError` that
-names the node, for a guess at who leads would be worse than none.
+predecessors have written, and nothing else: an unreadable node is a `ZnodeError` that names it,
+since a guess at the leader would be worse than none.
 """
 
 import binascii
@@ -106,18 +106,18 @@ class TopicNode(NamedTuple):
 
 
 def broker_path(broker_id: int) -> str:
-    """Where a broker says that it lives."""
+    """The path of a broker's registration."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
 def broker_paths(names: Iterable[str]) -> dict[str, int]:
-    """Where the brokers are whose nodes bear these names, and their ids."""
+    """The paths of the brokers with these node names, and their ids."""
     ids = (number for name in names if (number := _digits(name)) is not None and number <= MAX_INT)
     return {broker_path(each): each for each in ids}
 
 
 def topic_path(topic: str) -> str:
-    """Where a topic's id and the replicas of its partitions are."""
+    """The path of a topic's id and the replicas of its partitions."""
     return f"{TOPICS}/{topic}"
 
 
@@ -132,7 +132,7 @@ def partition_path(topic_partition: TopicPartition) -> str:
 
 
 def state_path(topic_partition: TopicPartition) -> str:
-    """Where a partition's leader and ISR are."""
+    """The path of a partition's leader and ISR."""
     return f"{partition_path(topic_partition)}/state"
 
 
@@ -142,7 +142,7 @@ def deletion_path(topic: str) -> str:
 
 
 def config_path(resource: ConfigResource) -> str:
-    """Where the settings of a resource are."""
+    """The path of a resource's settings."""
     return f"{CONFIG}/{entity_path(resource)}"
 
 
@@ -368,7 +368,7 @@ def read_config_change(path: str, data: bytes) -> str:
     return node.required("entity_path", str)
 
 
-# What administrators ask for by nodes
+# Requests of administrators by znodes
 
 
 def reassignments_json(requested: Mapping[TopicPartition, Sequence[int]]) -> bytes:
@@ -508,7 +508,7 @@ def _encode(value: object) -> bytes:
 
 
 class _Node:
-    """The object that a node holds, and what is wrong with it."""
+    """The object of a node, or what is wrong with it."""
 
     def __init__(self, path: str, data: "bytes | dict[str, Any]") -> None:
         self._path: Final = path
@@ -518,7 +518,7 @@ class _Node:
         try:
             value = json.loads(data)
             if b"\\u" in data:
-                _encode(value)  # half of a character, which nobody could be told of
+                _encode(value)  # half of a character, which cannot be encoded
         except (ValueError, RecursionError):
             raise self.error(f"{data[:80]!r} is no JSON") from None
         if not isinstance(value, dict):

@@ -1,10 +1,9 @@
 """Receive buffers, pooled for all connections of a broker.
 
-A connection owns a buffer only while bytes wait in it: between reads an idle connection has
-none, so ten thousand idle clients cost no buffers, and a busy broker reads again and again
-into the same memory, which the processor's caches already hold. Large frames get a buffer of
-their own size class, received into directly; giving those back matters more, because fresh
-pages cost as much as copying would.
+A connection owns a buffer only while bytes wait in it: between reads an idle connection has none,
+so ten thousand idle clients cost no buffers, and a busy broker reads again and again into the same
+memory, which the processor's caches already hold. Large frames are received directly into a buffer
+of their size class; reusing those matters more, because fresh pages cost as much as copying would.
 
 A buffer may be given back only when nothing refers to frames in it any more (see
 `Connection`). Sizes are powers of two, so that a slightly larger frame still fits.

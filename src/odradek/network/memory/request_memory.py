@@ -12,7 +12,7 @@ from typing import final
 
 @final
 class RequestMemory:
-    """Counts bytes; whoever cannot begin a frame leaves a callback and waits."""
+    """Counts bytes; a connection that cannot begin a frame leaves a callback and waits."""
 
     def __init__(self, max_bytes: int = -1) -> None:
         self.limited = max_bytes > 0

@@ -5,10 +5,10 @@ keep ten thousand slow readers from being the end of the broker:
 
 - from a client that does not read nothing is read: a connection handles no frame while the
   transport holds more of its answers than it likes (`Connection`), so each has one at most;
-- all of them together have a budget. While it is used up, a fetch is answered with as little as
-  the protocol allows (one batch for the whole request, `Exchange.answer_bytes`), and whoever has
-  read nothing for `stuck_after_ms` loses its connection, the longest stuck first: its client has
-  given the request up by then.
+- all of them together have a budget. While it is used up, a fetch is answered with as little as the
+  protocol allows (one batch for the whole request, `Exchange.answer_bytes`), and a client that has
+  read nothing for `stuck_after_ms` loses its connection, the longest stuck first: it has given the
+  request up by then.
 
 Only connections whose transport is over its limit are counted, so whoever reads costs nothing
 here.
@@ -86,7 +86,8 @@ class ResponseMemory:
         self._debts[debtor] = _Debt(unread_bytes, self._clock.monotonic_ms())
 
     def _drop_stuck(self) -> None:
-        """Looks at those that seem stuck; the ones that have read meanwhile go to the end."""
+        """Checks the connections that seem stuck; those that have read meanwhile move to the
+        end."""
         latest_ms = self._clock.monotonic_ms() - self._stuck_after_ms
         for debtor, debt in tuple(self._debts.items()):
             if debt.since_ms > latest_ms or self.used_bytes <= self._max_bytes:

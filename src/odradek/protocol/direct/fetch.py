@@ -1,8 +1,7 @@
 """Fetch, versions 0 to 18, in both directions.
 
-A response is a list of buffers: the records that the log handed out are passed on as they
-are, with what stands between them as `bytes`, so that the network can write them without
-copying.
+A response is a list of buffers: the log's records are passed on unchanged, with the bytes between
+them as `bytes`, so the network can write them without copying.
 
 Version notes: 1 adds the throttle time, 3 the size limit of the whole response, 4 the
 isolation level, the last stable offset and the aborted transactions, 5 the log start offset,
@@ -411,7 +410,7 @@ def _write_request_tags(writer: Writer, request: FetchRequest, version: int) -> 
 def encode_fetch_response(
     response: FetchResponse, version: int, correlation_id: int
 ) -> list[Buffer]:
-    """Writes a response with its header: what stands around records is new, records are not."""
+    """Writes a response with its header; the records themselves are not copied."""
     writer = Writer()
     flexible = version >= FLEXIBLE_VERSION
     writer.int32(correlation_id)

@@ -6,9 +6,9 @@ leader epoch, 6 is flexible, 7-9 and 11 give meaning to more negative timestamps
 timestamp, `-4` local start, `-5` last tiered, `-6` earliest pending upload), 10 adds the
 time-out.
 
-A flexible request may have tagged fields of ours, which other brokers pass over as they do with
-all that they do not know: `LEASE_TAG` of the request asks for a lease, that of a partition says
-from which offset on its records are to be held (`storage/leases.py`).
+A flexible request may have tagged fields of ours, which other brokers ignore like all unknown ones:
+`LEASE_TAG` of the request asks for a lease, that of a partition says from which offset on its
+records are held (`storage/leases.py`).
 """
 
 from struct import Struct
@@ -23,7 +23,7 @@ TIMEOUT_VERSION: Final = 10
 # Far above the tags that Kafka gives out one after the other.
 LEASE_TAG: Final = 10_000
 NO_LEASE: Final = -1
-# A lease that is there goes on as it is.
+# Renews an existing lease, from its offset on.
 RENEWED_LEASE: Final = -2
 
 _ANSWER_V1: Final = Struct(">ihqq")  # index, error code, timestamp, offset

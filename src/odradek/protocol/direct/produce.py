@@ -244,7 +244,7 @@ def _write_answer(writer: Writer, answer: ProducePartitionResponse, version: int
 
 
 def _write_explanation(writer: Writer, answer: ProducePartitionResponse, version: int) -> None:
-    """Which records were refused and why, and who leads now: what versions 8 and 10 added."""
+    """The refused records with the reasons, and the current leader: added by versions 8 and 10."""
     flexible = version >= FLEXIBLE_VERSION
     record_errors = answer.record_errors
     if record_errors is None:

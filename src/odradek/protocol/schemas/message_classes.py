@@ -1,8 +1,8 @@
 """The class of a message: made from `message_tables` or `share_messages`, else kio's.
 
-What is made looks to `message_reader` and `message_writer` as kio's classes do: a frozen dataclass
-per version, with the types of the wire in the metadata of its fields. `EVERY_NAME` of one that is
-made has the names of all versions, which kio's are asked for one by one.
+`message_reader` and `message_writer` use these classes like kio's: a frozen dataclass per version,
+with the types of the wire in the metadata of its fields. `EVERY_NAME` of one that is made has the
+names of all versions, which kio's are asked for one by one.
 """
 
 from dataclasses import field, make_dataclass

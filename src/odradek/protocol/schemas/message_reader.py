@@ -1,9 +1,9 @@
 """Reads a message into one of kio's classes, by the schema that the class carries.
 
-kio comes with a faster reader, which sets memory aside for as many elements as an array
-claims to have: a request of thirty bytes that announces two thousand million topics ends
-the whole process. What arrives from the network is therefore read here, with the bounds of
-`Reader`; a count is refused unless that many elements could fit in the bytes that are left.
+kio comes with a faster reader, which sets memory aside for as many elements as an array claims to
+have: a request of thirty bytes that announces two thousand million topics ends the whole process.
+Bytes from the network are therefore read here, with the bounds of `Reader`; a count is refused
+unless that many elements could fit in the bytes that are left.
 """
 
 from collections.abc import Callable

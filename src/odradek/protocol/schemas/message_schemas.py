@@ -8,7 +8,7 @@ first, with hypothesis out of sight unless it is loaded anyway.
 
 One class of kio's derives from `datetime`, which libraries that freeze time in tests replace by a
 class with a metaclass of its own; from that kio's cannot derive. Its module is imported over the
-true one: whoever freezes time may well be the first to use a broker.
+real one: a test that freezes time may be the first to use a broker.
 """
 
 import datetime
@@ -35,7 +35,7 @@ def _import_without_hypothesis() -> None:
 
 
 def _import_over_the_true_datetime() -> None:
-    """Imports the part of kio that derives from `datetime`, whoever has replaced that."""
+    """Imports the part of kio that derives from `datetime`, even if a library has replaced that."""
     replaced = datetime.datetime
     true: Any = next(one for one in replaced.__mro__ if type(one) is type)
     datetime.datetime = true  # type: ignore[misc]

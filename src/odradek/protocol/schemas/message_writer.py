@@ -1,9 +1,9 @@
 """Writes a message from plain values, by the schema that one of kio's classes carries.
 
 Structures are dictionaries, error codes and enums are numbers, a duration is `NAME_ms` in
-milliseconds. What a version does not know is left out, what is not given has Kafka's
-default, else it is zero, empty or null. A name that no version of the message knows is a
-mistake of the caller and is asserted.
+milliseconds. A field that the version does not have is left out; a missing value is Kafka's
+default, or else zero, empty or null. A name that no version of the message knows is a mistake of
+the caller and is asserted.
 
 kio's own writer wants instances of its classes and takes two to three times as long: it shows when
 Metadata lists ten thousand partitions on the event loop.
@@ -81,7 +81,7 @@ def _write_tags(
 
 
 def _field(field: "Field[Any]", flexible: bool) -> tuple[str, _Write, Any]:
-    """The name that a value is given under, how it is written, and what stands for no value."""
+    """The name of a value, how it is written, and the value that is written if it is missing."""
     annotation: Any = field.type
     nullable = False
     if get_origin(annotation) in (UnionType, Union):

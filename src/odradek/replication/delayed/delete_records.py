@@ -65,7 +65,7 @@ class DelayedDeleteRecords(DelayedOperation):
             result.error = _TIMED_OUT
 
     def try_complete(self) -> bool:
-        """Asks for what is pending; completes when no partition is."""
+        """Checks the pending partitions; completes when there is none."""
         self._pending = [result for result in self._pending if not self._is_satisfied(result)]
         return not self._pending and self.force_complete()
 

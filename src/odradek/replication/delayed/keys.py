@@ -1,7 +1,7 @@
 """Under what name an operation waits in a purgatory of this floor.
 
-A type of its own, although it carries what `TopicPartition` carries: a purgatory's keys may
-be anything, and a listing of what waits should say what kind of thing it waits for.
+A separate type, although it has the fields of `TopicPartition`: a purgatory's keys may be anything,
+and a listing of waiting operations should show what kind of thing they wait for.
 """
 
 from typing import NamedTuple

@@ -5,8 +5,8 @@ offset, when they have but too few are left, or when the question can no longer 
 (leadership moved, partition deleted, directory failed). The answer goes out once none is
 pending, or at the time-out, and always carries every partition.
 
-Until a partition is satisfied its error is REQUEST_TIMED_OUT, so that a time-out needs no
-further work: whatever is pending by then has the right answer already.
+Until a partition is satisfied its error is REQUEST_TIMED_OUT, so that a time-out needs no further
+work: pending partitions already have the right answer then.
 """
 
 from typing import Final
@@ -63,7 +63,7 @@ class DelayedProduce(DelayedOperation):
             awaited.result.fail(_TIMED_OUT)
 
     def try_complete(self) -> bool:
-        """Asks for what is pending; completes when no partition is."""
+        """Checks the pending partitions; completes when there is none."""
         pending = False
         for awaited in self._awaited:
             if awaited.acks_pending and not awaited.is_satisfied(self._replicas):

@@ -1,4 +1,4 @@
-"""The purgatories of replication, and who is woken by what.
+"""The purgatories of replication, and the events that wake their operations.
 
 One purgatory for each kind of waiting, all under partitions' keys:
 
@@ -22,7 +22,7 @@ ROLE: Final = "role"
 
 
 class ReplicationPurgatories:
-    """Where produces, fetches, share fetches and deletions of records wait."""
+    """The purgatories of produces, fetches, share fetches and deletions of records."""
 
     def __init__(
         self,

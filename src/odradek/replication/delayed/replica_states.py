@@ -41,7 +41,7 @@ class ReplicaStates:
         raise NotImplementedError
 
     def diverging_end(self, info: FetchInfo, params: FetchParams) -> EpochEndOffset | None:
-        """Where the reader's history parted from ours, if it has."""
+        """Where the reader's history diverges from ours, if it does."""
         raise NotImplementedError
 
     def is_throttled(self, topic_partition: TopicPartition, params: FetchParams) -> bool:

@@ -1,9 +1,9 @@
 """`ReplicaFetcherManager`: which replicas are followed, from whom, over which connection.
 
-Each leader has `num.replica.fetchers` fetchers at most, and a partition always belongs to the
-same one of them, so that its records arrive in order. The manager acts on changes of the
-metadata after the roles have been taken up, and compares no images: a partition that has changed
-is followed anew.
+Each leader has `num.replica.fetchers` fetchers at most, and a partition always belongs to the same
+one of them, so that its records arrive in order. The manager acts on changes of the metadata after
+the roles have been taken up, and compares no images: a partition that has changed is followed again
+from the start.
 """
 
 from collections.abc import Callable
@@ -77,8 +77,8 @@ class ReplicaFetcherManager:
         self._waiting.clear()
 
     def _close_outdated(self, delta: MetadataDelta) -> None:
-        """Closes the fetchers of leaders that are gone or live anew, or all after a life of ours;
-        what they followed is followed anew."""
+        """Closes the fetchers of leaders that are gone or registered again, or all after our own
+        registration ended; their partitions are followed again."""
         before, after = delta.previous.brokers, delta.image.brokers
         own_is_same = before.get(self._broker_id) == after.get(self._broker_id)
         for key, fetcher in list(self._fetchers.items()):

@@ -1,4 +1,4 @@
-"""The port to a leader: what a follower asks another broker."""
+"""The port to a leader: a follower's requests to another broker."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeAlias

@@ -1,8 +1,8 @@
 """A follower's writes to its own log: append, truncate, follow the leader's watermarks.
 
-A follower's log is a prefix of its leader's, or becomes one: where the histories part, the
-leader's is the true one. The point is found by epochs, never by the high watermark, which a
-follower hears of late (KIP-101).
+A follower's log is a prefix of its leader's, or becomes one: where the histories diverge, the
+leader's counts. The point is found by epochs, never by the high watermark, which a follower hears
+of late (KIP-101).
 """
 
 from odradek.protocol.direct.fetch import FetchPartition, FetchPartitionResponse
@@ -33,7 +33,8 @@ def append_fetched(log: Log, answer: FetchPartitionResponse) -> bool:
         records = buffers[0] if len(buffers) == 1 else b"".join(buffers)
         log.appender.append_as_follower(memoryview(records))
     before = log.high_watermark
-    # A new leader hears late of what its predecessor had committed; for readers here it stays so.
+    # A new leader learns late what its predecessor had committed; readers here keep the earlier
+    # high watermark.
     if answer.high_watermark > before:
         log.update_high_watermark(answer.high_watermark)
     if log.log_start_offset < answer.log_start_offset <= log.high_watermark:
@@ -44,10 +45,10 @@ def append_fetched(log: Log, answer: FetchPartitionResponse) -> bool:
 def truncate_diverged(log: Log, diverging_epoch: int, end_offset: int) -> bool:
     """Cuts the log where its history parts from the leader's; True when something went.
 
-    The leader says up to where its log holds batches of `diverging_epoch`, the largest epoch
-    that it knows of and that is not above the follower's last one. What the follower has beyond
-    is not the leader's. Where the follower does not know that epoch either, it goes back to the
-    end of the largest that it knows below, and asks again from there.
+    The leader says up to where its log holds batches of `diverging_epoch`, the largest epoch that
+    it knows of and that is not above the follower's last one. The leader does not have the
+    follower's records beyond that. If the follower does not know that epoch either, it goes back to
+    the end of the largest that it knows below, and asks again from there.
 
     Raises:
         BrokerError: KAFKA_STORAGE_ERROR.

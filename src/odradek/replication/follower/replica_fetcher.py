@@ -1,11 +1,11 @@
 """`ReplicaFetcher`: keeps the replicas that one leader leads up with it.
 
-It has one request under way at a time, and asks again as soon as the answer has been taken in:
-the leader holds a request for which it has nothing, so nothing here polls. A partition that
-cannot be fetched now is left out until its back-off is over, on the broker's timer, and the
-others go on. Where the leader has only yet to hear that it leads, the first back-offs are short:
-a producer waits meanwhile for its acks=all. What the leader says of a partition counts only if the
-role in the metadata is still the one that was asked for and the log ends where it did.
+It has one request under way at a time, and asks again as soon as the answer has been taken in: the
+leader holds a request for which it has nothing, so nothing here polls. A partition that cannot be
+fetched now is left out until its back-off is over, on the broker's timer, and the others continue.
+If the leader does not know yet that it leads, the first back-offs are short: a producer waits
+meanwhile for its acks=all. A partition's response counts only if its role in the metadata and its
+log end are still those of the request.
 """
 
 import logging
@@ -44,7 +44,7 @@ _SESSION_ERRORS: Final = (
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     ErrorCode.INCONSISTENT_TOPIC_ID,
 )
-# What passes: one of two brokers has heard of a change, and the other has yet to.
+# Transient errors: one of two brokers knows a change, and the other does not yet.
 _AHEAD_OR_BEHIND: Final = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -119,7 +119,7 @@ class ReplicaFetcher:
         self._maybe_fetch()
 
     def remove(self, topic_partition: TopicPartition) -> None:
-        """Follows a partition no longer; an answer that is under way is passed over."""
+        """Stops following a partition; a response in flight is ignored."""
         self._stop_backing_off(topic_partition)
         self._retry_ms.pop(topic_partition, None)
         self._followed.pop(topic_partition, None)
@@ -349,7 +349,7 @@ class ReplicaFetcher:
 
 
 def _has_moved(log: Log, asked: FetchPartition) -> bool:
-    """Whether the leader knows another end of the log, or another start: who deletes records waits
-    until every replica has told that it begins behind them."""
+    """Whether the leader knows another log end, or another log start: DeleteRecords waits until
+    every replica has reported a start behind the records."""
     told = (asked.fetch_offset, asked.log_start_offset)
     return told != (log.log_end_offset, log.log_start_offset)

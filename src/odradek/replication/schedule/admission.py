@@ -1,8 +1,10 @@
-"""Which records a schedule topic takes: whatever cannot be done is refused before it is appended.
+"""Checks the records of a schedule topic: impossible schedules are refused before they are
+appended.
 
 INVALID_RECORD, with a sentence for each such record; nothing of its batch is appended then, as with
-Kafka's other complaints about single records. A target has to be there, and to be written to by
-whoever schedules for it. It is no schedule topic itself, so that nothing goes round in circles.
+Kafka's other complaints about single records. A target has to exist, and the scheduling producer
+must be allowed to write to it. It is no schedule topic itself, so that nothing goes round in
+circles.
 """
 
 from collections.abc import Callable
@@ -22,8 +24,8 @@ _SHOWN: Final = 3
 
 
 class Admission(NamedTuple):
-    """The view of one producer: the `config` of the schedule topic, what there is, and what it may
-    not write."""
+    """The view of one producer: the `config` of the schedule topic, the existing topics, and those
+    that it may not write."""
 
     config: LogConfig
     image: MetadataImage
@@ -80,7 +82,7 @@ def _invalid(errors: list[tuple[int, str | None]]) -> InvalidRecords:
 
 
 def is_schedule_topic(image: MetadataImage, name: str) -> bool:
-    """Whether a topic delivers what it is given into another."""
+    """Whether a topic delivers its records into another."""
     if image.topic(name) is None:
         return False
     settings = image.topic_config(name)

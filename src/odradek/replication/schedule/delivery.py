@@ -1,8 +1,8 @@
 """`Delivery`: sends the releases in flight of a schedule partition to their targets.
 
 Each release ends with a mark, which the releaser writes: its target has the records, or they are
-returned and released anew. What a target refuses is tried again, one by one where it may be one
-record that spoils it for the others.
+returned and released again. Refused records are tried again, one by one if a single record may
+cause the error.
 """
 
 import logging
@@ -42,16 +42,17 @@ _REFUSED: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_EPOCH,
     }
 )
-"""What a target says again however often it is asked; anything else is asked again."""
+"""Permanent errors of a target; other errors are retried."""
 
 _SETTLED: Final = (
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.INVALID_PRODUCER_EPOCH,
 )
-"""What a target says of no batch that it has: of others it may have one, and refuse it again."""
+"""Errors that exclude that the target has the batch; with others it may have it, and refuse it
+again."""
 
 _GONE_BEFORE: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,)
-"""What a target says of a batch that it has with more records, which were deleted since."""
+"""Errors for a batch that the target has with more records, which were deleted since."""
 
 
 class Delivery:
@@ -72,7 +73,7 @@ class Delivery:
         self._attempt: Final = attempt
         self._on_ended: Final = on_ended
         self._retries: dict[Target, TimerTask] = {}
-        # The batch that was read last: what is due together often lies together.
+        # The batch that was read last: records that are due together are often in one batch.
         self._last_batch: dict[int, Record] = {}
 
     def stop(self) -> None:
@@ -81,7 +82,7 @@ class Delivery:
             retry.cancel()
 
     def try_again_now(self) -> None:
-        """The wall clock was set: looks at what waits for it anew."""
+        """The wall clock was set: checks again what waits for it."""
         for retry in list(self._retries.values()):
             retry.delay_ms = 0
             self._services.timer.add(retry)
@@ -93,7 +94,7 @@ class Delivery:
             return
         topic = self._services.replicas.partitions.image.topic(release.target.topic)
         if topic is None or topic.topic_id != release.target.topic_id:
-            # What the target had is gone with it, perhaps for another one of its name.
+            # The target's records are gone with it, perhaps because it was recreated.
             self._return(release)
             return
         now_ms = self._services.clock.wall_ms()
@@ -147,8 +148,8 @@ class Delivery:
             self._on_refused(release, error)
 
     def _try_again(self, release: Release, attempt: int, error: BrokerError) -> None:
-        """In doubt it goes on under its sequence until its target has told: what was given back
-        might come twice, and what was given up as expired might be there."""
+        """In doubt it continues under its sequence until its target has answered: records that were
+        returned might arrive twice, and records given up as expired might have arrived."""
         if attempt == 0 or error.code in _REFUSED:
             logger.info("%s waits: %s", release.target.topic_partition, error)
         delay_ms = min(RETRY_MS << min(attempt, 10), LONGEST_RETRY_MS)

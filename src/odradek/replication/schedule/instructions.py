@@ -2,8 +2,8 @@
 
 They are text, so that every client and command line can write them. A record is read with the
 moment of its append, from which `deliver-after` and `expire-after` count: read again from the log
-it says the same. Of several headers of a name the last counts, so that one who sends a record again
-may add to its headers. A record without a value takes back the schedule of its key.
+it says the same. The last of several headers of a name counts, so a client that sends a record
+again may append headers. A record without a value takes back the schedule of its key.
 
 Whether the target is there and may be written to is asked once, when the record is produced, by
 `handlers.scheduled_records`.

@@ -24,7 +24,7 @@ CLOCK_CHECK_MS: Final = 60_000
 """How often it is looked whether the wall clock was set."""
 _JUMP_MS: Final = 20
 RESTART_MS: Final = 10_000
-"""After what time releasing begins anew where it has failed."""
+"""After what time releasing starts again after a failure."""
 
 
 class ScheduleManager:
@@ -40,7 +40,7 @@ class ScheduleManager:
 
     def apply_delta(self, delta: MetadataDelta) -> tuple[()]:
         """Follows a change of the metadata, after the replica manager."""
-        # Of what was there before this broker, it hears by the partitions that it is to lead.
+        # It learns of earlier topics by the partitions that it is to lead.
         changed = {topic.name for topic, _ in delta.partitions()}
         changed |= {topic.name for topic in delta.topics_removed}
         changed |= {
@@ -66,8 +66,8 @@ class ScheduleManager:
         source: Buffer,
         is_denied: Callable[[TopicPartition], bool] = lambda _: False,
     ) -> BrokerError | None:
-        """Why batches for a partition are not taken, if its topic is one of schedules; what its
-        producer may not write says `is_denied`."""
+        """Why batches for a partition are refused, if its topic is a schedule topic; `is_denied`
+        says which topics its producer may not write."""
         if where.topic not in self.topics:
             return None
         partition = self._replicas.partitions.find(where)
@@ -79,8 +79,8 @@ class ScheduleManager:
         return admission.refusal(bytes(source))
 
     def _follow(self) -> None:
-        """Ends and begins releasers, so that they are those of the partitions led here. One that
-        raises keeps none of the others from it, and is tried again."""
+        """Starts and stops releasers, so there is one for each schedule partition led here. One
+        that raises keeps none of the others from it, and is tried again."""
         try:
             run_each([self._end_others, self._begin_own, self._watch_clock])
         except Exception:

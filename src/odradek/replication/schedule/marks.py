@@ -1,7 +1,7 @@
-"""Marks: what the releaser writes into a schedule partition, as records of control batches.
+"""Marks: the releaser's records in a schedule partition, in control batches.
 
-Clients pass over control batches, so that a schedule topic shows them nothing but schedules. Two
-marks frame every release:
+Clients skip control batches, so a schedule topic shows them only schedules. Two marks frame every
+release:
 
     RELEASE    these records go to this partition now, under this sequence of this producer
     RELEASED   the target has them
@@ -49,7 +49,7 @@ class Entry(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A partition of one topic of that name; one that is made anew has another id."""
+    """A partition of one topic of that name; a recreated one has another id."""
 
     topic: str
     topic_id: UUID
@@ -62,12 +62,12 @@ class Target(NamedTuple):
 
 
 NOWHERE: Final = Target("", UUID(int=0), -1)
-"""The target of what expires."""
+"""The target of expired records."""
 
 
 class Mark(NamedTuple):
-    """One mark; which fields say something follows from its kind. Of RELEASE the `sequence` is
-    that of its first record, of RELEASED that of the record that comes next."""
+    """One mark; which fields say something follows from its kind. The `sequence` of RELEASE is that
+    of its first record, of RELEASED that of the next record."""
 
     kind: MarkKind
     target: Target = NOWHERE
@@ -99,7 +99,7 @@ def _value(mark: Mark) -> bytes:
 
 
 def parse_marks(records: Sequence[Record]) -> Iterator[Mark]:
-    """The marks among control records; others are passed over.
+    """The marks among control records; others are skipped.
 
     Raises:
         CorruptRecords: a mark is cut short.

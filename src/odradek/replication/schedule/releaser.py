@@ -1,12 +1,12 @@
 """`Releaser`: the leader of a schedule partition, which delivers what is due.
 
-It reads its own log like a consumer and replays it (`state`); what it decides it writes there as
+It reads its own log like a consumer and replays it (`state`); it writes its decisions there as
 marks, and acts only once they are committed and replayed. So it releases exactly once: see `marks`.
 
-Schedules wait on the broker's timer. What is due waits in one queue for each target partition, in
-the order of the times at which it was due; one batch is under way to each, so that a target which
-refuses holds up nobody else. The wall clock decides whether something is due, looked at when the
-timer says so: never early, even when clocks are put back.
+Schedules wait on the broker's timer. Due records wait in one queue per target partition, in the
+order of their due times; one batch is in flight to each, so a target that refuses does not hold up
+others. The wall clock decides whether something is due, looked at when the timer says so: never
+early, even when clocks are put back.
 """
 
 import logging
@@ -111,8 +111,8 @@ class Releaser(ScheduleListener):
         self._services.timer.call_threadsafe(lambda: self._attempt(step))
 
     def _attempt(self, step: Callable[[], None]) -> None:
-        """Takes a step. What it may fail with as a rule is dealt with there; after anything else
-        nobody knows what this state is worth, and only the log does."""
+        """Takes a step. Expected errors are handled there; after any other this state cannot be
+        trusted, only the log."""
         if self._is_closed:
             return
         try:
@@ -174,7 +174,7 @@ class Releaser(ScheduleListener):
             self._delivery.send(release)
         self.request_round()
 
-    # What the replay tells
+    # Called by the replay
 
     def on_pending(self, pending: ScheduledRecord) -> None:
         """See `ScheduleListener`."""
@@ -212,7 +212,7 @@ class Releaser(ScheduleListener):
         return max(pending.due_ms - clock.wall_ms(), pending.not_before_ms - clock.monotonic_ms())
 
     def place_again(self) -> None:
-        """The wall clock was set: looks at what waits for it anew."""
+        """The wall clock was set: checks again what waits for it."""
         self._attempt(self._place_all)
 
     def _place_all(self) -> None:
@@ -265,7 +265,7 @@ class Releaser(ScheduleListener):
         if not self._is_loaded or self._is_marking:
             return
         marks, self._ended = self._ended, []
-        # After a return another producer goes on.
+        # After a return another producer continues.
         if all(mark.kind is not MarkKind.RETURNED for mark in marks):
             marks += self._releases()
         if marks:
@@ -314,7 +314,7 @@ class Releaser(ScheduleListener):
     def _pick(
         self, where: TopicPartition, most: int, now_ms: int
     ) -> tuple[list[Entry], list[Entry]]:
-        """Takes what is next for a partition out of its queue, and what has expired in front."""
+        """Takes a partition's next records out of its queue, and the expired ones in front."""
         queue = self._queues[where]
         entries: list[Entry] = []
         expired: list[Entry] = []

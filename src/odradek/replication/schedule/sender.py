@@ -19,8 +19,8 @@ class NotAppended(BrokerError):
 
 
 def outcome_of(code: ErrorCode, message: str | None, base_offset: int) -> BrokerError | None:
-    """Reads the answer of a target's leader. Only what was appended has an offset; a disk that has
-    failed may keep what it has not told of."""
+    """Reads the answer of a target's leader. Only appended records have an offset; a failed disk
+    may keep records that it did not acknowledge."""
     if code is ErrorCode.NONE:
         return None
     if base_offset == UNKNOWN_OFFSET and code is not ErrorCode.KAFKA_STORAGE_ERROR:

@@ -146,7 +146,7 @@ class ScheduleListener:
 
 
 class ScheduleState:
-    """See the module. `position` is the offset from which `replay` is to go on."""
+    """See the module. `position` is the offset from which `replay` continues."""
 
     def __init__(self, listener: ScheduleListener) -> None:
         self._listener = listener
@@ -159,7 +159,7 @@ class ScheduleState:
         self._by_key: dict[bytes, int] = {}
         self._open: dict[int, list[Record]] = {}
         # How many records of a key are in open transactions; and of such keys alone, up to where
-        # all is over: what a commit brings may be older than what was cancelled or released.
+        # all is over: committed records may be older than cancelled or released ones.
         self._undecided: Counter[bytes] = Counter()
         self._over: dict[bytes, int] = {}
 
@@ -236,7 +236,8 @@ class ScheduleState:
                 record.key, record.value, record.headers, record.timestamp
             )
         except Unreadable as error:
-            # Of a time when the topic took everything; or cron, and the extra is gone.
+            # From a time when the topic accepted everything; or a cron schedule, and the extra is
+            # not installed any more.
             logger.warning("the record at offset %d schedules nothing: %s", record.offset, error)
             return
         assert instructions is not None, f"the record at {record.offset} has a value"
@@ -322,7 +323,7 @@ class ScheduleState:
                     self._drop_key(pending)
 
     def _return(self, mark: Mark) -> None:
-        # Whatever of that producer is still under way must not be taken for what comes next.
+        # Batches of that producer still in flight must not count as the next ones.
         self.producer_id = NO_PRODUCER
         self._sequences.clear()
         release = self.in_flight.pop(mark.target, None)

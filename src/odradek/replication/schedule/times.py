@@ -2,7 +2,7 @@
 
 A moment is RFC 3339 with its zone, or milliseconds since the epoch; a duration is `90s`, `1h30m`,
 `PT1M30S`, or milliseconds. Fractions of a millisecond are rounded up, since nothing may be
-delivered early. What cannot be read raises `Unreadable`, whose text is for the record's producer.
+delivered early. An unreadable value raises `Unreadable`, whose text is for the record's producer.
 """
 
 import re

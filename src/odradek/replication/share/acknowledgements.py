@@ -13,7 +13,7 @@ from odradek.replication.share.states import ACKNOWLEDGEMENTS, RecordEvent
 
 
 class AcknowledgementBatch(NamedTuple):
-    """Offsets from first to last, and what is said of them."""
+    """Offsets from first to last, with their acknowledgement."""
 
     first_offset: int
     last_offset: int
@@ -31,7 +31,7 @@ class AcknowledgedRange(NamedTuple):
 def check_acknowledgements(
     batches: Sequence[AcknowledgementBatch], *, may_renew: bool = False
 ) -> None:
-    """Checks the form of what a member says of one partition.
+    """Checks the form of a member's acknowledgements of one partition.
 
     Raises:
         BrokerError: INVALID_REQUEST or, for one record that is named twice, INVALID_RECORD_STATE.
@@ -44,7 +44,7 @@ def check_acknowledgements(
         if first < before:
             raise _invalid(f"the range from {first} to {last} overlaps the one that ends {before}")
         if first == before:
-            # As Kafka has it: what the first range has ended the second one does not find.
+            # As in Kafka: the second range does not find records that the first one has ended.
             raise BrokerError(
                 ErrorCode.INVALID_RECORD_STATE, f"the record {first} is acknowledged twice"
             )

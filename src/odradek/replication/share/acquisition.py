@@ -1,6 +1,6 @@
-"""`Acquisition`: what is taken for one member at one time, and where it ends.
+"""`Acquisition`: the records that one member acquires at a time, and where they end.
 
-By default a member gets whole record batches: what a client has fetched it decompresses as a whole
+By default a member gets whole record batches: a client decompresses a fetched batch as a whole
 anyway. Records that were delivered often come in parts that get smaller, the last time one by one,
 so that one which nobody can process takes ever fewer others with it to the limit.
 """
@@ -72,8 +72,8 @@ class Acquisition:
             self.is_full = True
 
     def end_of(self, first: int, last: int, room: int) -> int:
-        """Where it ends if it begins at `first`: with what is wanted still, or with the record
-        batch in which that ends."""
+        """Where it ends if it begins at `first`: after the records still wanted, or with the record
+        batch in which those end."""
         end = first + min(self._wanted.max_records - self._count, room) - 1
         if end >= last:
             return last
@@ -82,7 +82,7 @@ class Acquisition:
         return min(last, next((each.last for each in self._read if each.last >= end), end))
 
     def pieces(self) -> list[AcquiredRecords]:
-        """The acquired records, as the member is told: in pieces of about `batch_size` records that
+        """The acquired records as sent to the member: in pieces of about `batch_size` records that
         end with record batches."""
         size = max(1, self._wanted.batch_size)
         found: list[AcquiredRecords] = []

@@ -1,6 +1,6 @@
 """`BackOff`: nobody's hold on records that came back, until they may be handed out again.
 
-A timer as a lock is one. What comes back together and is due at one time shares it.
+A timer as a lock is one. Records that come back together and are due at one time share it.
 """
 
 from collections.abc import Callable
@@ -31,8 +31,8 @@ class BackOff(AcquisitionLock):
 
 
 class BackOffs:
-    """The back-offs of records that come back together; none is longer than `longest_ms`, wherever
-    the clock stood that their time was taken from."""
+    """The back-offs of records that come back together; none is longer than `longest_ms`, whatever
+    clock their due time was computed with."""
 
     def __init__(
         self,

@@ -43,7 +43,7 @@ class DelayedShareFetch(DelayedOperation):
         self.force_complete()
 
     def on_complete(self) -> None:
-        """Hands out what there is and answers."""
+        """Hands out the available records and answers."""
         on_done, self._on_done = self._on_done, None
         partitions, self._partitions = self._partitions, []
         if on_done is not None:

@@ -1,8 +1,8 @@
 """`InFlightBatches`: the state of every record between a share partition's start and its end.
 
-Neighbours of the same state are one `InFlightBatch`. A batch is split where something happens to
-a part of it, and joined with its neighbours when they are alike again, so memory follows how mixed
-the states are, not how many records there are. The batches stand in the order of their offsets
+Neighbours of the same state are one `InFlightBatch`. A batch is split where something happens to a
+part of it, and joined with its neighbours when they are alike again, so memory follows how mixed
+the states are, not how many records there are. The batches are in the order of their offsets
 without gaps between them:
 
     start                                              end

@@ -6,7 +6,7 @@ the end of the leadership.
          ▼                   │ └───────nobody reads────────┼──────────────────────────┘
        FAILED                └──another leader or state────┴─► FENCED
 
-FAILED and FENCED ones are of no more use: who comes next begins with another one. While nobody
+FAILED and FENCED ones are not used any more: the next request begins with another one. While nobody
 reads an operator may set the group's offsets; so who comes next has the state looked at.
 """
 
@@ -66,8 +66,8 @@ class LedSharePartition:
         )
 
     def is_stored_as(self, summary: ShareSummary) -> bool:
-        """Whether the coordinator has this state still. One that was deleted and made anew may be
-        of the same epoch, and has no start."""
+        """Whether the coordinator has this state still. A recreated state may have the same epoch,
+        and has no start."""
         stored = (self.records.state_epoch, self.stored_start)
         return (summary.state_epoch, summary.start_offset) == stored
 

@@ -1,7 +1,7 @@
 """`AcquisitionLock`: one acquisition's hold on its records, and the time-out that ends it.
 
-A timer of the wheel that is nearly always cancelled. Its records share it: whatever part of them
-is acknowledged leaves it, without a word to the timer, and with the last one it is cancelled.
+A timer of the wheel that is nearly always cancelled. Its records share it: acknowledged records
+leave it without touching the timer, and with the last one it is cancelled.
 """
 
 from collections.abc import Callable

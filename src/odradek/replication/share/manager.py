@@ -1,7 +1,7 @@
 """`SharePartitionManager`: the share partitions that are led here, as requests see them.
 
 Finds or loads what a request is about, reads logs and hands out what was read, and parks a fetch
-that found nothing. Whatever is a rule of one share partition is in `share_partition`.
+that found nothing. `share_partition` has the rules of one share partition.
 """
 
 import logging
@@ -65,7 +65,7 @@ _FENCING: Final = frozenset(
         ErrorCode.INVALID_REQUEST,
     }
 )
-"""What says that another leader or another state is in charge."""
+"""Errors that mean that another leader or another state is in charge."""
 
 _PASSING: Final = frozenset(
     {
@@ -74,8 +74,8 @@ _PASSING: Final = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
-"""What a state is not read for now and will be soon: the fetch finds nothing, the next tries again.
-Clients take these codes of a partition for an error to tell their users."""
+"""Transient errors of reading a state: the fetch finds nothing, the next tries again. Clients take
+these codes of a partition for an error to tell their users."""
 
 _CLIENT_CODES: Final = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -142,7 +142,7 @@ class SharePartitionManager:
     def _available_bytes(
         self, params: ShareFetchParams, partition: ShareFetchPartition, led: LedSharePartition
     ) -> int:
-        """How much there is to hand out; one byte stands for some where that is all one wants."""
+        """How many bytes can be handed out; 1 means some, if more need not be known."""
         log = self._log(partition.topic_partition)
         led.records.on_log_start(log.log_start_offset)
         if not led.records.can_acquire:
@@ -157,7 +157,7 @@ class SharePartitionManager:
     def _collect(
         self, params: ShareFetchParams, partitions: list[ShareFetchPartition]
     ) -> list[ShareFetchResult]:
-        """Hands out what there is, one partition after the other, up to what is wanted."""
+        """Hands out available records, one partition after the other, up to the limits."""
         results: list[ShareFetchResult] = []
         left_records, left_bytes = params.max_records, params.max_bytes
         for each in partitions:
@@ -202,7 +202,7 @@ class SharePartitionManager:
         max_bytes: int,
         result: ShareFetchResult,
     ) -> None:
-        """Reads and locks. What turns out not to be there, or not to be seen, is passed over."""
+        """Reads and locks. Records that turn out to be missing, or invisible, are skipped."""
         log = self._log(partition.topic_partition)
         records = led.records
         records.on_log_start(log.log_start_offset)
@@ -253,14 +253,14 @@ class SharePartitionManager:
         led.records.acknowledge(member_id, batches, on_stored)
 
     def release_member(self, group_id: str, member_id: str) -> None:
-        """A member is gone: what it holds may be handed out again."""
+        """A member is gone: its records are available again."""
         for led in list(self.partitions.values()):
             if led.key.group_id == group_id and led.is_active:
                 led.records.release(member_id)
 
     def suspend_group(self, group_id: str) -> None:
-        """Nobody reads for the group here any more: before somebody does again its states are
-        looked at, since an operator may have set other offsets meanwhile."""
+        """No member reads for the group here any more: before one does again its states are
+        checked, since an operator may have set other offsets meanwhile."""
         for led in self.partitions.values():
             if led.key.group_id == group_id and led.is_active:
                 led.status = SharePartitionStatus.UNUSED
@@ -347,7 +347,7 @@ class SharePartitionManager:
         self._wake(led.key)
 
     def _first_offset(self, led: LedSharePartition) -> int:
-        """Where a group begins that has never read the partition."""
+        """Where a group begins if it has never read the partition."""
         settings = GroupSettings("share", led.key.group_id, self._config, self._image())
         policy: str = settings.value("auto.offset.reset")
         timestamp = reset_timestamp(policy, self._clock.wall_ms())
@@ -372,7 +372,7 @@ class SharePartitionManager:
     # Ends
 
     def apply_delta(self, delta: MetadataDelta) -> tuple[()]:
-        """Lets go of what is led elsewhere, or gone."""
+        """Drops share partitions that are led elsewhere, or gone."""
         changed = {
             TopicPartition(topic.name, image.partition) for topic, image in delta.partitions()
         }
@@ -421,7 +421,7 @@ class SharePartitionManager:
         return self._replicas.partition(topic_partition).leader_log()
 
     def _end(self, group_id: str, log: Log) -> int:
-        """Where what the group may see ends."""
+        """The end of the records that the group may see."""
         if self._isolation_level(group_id) == READ_COMMITTED:
             return log.last_stable_offset
         return log.high_watermark

@@ -1,4 +1,4 @@
-"""Where a share group begins that has never read a partition: `share.auto.offset.reset`."""
+"""Where a share group begins if it has never read a partition: `share.auto.offset.reset`."""
 
 import re
 from typing import Final
@@ -12,7 +12,7 @@ _SECONDS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
 def reset_timestamp(policy: str, now_ms: int) -> int:
-    """The timestamp that the policy stands for, or the name of an end of the log."""
+    """The timestamp of the policy, or the name of an end of the log."""
     kind, _, duration = policy.partition(":")
     if kind == "earliest":
         return EARLIEST_TIMESTAMP

@@ -1,8 +1,8 @@
 """`SharePartition`: a partition as one share group reads it, record by record. Does no I/O.
 
-The group has a window on the log. What lies before its `start_offset` is done with; from there to
-`end_offset` every record is in one state (`states`), and who holds it is known; what lies behind
-was never handed out. The start moves when the records there have come to their end.
+The group has a window on the log. Records before its `start_offset` are finished; from there to
+`end_offset` every record has one state (`states`) and possibly a member that holds it; later ones
+were never handed out. The start moves when the records there have come to their end.
 
     acquire       records that were read are locked for a member, for a time
     acknowledge   the member says what became of them; that counts when it is stored
@@ -10,10 +10,9 @@ was never handed out. The start moves when the records there have come to their 
     time-out      the same, by the wheel (`lock`)
     back-off      what came back is held back for a time, if the group wants that (`backoff`)
 
-What is being stored can fail: then it is as if nothing had been said. So an acknowledged record
-stays acquired, and nobody's to change, until its state is stored. The end of a lock counts at once,
-stored or not: a coordinator that starts anew knows of no locks either. What could not be stored is
-told again with the next write.
+A write can fail: then the acknowledgement has no effect. So an acknowledged record stays acquired,
+and nobody's to change, until its state is stored. The end of a lock takes effect at once, stored or
+not: a new coordinator has no locks either. States that could not be stored go with the next write.
 
 Called on the broker's loop only. Rules of form that a request breaks are found before
 (`acknowledgements`); here a member's claim to a record is checked.
@@ -111,7 +110,7 @@ class SharePartition:
             first = max(batch.first_offset, self.end_offset + 1)
             if batch.last_offset < first:
                 continue
-            # Whoever had acquired what is stored so holds it no more.
+            # The member that had acquired these records does not hold them any more.
             is_free = batch.state is RecordState.ACQUIRED
             after = RecordState.AVAILABLE if is_free else batch.state
             self._extend(first - 1, RecordState.AVAILABLE)
@@ -163,7 +162,7 @@ class SharePartition:
     ) -> list[AcquiredRecords]:
         """Locks records for a member that were `read` from `fetch_offset` on.
 
-        `aborted` are those of them that no reader of committed records may see.
+        `aborted` are those of them that belong to aborted transactions.
         """
         if self._is_closed or wanted.max_records <= 0 or not read:
             return []
@@ -183,7 +182,7 @@ class SharePartition:
         return acquisition.pieces()
 
     def _acquire_known(self, acquisition: Acquisition, first: int, last: int) -> None:
-        """Of what was handed out before and came back."""
+        """Acquires records that were handed out before and came back."""
         if not self.available_count:
             return
         for batch in self.in_flight.overlapping(max(first, self._first_available), last):
@@ -200,7 +199,7 @@ class SharePartition:
         last: int,
         aborted: Sequence[OffsetRange],
     ) -> None:
-        """Of what was never handed out, as far as the window has room."""
+        """Acquires records that were never handed out, as far as the window has room."""
         room = self._room
         if room <= 0:
             return
@@ -244,7 +243,7 @@ class SharePartition:
                     self._enter(part, RecordEvent.ARCHIVE)
         self.in_flight.join(first, last)
 
-    # What members say
+    # Acknowledgements
 
     def acknowledge(
         self, member_id: str, batches: Sequence[AcknowledgementBatch], on_done: OnAcknowledged
@@ -267,8 +266,8 @@ class SharePartition:
         self._finish(ranges, on_done)
 
     def release(self, member_id: str) -> None:
-        """A member is gone: what it holds may be handed out again. What is being stored of it is
-        so only if that is refused."""
+        """A member is gone: its records are available again. Those with a write in progress come
+        back only if that is refused."""
         locks: dict[AcquisitionLock, None] = {}
         for batch in self.in_flight:
             if batch.lock is not None and batch.lock.member_id == member_id:
@@ -350,12 +349,12 @@ class SharePartition:
         first = max(first, self.start_offset)
         return self.in_flight.cut(first, last) if first <= last else []
 
-    # What is stored
+    # Storing
 
     def _send(self, batches: Sequence[StateBatch], on_done: OnPersisted) -> None:
-        """Stores what has changed, with what has not been stored that should have been."""
+        """Stores the changes, together with those that an earlier write failed to store."""
         if self._is_closed:
-            # Whoever leads now has read the state, and may have handed the records out again.
+            # The new leader has read the state, and may have handed the records out again.
             on_done(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
         if self._is_behind:
@@ -434,7 +433,7 @@ class SharePartition:
     # The log
 
     def on_log_start(self, log_start_offset: int) -> None:
-        """Records are gone from the log: they are done with, whoever held them."""
+        """Records are gone from the log: they are finished, even if a member holds them."""
         if log_start_offset <= self.start_offset:
             return
         for batch in self.in_flight.drop_before(log_start_offset):

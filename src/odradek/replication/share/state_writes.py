@@ -1,4 +1,4 @@
-"""`StateWrites`: what a share partition stores, one write after the other.
+"""`StateWrites`: the writes of a share partition, one after the other.
 
 While one is under way the others gather and go together with the next, so a thousand
 acknowledgements, or locks that end at once, are two writes.
@@ -11,8 +11,8 @@ from odradek.replication.share.persister import OnPersisted, StateBatch
 
 
 class StateWrites:
-    """The writes of one share partition; `send` carries one out and calls back once. What is to be
-    said beside the batches it adds then: earlier the write before might still be refused."""
+    """The writes of one share partition; `send` carries one out and calls back once. The other
+    fields are added then: earlier, the write before might still be refused."""
 
     def __init__(self, send: Callable[[Sequence[StateBatch], OnPersisted], None]) -> None:
         self._send = send
@@ -34,7 +34,7 @@ class StateWrites:
         def on_done(error: BrokerError | None) -> None:
             for _, on_stored in together:
                 on_stored(error)
-            # What these have stored in their turn goes together as well.
+            # Writes that these callbacks request go together as well.
             self._is_under_way = False
             self._go_on()
 

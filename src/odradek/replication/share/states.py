@@ -19,7 +19,7 @@ from typing import Final
 
 
 class RecordState(IntEnum):
-    """The states; the numbers stand in the log. ACQUIRED never does: who starts anew holds no
+    """The states; the log contains these numbers. ACQUIRED never does: a restarted broker has no
     locks."""
 
     AVAILABLE = 0
@@ -70,8 +70,8 @@ FINAL_STATES: Final = frozenset({RecordState.ACKNOWLEDGED, RecordState.ARCHIVED}
 def transition(
     state: RecordState, event: RecordEvent, *, is_last_delivery: bool = False
 ) -> RecordState | None:
-    """The state after an event; None where the event is illegal. What would be available again
-    after its last delivery is archived."""
+    """The state after an event; None where the event is illegal. A record that would be available
+    again after its last delivery is archived."""
     after = TRANSITIONS.get((state, event))
     if after is RecordState.AVAILABLE and is_last_delivery:
         return RecordState.ARCHIVED

@@ -1,4 +1,5 @@
-"""The authorizer: who may do what, by ACLs. Pure; imported only when a broker has one."""
+"""The authorizer: decides by ACLs what a principal may do. Pure; imported only when a broker has
+one."""
 
 from odradek.security.authorizer.authorizer import Authorizer, Caller
 from odradek.security.authorizer.settings import make_authorizer

@@ -1,10 +1,10 @@
 """`Authorizer`: decides for every caller, remembers what it has decided, and writes the audit log.
 
-A caller is a principal on a host. What it asks about is remembered until the ACLs change: then all
-is forgotten. What is remembered is bounded, since clients choose the names they ask about.
+A caller is a principal on a host. Decisions about it are remembered until the ACLs change. Their
+number is bounded, since clients choose the names they ask about.
 
-The audit log is Kafka's `kafka.authorizer.logger`: what is denied at INFO, what is allowed at
-DEBUG. What was only looked at (to leave it out of an answer, to tell what is allowed) is not
+The audit log is Kafka's `kafka.authorizer.logger`: denials at INFO, permissions at DEBUG. Decisions
+about what was not requested (to leave it out of a response, to list allowed operations) are not
 logged.
 """
 
@@ -49,7 +49,7 @@ class Authorizer:
         self.acl_count = 0
 
     def apply(self, delta: MetadataDelta) -> None:
-        """Follows a change of the metadata; a change of ACLs has every decision made anew."""
+        """Follows a change of the metadata; a change of ACLs drops all decisions."""
         if not delta.acls_changed:
             return
         for pattern in delta.acls_changed:
@@ -102,7 +102,7 @@ class Authorizer:
 
 
 class Caller:
-    """A principal on a host, and what was decided about it."""
+    """A principal on a host, and the decisions about it."""
 
     def __init__(self, authorizer: Authorizer, principal: KafkaPrincipal, host: str) -> None:
         self.principal: Final = principal
@@ -124,8 +124,8 @@ class Caller:
         return decision
 
     def known_to_be_allowed(self, place: int, name: str) -> bool:
-        """Whether it was decided before that it may do what the `slot` stands for. The way of
-        requests that come ten thousand times a second; where it is False one has to ask."""
+        """Whether it was decided before that it may do what the `slot` says. For requests that come
+        ten thousand times a second; False means that the decision has to be made."""
         known = self._known.get(place)
         decision = None if known is None else known.get(name)
         return decision is not None and decision.is_allowed
@@ -144,7 +144,7 @@ class Caller:
         return decision.is_allowed
 
     def anew(self) -> "Caller":
-        """The same caller, as of now: what it has asked for may have changed what it may do."""
+        """The same caller, as of now: its request may have changed its permissions."""
         return self._authorizer.caller(self.principal, self.host)
 
     def may_on_any(self, operation: AclOperation, type: ResourceType) -> bool:

@@ -1,9 +1,8 @@
 """Kafka's decision about one operation on one resource, and about any resource of a type.
 
 1. A super user may do everything.
-2. On a resource that no ACL is about, whoever that ACL names, `allow.everyone.if.no.acl.found`
-   decides.
-3. Of the ACLs that are about the caller, one that denies decides, else one that allows.
+2. If no ACL for any principal covers the resource, `allow.everyone.if.no.acl.found` decides.
+3. Among the ACLs about the caller, one that denies decides, else one that allows.
 4. All else is denied.
 
 To allow READ, WRITE, DELETE or ALTER allows DESCRIBE, and ALTER_CONFIGS allows DESCRIBE_CONFIGS; to

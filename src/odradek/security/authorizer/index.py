@@ -1,8 +1,8 @@
 """`AclIndex`: the ACLs of a cluster, found by resource and by principal.
 
-Literal names are looked up; of prefixes only the lengths that there are have to be tried. So a
-look-up takes as many steps as prefixes have different lengths, however many ACLs there are, and
-within what was found only the entries of one principal are looked at.
+Literal names are looked up; only existing lengths of prefixes have to be tried. So a look-up takes
+as many steps as prefixes have different lengths, however many ACLs there are, and within what was
+found only the entries of one principal are looked at.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,7 +33,7 @@ class AclIndex:
         self.acl_count = 0
 
     def put(self, pattern: ResourcePattern, entries: Iterable[AccessControlEntry]) -> None:
-        """Replaces what there is on a pattern; by nothing, too."""
+        """Replaces the entries of a pattern; an empty list removes it."""
         key = (int(pattern.type), pattern.name)
         is_prefixed = pattern.pattern_type is PatternType.PREFIXED
         table = self._prefixed if is_prefixed else self._literal

@@ -1,4 +1,4 @@
-"""Client quotas: whose quota holds for a request, and what it has used up. Pure; imported with the
+"""Client quotas: the quota of a request, and how much of it is used up. Pure; imported with the
 first quota that is set."""
 
 from odradek.security.quotas.buckets import MutationBuckets

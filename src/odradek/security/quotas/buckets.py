@@ -1,7 +1,7 @@
 """`MutationBuckets`: how many partitions clients may still make, grow or remove (KIP-599).
 
-A bucket fills at the rate of the quota up to what all windows are worth. Who has tokens may take as
-many as it wants, also more than there are; who owes some waits until the debt is paid.
+A bucket fills at the rate of the quota up to the amount of all windows. A client with tokens may
+take as many as it wants, even more than there are; one in debt waits until the debt is paid.
 """
 
 from math import ceil

@@ -1,7 +1,7 @@
 """`QuotaLimits`: which quota holds for a client, by Kafka's precedence.
 
-The finest one that is set holds: of the user and the client id together, of the user, of the client
-id; a name before the default that stands for all names. Who shares a default has each its own rate.
+The most specific one applies: of user and client id together, of the user, of the client id; a name
+before the default for all names. Clients that share a default each have their own rate.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ KNOWN_LIMITS: Final = 10_000
 
 
 class Limit(NamedTuple):
-    """How much a second, and who is measured together: the actual names, or None."""
+    """The rate per second, and the names that are measured together: the actual ones, or None."""
 
     per_second: float
     key: QuotaKey

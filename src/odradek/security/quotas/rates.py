@@ -32,8 +32,8 @@ class ClientRates:
         return rate.excess_ms(now_ms, limit.per_second)
 
     def owed_ms(self, limit: Limit) -> int:
-        """For how long a client is to be left alone for what was counted before: a window at most,
-        as Kafka bounds it for the time of requests."""
+        """How long a client is throttled for earlier use: a window at most, as Kafka bounds it for
+        the time of requests."""
         return min(self.charge(limit, 0), self._window_ms)
 
     def give_back(self, limit: Limit, amount: int) -> None:

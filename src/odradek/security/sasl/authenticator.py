@@ -3,8 +3,8 @@
     INITIAL --ApiVersions--> HANDSHAKE --SaslHandshake--> AUTHENTICATE --complete--> COMPLETE
     COMPLETE --SaslHandshake, at most once a second--> AUTHENTICATE (where sessions end)
 
-After SaslHandshake 0 the mechanism's messages are frames of their own, without Kafka's headers;
-after SaslHandshake 1 they are in SaslAuthenticate requests. A re-authentication must be by the same
+After SaslHandshake 0 the mechanism's messages are separate frames, without Kafka's headers; after
+SaslHandshake 1 they are in SaslAuthenticate requests. A re-authentication must be by the same
 mechanism and for the same principal.
 """
 
@@ -38,7 +38,7 @@ _FLEXIBLE_FROM: Final = {
     API_VERSIONS_KEY: 3,
     SASL_AUTHENTICATE_KEY: 2,
 }
-# Of requests that come when they must not, those that are answered, up to which version.
+# The unexpected requests that are answered, up to which version.
 _ANSWERED_VERSIONS: Final = {
     SASL_HANDSHAKE_KEY: HANDSHAKE_MAX_VERSION,
     API_VERSIONS_KEY: API_VERSIONS_MAX_VERSION,

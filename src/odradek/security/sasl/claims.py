@@ -1,4 +1,4 @@
-"""The claims that a token must make, whoever has signed it; and tokens without a signature.
+"""The claims that every token must make, signed or not; and tokens without a signature.
 
 Times of claims are seconds since 1970, maybe with a fraction; the broker's are milliseconds.
 """
@@ -90,7 +90,7 @@ def claim_time_ms(claims: Mapping[str, Any], name: str) -> int | None:
 
 
 def read_claims(token: str) -> dict[str, Any]:
-    """The claims of a token of three parts, whoever has signed it; nothing is checked.
+    """The claims of a token of three parts, without any check of its signature.
 
     Raises:
         TokenRefused: they are malformed.

@@ -15,7 +15,7 @@ class SaslError(Exception):
 
 
 class SaslAuthenticationError(SaslError):
-    """As `SaslError`, with a text that the client is told."""
+    """As `SaslError`, with a text for the client."""
 
 
 class SaslServer(Protocol):
@@ -28,17 +28,17 @@ class SaslServer(Protocol):
 
     @property
     def authorization_id(self) -> str:
-        """The name of who that is, once it is complete."""
+        """The user's name, once it is complete."""
         ...
 
     @property
     def is_by_token(self) -> bool:
-        """Whether it showed a delegation token, and no password of its own."""
+        """Whether the login used a delegation token instead of a password."""
         ...
 
     @property
     def expires_wall_ms(self) -> int | None:
-        """When what it showed is no longer good; None for what does not expire."""
+        """When the credential expires; None if it does not."""
         ...
 
     def evaluate(self, response: bytes) -> bytes:

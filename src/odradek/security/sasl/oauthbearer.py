@@ -1,7 +1,7 @@
 """OAUTHBEARER (RFC 7628): a token that somebody else has given, in one message.
 
 A refused token is answered with a reason as JSON, which the client acknowledges with one byte
-before the login fails: who refuses at once is not heard.
+before the login fails: clients ignore an immediate refusal.
 """
 
 import json

@@ -57,7 +57,7 @@ class PlainServer:
 
 
 def _digest(password: str) -> bytes:
-    """Of the same length for every password, so that the time to compare tells nothing."""
+    """Of the same length for every password, so the time to compare reveals nothing."""
     return hashlib.sha256(password.encode()).digest()
 
 

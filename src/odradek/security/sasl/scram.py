@@ -66,7 +66,7 @@ class ClientFirst(NamedTuple):
 
 
 class TokenCredential(NamedTuple):
-    """A delegation token as a login needs it: who comes by it, and until when."""
+    """A delegation token as a login needs it: its owner, and its expiry."""
 
     owner: str
     expiry_ms: int
@@ -228,7 +228,7 @@ def server_final_text(server_signature: bytes) -> str:
 
 
 def encoded_name(name: str) -> str:
-    """A name as it stands in a message."""
+    """A name as written in a message."""
     return name.replace("=", "=3D").replace(",", "=2C")
 
 

@@ -12,7 +12,7 @@ class ScramClient:
     def __init__(
         self, mechanism: str, name: str, password: str, nonce: str, *, is_token: bool = False
     ) -> None:
-        """Where name and password are those of a delegation token, `is_token` says so."""
+        """`is_token` says that name and password are those of a delegation token."""
         self._mechanism = mechanism
         self._password = password
         self._nonce = nonce

@@ -16,7 +16,7 @@ _TOKEN_EXTENSION: Final = "tokenauth"
 
 
 class ScramServer:
-    """Checks the client's proof, and gives it one of its own."""
+    """Checks the client's proof, and returns the server's."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Tokens with a signature, checked against a set of public keys (JWKS).
 
-Needs the extra `security`, and imports what that brings when the first validator is made. Where
-the keys come from is others' business.
+Needs the extra `security`, and imports what that brings when the first validator is made. It does
+not know where the keys come from.
 """
 
 import json
@@ -15,11 +15,12 @@ ALGORITHMS: Final = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA"),
 )
-"""Of those with a public key all; none with a shared secret, which a broker would have to keep."""
+"""All algorithms with a public key; none with a shared secret, which a broker would have to
+keep."""
 
 
 class PublicKeys(Protocol):
-    """The keys of whoever gives tokens."""
+    """The issuer's keys."""
 
     def current(self) -> Mapping[str, Any] | None:
         """The set as it was last read, always the same object until it is read again; None as

@@ -1,5 +1,5 @@
-"""Whether a broker has an authorizer, and what of it depends on that. Without one nothing of it is
-imported, and every request goes straight to its handler."""
+"""Builds the authorizer, if the broker has one, and the parts that depend on it. Without one
+nothing of it is imported, and every request goes straight to its handler."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final

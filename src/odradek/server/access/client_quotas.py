@@ -18,8 +18,8 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class ClientQuotas:
-    """Follows the metadata; `charge` is told who charges from now on, or that nobody does, and
-    `limit_addresses` how often all addresses, and single ones, may connect."""
+    """Follows the metadata; `charge` gets the object that charges requests from now on, or None,
+    and `limit_addresses` the rates at which all addresses, and single ones, may connect."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class ClientQuotas:
 def _connection_rates(
     quotas: Mapping[QuotaEntity, Quotas],
 ) -> tuple[int | None, Mapping[str, int]]:
-    """The limit of all addresses that have none of their own, and theirs."""
+    """The default limit of addresses, and those of single ones."""
     default: int | None = None
     limits: dict[str, int] = {}
     for entity, values in quotas.items():

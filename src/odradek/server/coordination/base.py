@@ -1,4 +1,4 @@
-"""`Coordination`: what joins any coordinator to this broker: its log, its metadata, its timer.
+"""`Coordination`: connects any coordinator to this broker's log, metadata and timer.
 
 A coordinator's port to the log is implemented over the replica manager. The leaderships of its
 internal topic come from the metadata, after the replica manager has acted on them.
@@ -48,8 +48,8 @@ class ReplicatedLog(PartitionWriter):
 
         def on_done(results: list[AppendResult]) -> None:
             result = results[0]
-            # Passed the high watermark with too few replicas left: it is committed all the
-            # same, and what is committed must be replayed.
+            # Passed the high watermark with too few replicas left: it is committed, and committed
+            # records must be replayed.
             committed = result.error_code in (
                 ErrorCode.NONE,
                 ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,

@@ -49,7 +49,7 @@ class Coordinators:
         new_uuid: Callable[[], UUID],
         is_present: Callable[[str, str], bool],
     ) -> None:
-        """`is_present` tells of a group and a member whether its connection is still open."""
+        """`is_present` says whether the connection of a group's member is still open."""
         self._controller = controller
         self.share_states: Final = ShareCoordination(
             config,
@@ -104,7 +104,7 @@ class Coordinators:
 
     @property
     def purgatories(self) -> tuple[DelayedOperationPurgatory, ...]:
-        """Where members and the ends of transactions wait."""
+        """The purgatories of members and of ends of transactions."""
         return (
             *self.groups.purgatories,
             *self.transactions.purgatories,

@@ -55,7 +55,7 @@ class RoutedReleases(RecordSender):
         elif partition.leader == self._config.broker_id:
             self._append(target, batch, on_done)
         elif partition.leader not in image.brokers:
-            on_done(NotAppended(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads {target}"))
+            on_done(NotAppended(ErrorCode.LEADER_NOT_AVAILABLE, f"there is no leader of {target}"))
         else:
             self._ask(partition.leader, target, batch, on_done)
 

@@ -1,7 +1,7 @@
 """Joins the share coordinator to this broker, and partitions' leaders to it wherever it is.
 
-What this broker coordinates is done without a request; the rest goes to the broker that does, with
-the requests that brokers of several machines would send.
+States that this broker coordinates need no request; others go to their coordinator, with the
+requests that brokers of several machines would send.
 """
 
 from collections.abc import Callable, Mapping
@@ -259,8 +259,8 @@ class RoutedShareStates(SharePersister):
 
 
 def _answered(outcome: Any, decode: Callable[[Any], R]) -> R | BrokerError:
-    """A coordinator's answer about one partition. One that cannot be understood, because it is
-    newer or broken, is an error as well: whoever asks is answered."""
+    """A coordinator's answer about one partition. An unreadable response, newer or broken, is an
+    error as well, so the caller is answered."""
     if isinstance(outcome, BrokerError):
         return BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     try:

@@ -1,9 +1,9 @@
 """Transactions across brokers: markers to the leaders, and questions to the coordinators.
 
 What this broker leads or coordinates is done here without a request; the rest goes to the broker
-that does, with the requests that brokers of several machines would send. Markers and questions
-have connections of their own, and go many at once (`BatchedRequests`). A broker that cannot be
-reached is answered for with an error that whoever asked tries again after.
+that does, with the requests that brokers of several machines would send. Markers and questions have
+separate connections, and go many at once (`BatchedRequests`). A broker that cannot be reached is
+answered for with an error that whoever asked tries again after.
 """
 
 from collections import deque

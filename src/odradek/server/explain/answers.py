@@ -9,7 +9,7 @@ MOST_OF_A_CAUSE = 10
 
 
 class Finding(NamedTuple):
-    """A cause that holds: its name in the table, and what is the matter, in words."""
+    """A cause that applies: its name in the table, and a description."""
 
     cause: str
     text: str

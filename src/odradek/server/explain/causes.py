@@ -1,7 +1,7 @@
 """The causes for which nothing comes, as a table: the first ones stop everything, the last ones
 are no more than a reason to look elsewhere.
 
-Each is a function of a picture that says, for every place where it holds, what it is in words.
+Each is a function of a picture that describes the cause for every place where it applies.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ class Cause(NamedTuple):
 
 def _paused(picture: Picture) -> Iterator[str]:
     if picture.is_paused:
-        yield "the broker is paused: it answers nobody until it is resumed"
+        yield "the broker is paused: it answers no requests until it is resumed"
 
 
 def _fault(picture: Picture) -> Iterator[str]:
@@ -49,7 +49,9 @@ def _no_topic(picture: Picture) -> Iterator[str]:
 def _no_members(picture: Picture) -> Iterator[str]:
     for group in picture.groups:
         if not group.members and group.state in ("Empty", "Dead"):
-            yield f"nobody is in the group {group.group_id}{_since(group)}: no consumer has joined"
+            yield (
+                f"no member is in the group {group.group_id}{_since(group)}: no consumer has joined"
+            )
 
 
 def _awaited(picture: Picture) -> Iterator[str]:
@@ -198,7 +200,7 @@ def _nothing_new(picture: Picture) -> Iterator[str]:
     for group in picture.groups:
         places = [each for each in group.partitions if each.leader >= 0]
         if places and not any(each.waiting_records for each in places):
-            yield f"{group.group_id} has read all there is: nothing new has been written"
+            yield f"{group.group_id} has read all records: nothing new has been written"
 
 
 def _deleted(picture: Picture) -> Iterator[str]:
@@ -206,7 +208,7 @@ def _deleted(picture: Picture) -> Iterator[str]:
         if 0 < each.start_offset == each.end_offset:
             yield (
                 f"{each.where} has had {_counted(each.end_offset, 'record')}, and all are deleted: "
-                "by retention, or by who asked for it"
+                "by retention, or by DeleteRecords"
             )
 
 
@@ -218,7 +220,7 @@ def _never_written(picture: Picture) -> Iterator[str]:
 def _nobody_reads(picture: Picture) -> Iterator[str]:
     is_read = picture.groups or any(each.readings for each in picture.partitions)
     if picture.partitions and not is_read:
-        yield f"no group reads {picture.question.name}, and nobody waits for its records"
+        yield f"no group reads {picture.question.name}, and no fetch waits for its records"
 
 
 def _transaction(picture: Picture) -> Iterator[str]:

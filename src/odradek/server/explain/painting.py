@@ -239,7 +239,7 @@ class Painter:
         replicas, isr = len(image.replicas), len(image.isr)
         found = self._leader(where)
         if found is None or found.log is None or found.in_sync_replicas is None:
-            # Led elsewhere: what the metadata says of it.
+            # Led elsewhere: as in the metadata.
             leader = image.leader
             return PartitionPicture(
                 where, leader, replicas, isr, 0, 0, 0, 0, 0, committed, (), readings

@@ -1,4 +1,4 @@
-"""Faults on command: what a test has a running broker do wrong.
+"""Faults on command: errors that a test has a running broker make.
 
 `FaultBoard` keeps the faults that are in force. As long as there are some that concern requests,
 a `FaultyHandler` stands between the sockets and the dispatcher; without any it is not there, and

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class FaultBoard:
     """Puts faults into force and takes them out. All calls are the loop's of the brokers.
 
-    `running` has the brokers that run; whoever starts and stops them keeps that true, and calls
-    `on_started`: a fault outlives a restart.
+    `running` has the brokers that run; the code that starts and stops them keeps it up to date, and
+    calls `on_started`: a fault outlives a restart.
     """
 
     def __init__(self, running: "Sequence[BrokerServer]") -> None:
@@ -64,7 +64,7 @@ class FaultBoard:
         self._apply()
 
     def on_started(self, server: "BrokerServer") -> None:
-        """A broker serves: what is in force is so there too."""
+        """A broker serves: applies the current faults there too."""
         if self._faults:
             self._apply_to(server)
 

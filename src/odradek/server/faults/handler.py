@@ -1,8 +1,8 @@
-"""`FaultyHandler`: stands before the dispatcher and lets the faults in force have their way.
+"""`FaultyHandler`: applies the current faults before the dispatcher.
 
-What a fault does is done to the exchange: refused by the dispatcher, held back by the broker's
-timer, closed, or wrapped so that its answer is delayed, dropped or cut. A request meets the first
-fault that is meant for it; what the dispatcher does with it otherwise stays as it is.
+A fault changes the exchange: refused by the dispatcher, held back by the broker's timer, closed, or
+wrapped so that its answer is delayed, dropped or cut. The first matching fault applies to a
+request; otherwise the dispatcher handles it as usual.
 """
 
 from collections.abc import Callable, Sequence

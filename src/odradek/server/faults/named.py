@@ -1,8 +1,8 @@
-"""Which topics and groups a request names, whatever its API: what a fault is chosen by.
+"""The topics and groups that a request of any API names, to choose faults by.
 
 Looks through the body for the fields that Kafka's messages call by these names. Only done for
-faults that ask for it, so it may take its time. An incremental fetch names only what has changed;
-what its session knows is looked up there.
+faults that ask for it, so it may take its time. An incremental fetch names only changes; its other
+partitions are looked up in its session.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,14 +1,14 @@
 """`odradek.Broker`: a broker inside the process that uses it, for tests and notebooks.
 
-`with` runs it on an event loop in a thread of its own, `async with` on the running loop.
-Without a data directory it is ephemeral: it lives in a temporary directory that goes with
-it, its metadata stays in memory, and nothing is forced to the disk.
+`with` runs it on an event loop in a separate thread, `async with` on the running loop. Without a
+data directory it is ephemeral: it lives in a temporary directory that goes with it, its metadata
+stays in memory, and nothing is forced to the disk.
 
 With a `ManualClock` the broker's time moves only when the test moves it. `clock.advance`
 from another thread returns when everything that became due has run, so a test needs no
 waiting and no sleeping.
 
-Here is the life of a broker; what a test may ask of it is in `broker_calls`.
+This module has the lifecycle of a broker; `broker_calls` has a test's calls.
 """
 
 import os
@@ -70,19 +70,18 @@ _ANYWHERE: Final = f"{PLAIN}127.0.0.1:0"
 class Broker(OwnThread, FaultCalls):
     """A broker in this process.
 
-    It listens on a free port of 127.0.0.1, on `port` of it, or on `listeners`, each
-    `HOST:PORT` or `NAME://HOST:PORT`. `config` holds settings under Kafka's names; numbers,
-    booleans and lists may be given as such.
-    With `acls` it has Kafka's authorizer and these ACLs, each an `AclBinding` or words such as
-    `"User:alice read,write topic:orders-*"`, `"deny User:bob all cluster from 10.0.0.1"`.
-    `security` is "tls", "mtls", "plain", "scram" or "oauth", or one of the last three with "+tls":
-    clients have to come so, as one of the `users`, whose passwords these are; `login` has what each
-    of them needs. Certificates need the extra `security`.
-    With `quotas` clients are throttled: `{"user:alice": {"producer_byte_rate": 1000}}`;
-    `client-id:*` stands for every client id that has none of its own.
-    With a `seed` its ids (of the cluster, of topics, of members) are the same in every run.
-    A broker that was stopped starts again on the same ports and finds its data: in `data_dir`, or
-    without one as long as the object lives and its `with` block, if any, has not been left.
+    It listens on a free port of 127.0.0.1, on `port` of it, or on `listeners`, each `HOST:PORT` or
+    `NAME://HOST:PORT`. `config` holds settings under Kafka's names; numbers, booleans and lists may
+    be given as such. With `acls` it has Kafka's authorizer and these ACLs, each an `AclBinding` or
+    words such as `"User:alice read,write topic:orders-*"`,
+    `"deny User:bob all cluster from 10.0.0.1"`. `security` is "tls", "mtls", "plain", "scram" or
+    "oauth", or one of the last three with "+tls": clients have to come so, as one of the `users`,
+    whose passwords these are; `login` has what each of them needs. Certificates need the extra
+    `security`. With `quotas` clients are throttled: `{"user:alice": {"producer_byte_rate": 1000}}`;
+    `client-id:*` is the default of all client ids. With a `seed` its ids (of the cluster, of
+    topics, of members) are the same in every run. A broker that was stopped starts again on the
+    same ports and finds its data: in `data_dir`, or without one as long as the object lives and its
+    `with` block, if any, has not been left.
 
     Raises:
         ValueError: a setting is illegal, or there is none of that name.
@@ -272,8 +271,8 @@ class Broker(OwnThread, FaultCalls):
         config: Mapping[str, object] = {},
         clock: Clock | None = None,
     ) -> Self:
-        """A broker that goes on from a snapshot or the path of one, not started yet. It has a port
-        of its own; the snapshot and brokers that were made from it before are not touched.
+        """A broker that continues from a snapshot or the path of one, not started yet. It has
+        another port; the snapshot and earlier brokers from it are not changed.
 
         `config` adds to the settings of the broker that the snapshot is of. If its clock was a
         `ManualClock`, this one's is, at the same time, unless another is given.
@@ -326,7 +325,7 @@ class Broker(OwnThread, FaultCalls):
         return self._protection.login(user, password, self.bootstrap_servers)
 
     def metrics(self) -> dict[str, float | dict[str, float]]:
-        """Every metric by what Kafka calls it: a number, or the attributes of the bean (`Count`,
+        """Every metric by Kafka's name: a number, or the attributes of the bean (`Count`,
         `OneMinuteRate`, `99thPercentile`). From any thread.
 
             broker.metrics()["kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec"]["Count"]
@@ -335,11 +334,11 @@ class Broker(OwnThread, FaultCalls):
 
     @property
     def metrics_url(self) -> str:
-        """Where Prometheus finds them, with the setting `metrics.listener`; else empty."""
+        """The address for Prometheus, with the setting `metrics.listener`; else empty."""
         return self._running().metrics_url
 
     def waiting(self) -> list[WaitingOperation]:
-        """Why is this request not answered? What waits now, the longest waiting first, each
+        """Why is this request not answered? The waiting operations, the longest waiting first, each
         with what it waits for in words: bytes, acks, members. From any thread.
 
         On a `ManualClock` nothing expires while one looks.
@@ -416,7 +415,7 @@ def protection_of(word: str | None, users: Mapping[str, str], clock: Clock) -> "
 def _addresses(
     listeners: str | Sequence[str], port: int | None, protection: "Protection | None"
 ) -> list[str]:
-    """Where to listen, as `listeners` has it."""
+    """The addresses to listen on, as in `listeners`."""
     if protection is not None:
         if tuple(listeners) != (_ANYWHERE,):
             raise ValueError("with security= the broker has one listener, on `port` or a free one")

@@ -1,12 +1,12 @@
 """`odradek.Cluster`: several brokers inside the process that uses them, on one clock.
 
-They share one memory of metadata instead of a ZooKeeper, and replicate over real sockets with
-the requests that brokers of several machines would send. All run on one event loop, in a thread
-of its own with `with`, on the running loop with `async with`. Faults come on command: brokers
-stop, die and come back, and the network between two of them is cut.
+They share one memory of metadata instead of a ZooKeeper, and replicate over real sockets with the
+requests that brokers of several machines would send. All run on one event loop, in a separate
+thread with `with`, on the running loop with `async with`. Faults come on command: brokers stop, die
+and come back, and the network between two of them is cut.
 
-The records of each broker lie in a folder of its own, which outlives the broker and goes with
-the cluster. Nothing is forced to the disk: what is tried here is replication, not power cuts.
+The records of each broker are in its own folder, which outlives the broker and is removed with the
+cluster. Nothing is flushed to disk: it tests replication, not power cuts.
 """
 
 import os
@@ -61,8 +61,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _DECIDED: Final = {
-    "log.dirs": "each broker has a folder of its own, which goes with the cluster",
-    "log.dir": "each broker has a folder of its own, which goes with the cluster",
+    "log.dirs": "each broker has its own folder, which is removed with the cluster",
+    "log.dir": "each broker has its own folder, which is removed with the cluster",
     "broker.id": "brokers have the numbers from 1 on",
 }
 _USUAL_REPLICAS: Final = 3
@@ -99,7 +99,7 @@ class ClusterBroker:
 
     @property
     def server(self) -> BrokerServer:
-        """The running broker, for who looks deeper.
+        """The running broker, for a closer look.
 
         Raises:
             RuntimeError: it does not run.
@@ -169,11 +169,11 @@ class ClusterBroker:
 class Cluster(OwnThread, FaultCalls):
     """Brokers 1 to `brokers` in this process.
 
-    `config` holds settings of every broker under Kafka's names. Internal topics and topics
-    that are made without a number get three replicas, or as many as there are brokers. With a
-    `seed` the ids of cluster, topics and members are the same in every run.
-    `acls`, `security`, `users` and `quotas` are those of `Broker`. The brokers' own connections are
-    protected alike: they log in as `odradek`, a user of their own.
+    `config` holds settings of every broker under Kafka's names. Internal topics and topics that are
+    made without a number get three replicas, or as many as there are brokers. With a `seed` the ids
+    of cluster, topics and members are the same in every run. `acls`, `security`, `users` and
+    `quotas` are as for `Broker`. The brokers' own connections are protected too: they log in as the
+    user `odradek`.
 
     Raises:
         ValueError: a setting is illegal, or there is to be no broker.
@@ -228,7 +228,7 @@ class Cluster(OwnThread, FaultCalls):
                 self,
                 broker_id,
                 {**common, **_identity(broker_id, racks)},
-                # Of its own, so that what one draws does not depend on when others do.
+                # Separate ones, so a broker's draws do not depend on the others' timing.
                 rng_of(None if seed is None else f"{seed}, broker {broker_id}"),
             )
             for broker_id in range(1, brokers + 1)
@@ -427,7 +427,7 @@ class Cluster(OwnThread, FaultCalls):
         thread = self._thread_for(work)
         if thread is None:
             work.close()
-            raise RuntimeError("the cluster has no thread of its own: use the ..._async methods")
+            raise RuntimeError("the cluster runs on your event loop: use the ..._async methods")
         return thread.run(work)
 
     _wait = run

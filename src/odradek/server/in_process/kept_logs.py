@@ -1,4 +1,4 @@
-"""Where the logs of a broker lie between its stop and its next start.
+"""The logs of a broker between its stop and its next start.
 
 A broker makes the logs that it does not find, as Kafka does, and its topics would be empty. Who
 starts it again in the same program has to know of that.
@@ -37,8 +37,7 @@ class KeptLogs:
                 raise StartError(f"The records that the broker had are gone: there is no {path}")
 
     def _files(self) -> Iterator[str]:
-        """Of the segments that there were when it had stopped, but those of topics that were
-        deleted meanwhile."""
+        """The segments at its stop, without those of topics that were deleted meanwhile."""
         for log, path in self._logs:
             if log.path == path:
                 yield from (segment.file.path for segment in log.segments.all())

@@ -1,4 +1,4 @@
-"""`LastErrors`: what requests were last answered with an error, for whoever asks why.
+"""`LastErrors`: the requests that were last answered with an error, to explain failures.
 
 Answers are kept as they were sent, the last few small ones of each API, and only read when
 somebody asks: a request costs no more than being put into a queue.

@@ -25,7 +25,7 @@ FORKED: Final = (
     "by its bootstrap_servers, and no other call does"
 )
 RUNNING: "Final[WeakSet[LoopCalls]]" = WeakSet()
-"""What runs in this process now: whoever reports about a failed test looks here."""
+"""The brokers and clusters that run in this process, for the report about a failed test."""
 
 
 class LoopCalls:
@@ -86,8 +86,8 @@ class LoopCalls:
 
     def report(self) -> str:
         """Describes the brokers for a failed test: topics with their end offsets, groups with their
-        states and lag, what waits and for what, the last errors answered, the faults in force. From
-        any thread; a broker that does not answer within seconds is reported as such."""
+        states and lag, waiting operations, the last error responses, the active faults. From any
+        thread; a broker that does not answer within seconds is reported as such."""
 
         async def see() -> str:
             return report_on(self._servers, self._helpers, self._errors, self._faults)
@@ -110,8 +110,9 @@ class LoopCalls:
         client: str | None = None,
         transaction: str | None = None,
     ) -> "Explanation":
-        """Why does nothing come? For a group, a topic, a client id or a transactional id: what the
-        brokers know that keeps its records from being read, the likeliest first. From any thread.
+        """Why does nothing come? For a group, a topic, a client id or a transactional id: the
+        causes known to the brokers that keep its records from being read, the likeliest first. From
+        any thread.
 
         Raises:
             ValueError: it is asked about none of them, or more than one.

@@ -1,4 +1,4 @@
-"""How `odradek.Broker` and `odradek.Cluster` live: on a thread of their own or the caller's loop.
+"""Runs `odradek.Broker` and `odradek.Cluster` on a separate thread or the caller's loop.
 
 `with` and `start` make the thread, `async with` and `start_async` need none.
 """
@@ -15,7 +15,7 @@ class OwnThread(TimeCalls):
     """A base class whose subclass says how it starts and stops on a running loop."""
 
     def start(self) -> Self:
-        """Starts on a thread of its own; returns when clients can be served.
+        """Starts on a separate thread; returns when clients can be served.
 
         Raises:
             StartError: it cannot be started; nothing runs then.
@@ -55,7 +55,7 @@ class OwnThread(TimeCalls):
         """The block is over: removes what a stop leaves for another start."""
 
     def _is_left_by_child(self, error: BaseException | None) -> bool:
-        # Of a child that ends, by sys.exit for one, that is what there is to tell.
+        # A forked child that ends, for example by sys.exit, can only say this.
         if error is None:
             self.check_process()
         return self._is_forked

@@ -106,7 +106,7 @@ def _members(count: int) -> str:
 
 
 def _shared(helpers: BrokerHelpers, group: str) -> str | None:
-    """A share group with what is held; None of any other."""
+    """A share group with its acquired records; None for other groups."""
     found = helpers.groups.shared.describe(group)
     if found.state == DEAD:
         return None
@@ -119,8 +119,8 @@ def _shared(helpers: BrokerHelpers, group: str) -> str | None:
         parts.append(f"{where} from {each.start_offset}, {held} held, {each.waiting} given back")
     policy = helpers.groups.shared.reset_policy(group)
     if policy == "latest":
-        # What surprises everybody who writes a test.
-        parts.append("share.auto.offset.reset is latest: what was there before is never read")
+        # It surprises everybody who writes a test.
+        parts.append("share.auto.offset.reset is latest: earlier records are never read")
     return "; ".join([f"{group}: share, {found.state}, {_members(len(found.members))}", *parts])
 
 

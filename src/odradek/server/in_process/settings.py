@@ -25,7 +25,8 @@ TEST_DEFAULTS: Final[Mapping[str, str]] = {
     "group.share.heartbeat.interval.ms": "200",
     "group.share.assignment.interval.ms": "0",
 }
-"""Where an in-process broker differs from Kafka's defaults: what only costs time on one node."""
+"""The differences of an in-process broker from Kafka's defaults: waits that only cost time on one
+node."""
 
 
 def check_settings(
@@ -72,7 +73,7 @@ def check_topic_settings(names: Iterable[str]) -> None:
 
 
 def topic_name(name: object) -> str:
-    """The name of a topic, unless something else stands in its place: settings, for one.
+    """The name of a topic; raises if it is something else, such as settings.
 
     Raises:
         TypeError: it is no text.
@@ -111,8 +112,8 @@ def path_of(data_dir: str | os.PathLike[str] | None) -> str | None:
     """The data directory's path, if one is given; several as in `log.dirs`, with commas between.
 
     Raises:
-        TypeError: it is no path: settings that were meant for `config`, for one.
-        ValueError: `log.dirs` would stand for another directory, or none.
+        TypeError: it is no path: settings that were meant for `config`, for one. ValueError:
+            `log.dirs` would mean another directory, or none.
     """
     if isinstance(data_dir, Mapping):
         raise TypeError("data_dir is a path; settings go into config={...}")
@@ -131,12 +132,12 @@ def with_authorizer(acls: object) -> dict[str, str]:
 
 
 def setting_text(value: object) -> str:
-    """A setting's value as it would stand in `server.properties`."""
+    """A setting's value as in `server.properties`."""
     if isinstance(value, list | tuple):
         return ",".join(map(setting_text, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def setting_texts(config: Mapping[str, object] | None) -> dict[str, str]:
-    """Settings as they would stand in `server.properties`; what stands elsewhere is looked up."""
+    """Settings as in `server.properties`; references to values elsewhere are resolved."""
     return resolved({name: setting_text(value) for name, value in (config or {}).items()})

@@ -5,10 +5,10 @@ That is what a clock moved by hand waits for, before the move and after it. Brok
 - no time-out is due, and nothing that was handed to the timer waits;
 - no work is under way in the background;
 - their sockets hold nothing: no connection to accept, no bytes to read, none of an answer that a
-  client would take. What has come from clients is handled, and what could be answered is written.
+  client would take. Clients' requests are handled, and their responses written.
 
-What waits for the clock waits on, and so does what waits for a client: one that does not read its
-answers, or sends only half a request, keeps nobody.
+Operations that wait for the clock keep waiting, and so do those that wait for a client: one that
+does not read its responses, or sends only half a request, delays nothing.
 
 Brokers answer each other, and an answer that one has read becomes a request to the other a few
 turns of the loop later. So they have to be found at rest some turns in a row. A client that sends

@@ -70,7 +70,7 @@ class SnapshotDiff(NamedTuple):
 
 
 class Snapshot:
-    """The logs lie in `path`. Without a path of its own it goes with this object."""
+    """The logs lie in `path`. Without a path it is removed with this object."""
 
     def __init__(
         self, path: str, metadata: StoredMetadata, moment: Moment, scratch: Scratch | None = None

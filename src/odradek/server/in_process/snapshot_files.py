@@ -1,9 +1,9 @@
 """The files of a snapshot: the logs of a broker as they are at one moment, taken in no time.
 
 Segments that are closed are never written to again, so their records get a second name (a hard
-link) and no second place on the disk. Everything else is copied: active segments, which both
-sides append to from here on, and indexes of closed ones, which a start may make anew in place, as
-it does those of active ones.
+link) and no second place on the disk. Everything else is copied: active segments, which both sides
+append to from here on, and indexes of closed ones, which a start may rebuild in place, as it does
+those of active ones.
 """
 
 import os
@@ -11,7 +11,8 @@ import shutil
 
 from odradek.storage import names
 
-# What a broker writes about its logs; its lock, and whether it ended well, are its own.
+# The files that a broker writes about its logs; its lock and its clean shutdown marker are not
+# copied.
 _KEPT_FILES = frozenset(
     {
         names.META_PROPERTIES,

@@ -1,8 +1,8 @@
 """`Beans`: the metrics of a broker under the names that Kafka gives them.
 
-Here the parts that own them are asked; what costs more than a look was counted where it happened.
-Series of single partitions come only while the broker hosts no more than `metrics.max.partitions`:
-eleven each would be most of a scrape otherwise. Their sums are always there.
+The values come from the parts that own them; costly ones were counted where they happened. Series
+of single partitions come only while the broker hosts no more than `metrics.max.partitions`: eleven
+each would be most of a scrape otherwise. Their sums are always there.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ _CLASSIC_STATES: Final = ("PreparingRebalance", "CompletingRebalance", "Stable",
 MOST_SOFTWARE: Final = 200
 OTHER: Final = "other"
 
-# Of these Kafka tells how many have expired, a second.
+# For these Kafka shows the rate of expired operations.
 _EXPIRING: Final = {
     "Produce": "DelayedProduceMetrics",
     "Fetch": "DelayedFetchMetrics",
@@ -48,7 +48,7 @@ class Beans:
 
     @property
     def shows_partitions(self) -> bool:
-        """Whether there are few enough for series of their own."""
+        """Whether there are few enough for separate series."""
         server = self._server
         most: int = server.config["metrics.max.partitions"]
         return len(server.replicas.partitions) <= most
@@ -231,7 +231,7 @@ class Beans:
             yield Sample(_SERVER, "ReplicaManager", name, each)
 
     def _follow(self, name: str, count: int) -> Meter:
-        """A meter of what a part counts without rates; these go from look to look."""
+        """A meter of a part's plain counter; its rates are computed from look to look."""
         now_ms = self._server.clock.monotonic_ms()
         meter = self._followed.get(name)
         if meter is None:

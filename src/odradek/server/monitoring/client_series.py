@@ -1,14 +1,13 @@
-"""The series of what clients push of their own metrics (KIP-714), under names that begin with
-`odradek_client_`.
+"""The series of metrics that clients push (KIP-714), under names that begin with `odradek_client_`.
 
 Kafka's clients call a metric `org.apache.kafka.producer.request.latency.avg`; here it is
-`odradek_client_producer_request_latency_avg`. Labels say which client it is of, and what the
-client itself tells a value by, such as the node or the partition.
+`odradek_client_producer_request_latency_avg`. Labels name the client, and the client's own
+attributes of a value, such as the node or the partition.
 
 Names, attributes and kinds are a client's own words. Two clients could call a gauge what is
 another's counter, or give a name twice that differs in signs which Prometheus does not know; a
-reader would refuse the whole scrape. So none has a kind, and of what would be the same
-series of one client only the first is told.
+reader would refuse the whole scrape. So none has a type, and if a client has the same series twice
+only the first is served.
 """
 
 import re
@@ -78,7 +77,7 @@ def _tags_of(client: PushingClient) -> Tags:
 
 
 def _tags(metric: MetricName, own: Tags) -> Tags:
-    """Labels that a reader takes, each once: what the broker knows of a client goes first."""
+    """Legal labels, each once: those that the broker sets come first."""
     tags = dict(own)
     for key, text in metric.attributes:
         tags.setdefault(_word(key), text)

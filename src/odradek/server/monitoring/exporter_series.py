@@ -1,8 +1,8 @@
-"""The series of kafka_exporter: offsets of partitions, and what groups have committed of them.
+"""The series of kafka_exporter: offsets of partitions, and groups' committed offsets.
 
-That program is one for a cluster, and asks it from outside. Here every broker tells of the
-partitions that it leads and the groups that it coordinates, and the controller of what is there
-once, so that the brokers of a cluster together give what one exporter would.
+That program is one for a cluster, and asks it from outside. Here every broker serves the partitions
+that it leads and the groups that it coordinates, and the controller the cluster-wide series, so the
+brokers of a cluster together serve what one exporter would.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """`Exposition`: metrics as Prometheus's text, or as OpenMetrics.
 
-All series of one name have to stand together, whoever they come from, so they are gathered by
-name first. Whatever stands in a label is escaped; the names of Kafka's metrics become those that
-jmx_exporter gives them by Strimzi's rules, so that boards made for these fill:
+All series of one name have to be together, whatever their source, so they are gathered by name
+first. Labels are escaped; the names of Kafka's metrics become those that jmx_exporter gives them by
+Strimzi's rules, so that boards made for these fill:
 
     kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=orders
         kafka_server_brokertopicmetrics_bytesin_total{topic="orders"}
@@ -21,7 +21,7 @@ from odradek.metrics.histogram import QUANTILES
 COUNTER: Final = "counter"
 GAUGE: Final = "gauge"
 UNTYPED: Final = "untyped"
-"""Of what counts under a name that does not end in `_total`: parsers would rename it."""
+"""The type of counters whose name does not end in `_total`: parsers would rename them."""
 
 TEXT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_METRICS_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -44,7 +44,7 @@ class Exposition:
         self._families: dict[str, tuple[str, list[str]]] = {}
 
     def add(self, name: str, kind: str, tags: Tags, value: float) -> None:
-        """A series under a name of its own."""
+        """A series under a separate name."""
         _, lines = self._families.setdefault(name, (kind, []))
         lines.append(f"{name}{_labels(tags)} {_number(value)}\n")
 
@@ -102,7 +102,7 @@ def _labels(tags: Tags) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escapes a label's value; what is no text at all is replaced."""
+    """Escapes a label's value; lone surrogates are replaced."""
     escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
     return escaped.encode("utf-8", "replace").decode()
 

@@ -1,7 +1,7 @@
-"""`Monitoring`: the metrics of one broker, for whoever asks: a test, a scrape, a command.
+"""`Monitoring`: the metrics of one broker, for a test, a scrape, a command.
 
 A scrape is made in slices of the event loop: whenever one has taken as long as a few requests do,
-the others have their turn. One is made at a time; who comes meanwhile waits for its own.
+the others have their turn. One is created at a time; requests meanwhile wait for theirs.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class Monitoring:
 
     @property
     def url(self) -> str:
-        """Where metrics are served; empty where they are not."""
+        """The address of the metrics; empty if they are not served."""
         return self._responder.url
 
     def read(self) -> dict[str, float | dict[str, float]]:

@@ -1,4 +1,4 @@
-"""The series that no other exporter has: what only the broker itself can know."""
+"""The series that no other exporter has: only the broker itself can know them."""
 
 from bisect import bisect_left
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
 """`Responder`: the little of HTTP/1.1 that a scrape needs, and a clear answer to all else.
 
 One request a connection, answered and closed. The head is bounded in size and time, so are the
-connections, and the time that a client may take for its answer. Where only this machine can
-connect, a request that names another host is refused: a web page could send one
-by a name of its own that leads here.
+connections, and the time that a client may take for its answer. If only this machine can connect, a
+request that names another host is refused: a web page could send one by its own host name that
+resolves here.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ HEAD_SECONDS: Final = 10.0
 """In which a request's first word comes, and the rest of its head."""
 ANSWER_SECONDS: Final = 30.0
 MOST_CONNECTIONS: Final = 32
-"""That are answered; as many again are told that there are too many, all others dropped."""
+"""How many connections are answered; as many again get an error, all others are dropped."""
 LINGER_SECONDS: Final = 1.0
 PLAIN_TEXT: Final = "text/plain; charset=utf-8"
 

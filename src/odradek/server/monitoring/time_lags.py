@@ -1,7 +1,7 @@
 """`TimeLags`: for how long the next record of a group has been waiting to be read.
 
-That is told by the time of its batch, which has to be looked up in the log. It is looked up once
-for each committed offset, a bounded number of times a look: what is left has its turn at the next.
+That is the time of its batch, which has to be looked up in the log. It is looked up once for each
+committed offset, a bounded number of times a look: the rest has its turn at the next.
 """
 
 from collections.abc import Iterator
@@ -60,8 +60,8 @@ class TimeLags:
                         yield TimeLag(*key, lag_ms)
 
     def _time_of(self, where: TopicPartition, offset: int) -> int | None:
-        """The time of the batch that has the offset, or the next; 0 where there is none to read,
-        None where it cannot be told."""
+        """The time of the batch that has the offset, or the next; 0 if there is none to read, None
+        if it is unknown."""
         partition = self._server.replicas.partitions.find(where)
         if partition is None or partition.log is None or not partition.is_leader:
             return None

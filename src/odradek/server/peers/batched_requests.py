@@ -36,12 +36,12 @@ K = TypeVar("K", bound=Hashable)
 Q = TypeVar("Q")
 
 Codes = Mapping[tuple[str | int, TopicPartition], ErrorCode]
-"""What was answered, by whom and for what it was asked; empty when no answer came."""
+"""The codes of a response, by asker and key; empty if there was no response."""
 OnCodes = Callable[[K, Codes], None]
 
 
 class _Request(Generic[K, Q]):
-    """A request under way: what is asked, and on which connection."""
+    """A request in flight: its questions, and its connection."""
 
     def __init__(self, number: int, asked: dict[K, list[tuple[Q, OnCodes[K]]]]) -> None:
         self.number: Final = number
@@ -50,7 +50,7 @@ class _Request(Generic[K, Q]):
 
 
 class _Broker(Generic[K, Q]):
-    """The requests under way to a broker, and what waits."""
+    """The requests in flight to a broker, and the waiting questions."""
 
     def __init__(self, asker: Callable[[Q], Hashable]) -> None:
         self.waiting: dict[K, list[tuple[Q, OnCodes[K]]]] = {}

@@ -25,7 +25,7 @@ class BrokerChannel(Protocol):
 
 
 class _Way:
-    """The channel to one registration of a broker, and who waits for its answers."""
+    """The channel to one registration of a broker, with the callers that wait for responses."""
 
     def __init__(self, epoch: int, channel: BrokerChannel) -> None:
         self.epoch = epoch
@@ -44,7 +44,7 @@ class _Way:
         self._channel.ask(api, values, on_answered)
 
     def close(self) -> None:
-        """Nobody is left without an answer."""
+        """Every caller is answered."""
         self._channel.close()
         waiting, self._waiting = list(self._waiting.values()), {}
         for on_done in waiting:
@@ -54,7 +54,7 @@ class _Way:
 class BrokerChannels:
     """The channels to all other brokers; one that comes back elsewhere gets a new one.
 
-    Whoever asks is answered exactly once.
+    Every call is answered exactly once.
     """
 
     def __init__(

@@ -28,8 +28,8 @@ class PeerChannels:
         on_broken: Callable[[str], None],
         security: Callable[[str], ClientSecurity],
     ) -> None:
-        """`on_broken` hears, in words, of what the callback of an asker raised. `security` is that
-        of connections to a listener of that name."""
+        """`on_broken` gets, in words, the exception of a caller's callback. `security` is the
+        security of connections to a listener of that name."""
         self._config: Final = config
         self._clock: Final = clock
         self._timer: Final = timer

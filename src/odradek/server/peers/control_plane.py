@@ -1,10 +1,9 @@
 """`SocketControlPlane`: the way of a controller to its brokers, and of brokers to their controller.
 
 One connection to each broker and one request on it at a time, so that commands arrive in the order
-in which they were given. What the controller commands must not be lost while the broker lives: a
-request without an answer is sent again, before all that came later, until the broker's session is
-over. What a broker asks of a controller is not: whoever asks does so again, perhaps of another
-controller.
+in which they were given. The controller's requests must not be lost while the broker lives: a
+request without a response is sent again, before all later ones, until the broker's session is over.
+A broker's requests to a controller are not: the caller repeats them, perhaps to another controller.
 """
 
 from collections import deque
@@ -66,7 +65,7 @@ class _Way:
             self._send_first()
 
     def close(self) -> None:
-        """Nobody is left without an answer."""
+        """Every caller is answered."""
         self._closed = True
         self._retry.cancel()
         self._channel.close()
@@ -91,7 +90,7 @@ class _Way:
         else:
             outcome = answer
         self._waiting.popleft()
-        # What this brings about may be sent over the same way, behind what waits.
+        # Its consequences may be sent over the same channel, behind waiting requests.
         if self._waiting:
             self._send_first()
         command.on_done(outcome)
@@ -205,6 +204,6 @@ class SocketControlPlane(ControlPlane):
         return fresh
 
     def _is_alive(self, broker: BrokerRegistration) -> bool:
-        """Whether the session goes on under which the broker was told something."""
+        """Whether the session in which the broker got a request still exists."""
         living = self._metadata.image.brokers.get(broker.id)
         return living is not None and living.epoch == broker.epoch

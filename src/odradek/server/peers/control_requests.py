@@ -1,6 +1,6 @@
 """From the values of `metadata.control` to the requests that carry them, and back from the answers.
 
-Versions are those of brokers of Kafka 2.6 and later. The counterpart, which reads the requests, is
+The versions are for brokers of Kafka 2.6 and later. The counterpart, which reads the requests, is
 `handlers.control_values`.
 """
 
@@ -39,7 +39,7 @@ INCREMENTAL: Final = 1
 
 
 def leader_and_isr_fields(request: LeaderAndIsr, listener_name: str) -> Fields:
-    """A LeaderAndIsr; leaders are told by the end point that brokers use among themselves."""
+    """A LeaderAndIsr; with the leaders' inter-broker end points."""
     return {
         **_header_fields(request.header),
         "type": FULL if request.is_full else INCREMENTAL,

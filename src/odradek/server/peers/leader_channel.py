@@ -1,7 +1,7 @@
 """`SocketLeaderChannel`: the way of a follower to its leader, over the wire that clients use.
 
-One connection, made when something is asked and made anew after it broke. How long an answer may
-take is measured on the broker's timer, so that a clock that is moved by hand moves this too.
+One connection, opened for the first request and again after it broke. How long an answer may take
+is measured on the broker's timer, so that a clock that is moved by hand moves this too.
 """
 
 import asyncio
@@ -58,9 +58,10 @@ class SocketLeaderChannel(LeaderChannel):
         measures_silence: bool = True,
         security: Callable[[], ClientSecurity] = lambda: NO_SECURITY,
     ) -> None:
-        """`on_broken` hears of what a caller's callback raised: nobody else would. The `purpose`
-        is what the other side shows of this client. Unless it `measures_silence`, an answer may
-        take as long as the connection is open. Each connection has the `security` of its moment."""
+        """`on_broken` gets the exception of a caller's callback, which nothing else would handle.
+        The `purpose` is what the other side shows of this client. Unless it `measures_silence`, an
+        answer may take as long as the connection is open. Each connection has the `security` of its
+        moment."""
         self._client_id: Final = f"broker-{broker_id}-{purpose}"
         self._measures_silence: Final = measures_silence
         self._security: Final = security
@@ -113,7 +114,7 @@ class SocketLeaderChannel(LeaderChannel):
         )
 
     def close(self) -> None:
-        """Closes the connection; who waits hears nothing any more."""
+        """Closes the connection; waiting callers are not called any more."""
         for exchange in self._exchanges:
             exchange.cancel()
         if self._connection is not None:

@@ -1,7 +1,7 @@
 """`Links`: the network between the brokers of a cluster in one process, to be cut by a test.
 
-What is cut fails at once, as a connection does that is reset, and an answer that is under way
-does not arrive. The other direction of a link, and clients, are not touched by what is cut here.
+A cut fails requests at once, like a reset connection, and a response in flight does not arrive. The
+other direction of a link, and clients, are not affected by a cut.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ class WatchedChannel(LeaderChannel):
         self._channel.close()
 
     def fail(self) -> None:
-        """Fails everything that waits; what is answered later does not arrive."""
+        """Fails all waiting calls; later responses do not arrive."""
         waiting = list(self._waiting.values())
         self._waiting.clear()
         for on_done in waiting:

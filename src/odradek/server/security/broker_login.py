@@ -1,7 +1,7 @@
 """The login of a broker to the others of its cluster, over a listener that they share.
 
-Who it is says the JAAS line by which the listener takes clients: `username` and `password` beside
-the users of PLAIN, as in Kafka. With OAUTHBEARER it is who an issuer's token names, where
+The listener's JAAS line has its identity: `username` and `password` beside the users of PLAIN, as
+in Kafka. With OAUTHBEARER it is who an issuer's token names, where
 `sasl.oauthbearer.token.endpoint.url` says where that is to be had.
 """
 

@@ -78,7 +78,7 @@ class ListenersSecurity:
         return ClientSecurity(context, self._logins.get(listener_name))
 
     def close(self) -> None:
-        """Ends what goes on by itself."""
+        """Ends periodic work."""
         for end in self._ends:
             end()
 
@@ -97,7 +97,7 @@ class ListenersSecurity:
             raise ListenerError(f"Listener {name}: {error}") from error
 
     def _to_issuer(self, endpoint: EndPoint) -> SSLContext:
-        """The TLS of this broker as a client of who gives it tokens."""
+        """The TLS of this broker as a client of its token issuer."""
         return client_context(tls_settings(self._config, endpoint))
 
     def _of_tls(self, endpoint: EndPoint) -> TlsListener:

@@ -1,4 +1,4 @@
-"""The TLS of one listener by its settings, and anew when they, or the files they name, change."""
+"""The TLS of one listener by its settings, renewed when they, or the files they name, change."""
 
 import logging
 import os
@@ -81,7 +81,7 @@ class ListenerTls:
         seen = self._files()
         if by_files and seen == self._seen:
             return
-        self._seen = seen  # what is no good is complained of once
+        self._seen = seen  # a fault is logged once
         context, client, names = self._made(self._config)
         self._check_names(names, self._config)
         self._context, self._client_context, self._names = context, client, names
@@ -108,7 +108,7 @@ class ListenerTls:
         if new.subject != old.subject and not config.of_listener(name, "ssl.allow.dn.changes"):
             raise TlsError(
                 f"the new certificate is of {new.subject}, the old one of {old.subject} "
-                "(ssl.allow.dn.changes lets it in)"
+                "(ssl.allow.dn.changes accepts it)"
             )
         may_lack = config.of_listener(name, "ssl.allow.san.changes")
         if not new.alternative >= old.alternative and not may_lack:
@@ -118,7 +118,7 @@ class ListenerTls:
             )
 
     def _files(self) -> list[tuple[str, int, int]]:
-        """The signs by which a changed file is told."""
+        """The signature of a file, to notice changes."""
         found = []
         for name in ("ssl.keystore.location", "ssl.truststore.location"):
             path = self._of(name)

@@ -1,1 +1,1 @@
-"""Compaction: which logs, which segments, and what becomes of a batch."""
+"""Compaction: which logs, which segments, and what is kept of a batch."""

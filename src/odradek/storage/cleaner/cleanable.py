@@ -3,12 +3,12 @@
     log start       first dirty offset      first uncleanable offset    log end
         |  cleaned before  |  dirty, cleanable  |  not yet                 |
 
-Not yet: the active segment, what is above the last stable offset, what is younger than
-`min.compaction.lag.ms`, and what is not on the disk for certain: a record must not go for the
-sake of a newer one that a power failure would take. A log is taken up when its dirty part is
-large enough against the whole (`min.cleanable.dirty.ratio`), or its oldest dirty record waits
-for longer than `max.compaction.lag.ms`. What a reader holds by a lease is not compacted either; the
-leases are looked for in a log that is due, and in no other. It looks, `LogCleaner` acts.
+Not yet: the active segment, records above the last stable offset, records younger than
+`min.compaction.lag.ms`, and records that may not be on the disk: a record must not be removed for a
+newer one that a power failure would take. A log is taken up when its dirty part is large enough
+against the whole (`min.cleanable.dirty.ratio`), or its oldest dirty record waits for longer than
+`max.compaction.lag.ms`. Records held by a reader's lease are not compacted either; only a log that
+is due looks for leases. It looks, `LogCleaner` acts.
 """
 
 from typing import NamedTuple

@@ -1,11 +1,11 @@
 """Which batches of a log belong to aborted transactions, and which end markers may go.
 
-The cleaner walks the log in order and tells of every transactional batch and every marker. A
-batch of an aborted transaction goes at once. A marker may go only when no batch of its
-transaction was met any more: as long as one is there, readers need the marker (and, of an
-aborted one, the entry of the transaction index) to know what it is worth. Nor may it go from a
-segment at whose beginning its transaction was open: a replay of the log may begin there, from the
-snapshot of that moment, and has to learn of the end.
+The cleaner walks the log in order and passes every transactional batch and every marker. A batch of
+an aborted transaction goes at once. A marker may go only when no batch of its transaction is left:
+until then readers need the marker (and the transaction index's entry of an aborted one) to know
+whether the batch was committed. It also stays in a segment at whose beginning its transaction was
+open: a replay of the log may begin there, from the snapshot of that moment, and has to find the
+end.
 
 A round ends below the first transaction that is not decided, so whatever begins within the round
 is decided for good, even if its marker lies behind the round's end. Behind that end all batches
@@ -23,8 +23,8 @@ from odradek.storage.producers.end_marker import parse_end_marker
 class CleanedTransactions:
     """One walk over a log with these aborted transactions.
 
-    `retained` gathers the entries whose markers stay; whoever writes the cleaned segment
-    takes them for its transaction index.
+    `retained` collects the entries whose markers stay, for the transaction index of the cleaned
+    segment.
     """
 
     def __init__(self, aborted: Sequence[AbortedEntry]) -> None:

@@ -1,15 +1,15 @@
 """`Cleaning`: one round of compaction of one log, as a row of steps for another thread.
 
-First the dirty segments are read and the newest offset of each key is noted, until the end of
-what may be cleaned or until the map is full. Then the log's segments are taken from its
-beginning up to there, in groups that fit into one segment, and each group is replaced by a
-cleaned one. What lies above the map's last offset is left as it is.
+First the dirty segments are read and the newest offset of each key is noted, up to the first
+uncleanable offset or until the map is full. Then the log's segments are taken from its beginning up
+to there, in groups that fit into one segment, and each group is replaced by a cleaned one. Records
+above the map's last offset stay as they are.
 
-The steps are handed out one by one (`steps`), and what is between them runs on the event loop:
-there the segments are opened for reading, and there a group is replaced, if the log still
-holds all of it and no reader has a lease on it. If not (retention or a query was quicker), the
-round ends. So it does between any two steps once what it has read is not in the log any more, or
-what it goes by is not what the topic's settings say.
+`steps` yields the steps one by one, and the code between them runs on the event loop: it opens the
+segments for reading, and replaces a group if the log still has all of it and no reader has a lease
+on it. If not (retention or a query was quicker), the round ends. So it does between any two steps
+once what it has read is not in the log any more, or what it goes by is not what the topic's
+settings say.
 """
 
 from collections.abc import Callable, Generator
@@ -52,9 +52,9 @@ class CleanerLimits:
 class Cleaning:
     """One round.
 
-    `end_offset` is where the next round has to go on; `is_over` ends this one early, and what
-    it has found in the records then means nothing. While `is_committing`, a disk that refuses
-    anything leaves files of which nothing is known.
+    `end_offset` is where the next round has to continue; `is_over` ends this one early, and its
+    findings in the records then mean nothing. While `is_committing`, a disk that refuses anything
+    leaves files of which nothing is known.
     """
 
     def __init__(self, cleanable: Cleanable, now_ms: int, limits: CleanerLimits) -> None:

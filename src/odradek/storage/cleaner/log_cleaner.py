@@ -30,8 +30,8 @@ from odradek.timer.timer import Timer
 
 logger = logging.getLogger(__name__)
 
-# What a round reads at once at most. More would spare little; and what writes it goes over all of
-# its batches with the interpreter in its hands.
+# The most that a round reads at once, in bytes. More would save little; and the writing step walks
+# over all of its batches while it holds the interpreter.
 _WINDOW_BYTES: Final = 128 * 1024
 _LEAST_WINDOW_BYTES: Final = 1024
 
@@ -56,7 +56,7 @@ class LogCleaner:
         self._on_cleaned = on_cleaned
         self._rounds: dict[TopicPartition, _Round] = {}
         self._uncleanable: dict[TopicPartition, Log] = {}
-        # Where the last round got nowhere; they wait for the next look.
+        # Logs whose last round made no progress; they wait for the next look.
         self._fruitless: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         self._free_at_ms = float(LONG_AGO_MS)
@@ -93,7 +93,7 @@ class LogCleaner:
             self._start_round(dirtiest, threads)
 
     def stop(self) -> None:
-        """No further step is begun; what is half done is removed at the next start."""
+        """No further step begins; the next start removes unfinished files."""
         self._is_stopped = True
 
     def _dirtiest(self) -> Cleanable | None:
@@ -137,7 +137,7 @@ class LogCleaner:
         self._rounds[tp].resume()
 
     def _window_bytes(self, threads: int) -> int:
-        # A round holds what it has read and what it keeps of it.
+        # A round holds the bytes that it has read, and those that it keeps.
         share_bytes: int = self._config["log.cleaner.io.buffer.size"] // threads // 2
         return max(min(share_bytes, _WINDOW_BYTES), _LEAST_WINDOW_BYTES)
 
@@ -182,7 +182,7 @@ class LogCleaner:
         return self._is_stopped
 
     def on_round_end(self, cleaning: Cleaning, error: BaseException | None) -> None:
-        """Takes in what became of a round, and looks for the next one."""
+        """Handles the result of a round, and looks for the next one."""
         log = cleaning.log
         del self._rounds[log.topic_partition]
         progressed = error is None and cleaning.end_offset > log.cleaned_offset
@@ -245,7 +245,7 @@ class _Round:
             self._end(error)
             return
         except Exception as error:
-            # A mistake of ours: whoever called logs it, but the place is free for other logs.
+            # A bug: the caller logs it, but another log can be cleaned in its place.
             self._end(error)
             raise
         if step is None:
@@ -290,7 +290,7 @@ def _do_now(
 
 
 def _guarded(step: Step) -> "int | BrokerError":
-    """Damaged records are a result: what fails is the disk."""
+    """Damaged records are a result; only the disk fails."""
     try:
         return step.run()
     except BrokerError as error:

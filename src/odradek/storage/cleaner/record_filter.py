@@ -4,8 +4,8 @@ The first takes the keys into an `OffsetMap`, the second decides which records s
 makes an object per record but its key; records that stay are copied as the byte ranges they
 are: their deltas refer to the batch's base offset and base timestamp, which the cleaner keeps.
 
-What the records belong to (transactions, producers, delete horizons) is `batch_cleaner`'s
-business. The records were checked when they were appended; what is malformed all the same raises.
+`batch_cleaner` handles transactions, producers and delete horizons. The records were checked when
+they were appended; malformed ones raise.
 """
 
 from typing import Final
@@ -106,7 +106,7 @@ class RecordFilter:
         kept_count: i64 = 0
         largest: i64 = 0
         has_tombstone = False
-        # Where the records begin that stay and are not copied yet.
+        # The start of the kept records that are not copied yet.
         run_start: i64 = 0
         position: i64 = 0
         index: i64 = 0

@@ -31,15 +31,15 @@ from odradek.storage.cleaner.offset_map import OffsetMap
 from odradek.storage.files import File, FileSystem
 from odradek.storage.log.segment import MAX_SEGMENT_BYTES, LogSegment
 
-# What a computing step takes: so many bytes or batches, whichever comes first, and one at least.
-# What is compressed becomes larger.
+# The bounds of a computing step: so many bytes or batches, whichever comes first, and one at least.
+# Compressed batches become larger.
 _SLICE_BYTES: Final = 8 * 1024
 _PACKED_SLICE_BYTES: Final = 2 * 1024
 _SLICE_BATCHES: Final = 16
 
 
 class Source:
-    """A segment to read: a handle of its own, and what has to be known of it.
+    """A segment to read: a separate handle, and the facts about it.
 
     `drop_legacy_tombstones` says that the segment is older than `delete.retention.ms`.
     """
@@ -61,7 +61,7 @@ class Source:
 
     @property
     def has_batch(self) -> bool:
-        """Whether there is a whole batch left of what was read."""
+        """Whether a whole batch is left in the window."""
         return not is_partial(self._window, self._next)
 
     @property
@@ -123,11 +123,11 @@ class KeyCollector:
         self._transactions = transactions
         self._end_offset = end_offset
         self._from_offset = offsets.latest_offset + 1
-        # Whether the map is full, or the end of what may be cleaned was reached.
+        # Whether the map is full, or the first uncleanable offset was reached.
         self.is_done = False
 
     def step(self, source: Source) -> int:
-        """Takes in a few batches of what was read of a segment; returns 0.
+        """Notes the keys of a few batches that were read; returns 0.
 
         Raises:
             BrokerError: the segment is damaged.
@@ -149,7 +149,7 @@ class KeyCollector:
 class SegmentCleaner:
     """Writes one cleaned segment for a group of old ones.
 
-    `has_changed` says whether it differs from what it was made of.
+    `has_changed` says whether it differs from the old segments.
     """
 
     def __init__(
@@ -170,14 +170,14 @@ class SegmentCleaner:
         self._cleaner = cleaner
         self._transactions = transactions
         self._segment: LogSegment | None = None
-        # What is kept and not written yet.
+        # Kept bytes that are not written yet.
         self._kept: list[Buffer] = []
         self._headers: list[BatchHeader] = []
         self._kept_bytes = 0
         self.has_changed = False
 
     def step(self, source: Source) -> int:
-        """Cleans a few batches of what was read of a segment of the group; returns 0.
+        """Cleans a few batches that were read from a segment of the group; returns 0.
 
         Raises:
             BrokerError: the segment is damaged.
@@ -270,7 +270,7 @@ class SegmentCleaner:
         self._kept.append(cleaned)
         self._kept_bytes += len(cleaned)
         position = 0
-        # Of an old format there may be several messages.
+        # A batch of an old format may become several messages.
         while position < len(cleaned):
             header = parse_header(cleaned, position)
             self._headers.append(header)

@@ -1,10 +1,9 @@
 """The transaction index of a segment: the aborted transactions whose markers lie in it.
 
-An entry is 34 bytes, big-endian: version (2 bytes, 0), producer id, first offset, last offset
-and last stable offset (8 each). The file exists only where a transaction was aborted. It is
-read by those who want committed data: a transaction may begin in an older segment than the
-one that ends it, so a reader looks on through later segments until the entry's last stable
-offset covers all that it read.
+An entry is 34 bytes, big-endian: version (2 bytes, 0), producer id, first offset, last offset and
+last stable offset (8 each). The file exists only where a transaction was aborted. Readers of
+committed data use it: a transaction may begin in an older segment than the one that ends it, so a
+reader looks through later segments until an entry's last stable offset covers all that it read.
 
 Without an entry aborted records would pass for committed ones, and Kafka's format does not tell
 whether one is missing. So when a segment is closed a file of ours is put beside an index that

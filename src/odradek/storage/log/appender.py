@@ -1,9 +1,9 @@
 """`LogAppender`: the end of a log where records come in: checked, given offsets, written.
 
 Offsets are given here and nowhere else. Appending takes everything that one read of a socket
-brought for this partition and writes it at once; each produce request gets its own answer,
-and none is accepted whose bytes are not in the file. What a record must be is decided in
-`records.validate`, what is asked of a producer in `producer_state`; `LocalLog` has the files.
+brought for this partition and writes it at once; each produce request gets its own answer, and none
+is accepted whose bytes are not in the file. `records.validate` checks records, `producer_state`
+checks producers; `LocalLog` has the files.
 
 Failures of the disk come out as BrokerError with KAFKA_STORAGE_ERROR, and the `LogDirectory`
 decides whether it was the disk's last word.
@@ -56,7 +56,7 @@ class LogAppender:
         self.update_config(local.config)
 
     def update_config(self, config: LogConfig) -> None:
-        """Takes new settings: what every append asks of them, where compiled code reads it."""
+        """Takes new settings; keeps those that every append reads as native attributes."""
         self.rules = BatchRules.from_config(config)
         self._segment_bytes = config.segment_bytes
         self._segment_ms = segment_ms(self._local.topic_partition, config)
@@ -182,7 +182,7 @@ class LogAppender:
     ) -> bool:
         """Rolls the segment if the records do not belong into it; writes what waits first.
 
-        Returns whether it had to: what waited is in the log then, or was refused.
+        Returns whether it had to: the waiting batches are in the log then, or were refused.
 
         Raises:
             BrokerError: RECORD_LIST_TOO_LARGE; KAFKA_STORAGE_ERROR, the new segment could not
@@ -252,7 +252,7 @@ class LogAppender:
             return
         completed = replay_marker(self._producers, header, batch)
         if completed is not None and completed.is_aborted:
-            # Asked now: what follows in the row may decide or begin other transactions.
+            # Computed now: later batches of this write may decide or begin other transactions.
             stable = self._producers.last_stable_offset(completed)
             staged.aborted.append(
                 AbortedEntry(
@@ -279,7 +279,7 @@ class LogAppender:
             self._write(staged, now_ms)
         except BrokerError as failure:
             for index in range(staged.first_result, len(results)):
-                # Those of duplicates too: what they repeat may be what was refused.
+                # Those of duplicates too: they may repeat a refused batch.
                 if isinstance(results[index], LogAppendInfo):
                     results[index] = failure
 

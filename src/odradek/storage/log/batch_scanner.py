@@ -1,8 +1,8 @@
-"""Walks the batches of a segment by their headers: what look-ups and rebuilt indexes go by.
+"""Walks the batches of a segment by their headers, for look-ups and for rebuilding indexes.
 
-Checksums are not looked at, but what a header says has to fit: lengths, the file's end, and
-offsets that rise from batch to batch. No checksum covers a batch's offset, so this is how a
-damaged one is noticed.
+Checksums are not compared, but the fields of a header have to fit: lengths, the file's end, and
+offsets that rise from batch to batch. No checksum covers a batch's offset, so this is how a damaged
+one is noticed.
 """
 
 import struct
@@ -43,7 +43,7 @@ class BatchPlace:
 class BatchScanner:
     """The batches of `file` from `position` on; none ends below `least_offset`.
 
-    Nor 2^31 above it: an offset index could not name it.
+    An offset index could not name one 2^31 above it either.
     """
 
     def __init__(self, file: File, position: int, least_offset: int) -> None:
@@ -58,7 +58,7 @@ class BatchScanner:
         """The next batch, None at the end of the file.
 
         Raises:
-            CorruptRecords: what lies there is no batch, or not the one that may follow.
+            CorruptRecords: there is no batch, or not one that may follow.
         """
         position = self._position
         at = position - self._window_position

@@ -1,9 +1,9 @@
 """Which leader epoch began at which offset of a log.
 
-A leader stamps its epoch into every batch; the cache remembers the first offset of each
-epoch, so that a follower can find where its log and the leader's part ways. It lies beside
-the log as `leader-epoch-checkpoint`. The file is not synced: all that it says stands in the
-batches too, and a lost or broken one is rebuilt from them.
+A leader stamps its epoch into every batch; the cache remembers the first offset of each epoch, so
+that a follower can find where its log and the leader's part ways. It lies beside the log as
+`leader-epoch-checkpoint`. The file is not synced: the batches have the same facts, and a lost or
+broken file is rebuilt from them.
 """
 
 from bisect import bisect_right
@@ -42,7 +42,7 @@ class LeaderEpochCache:
         """As `assign`, without writing the file: for the many epochs of a rebuilt log."""
         if epoch < 0 or (self._entries and epoch <= self.latest_epoch):
             return False
-        # An epoch in which nothing was written gives way to the one that takes its place.
+        # An epoch in which nothing was written is replaced by the next one.
         while self._entries and self._entries[-1][1] >= start_offset:
             self._entries.pop()
         self._entries.append((epoch, start_offset))

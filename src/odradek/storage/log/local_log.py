@@ -1,8 +1,8 @@
 """`LocalLog`: the records of a replica on the disk, without what the cluster knows of them.
 
-A row of segments, the offsets between which they are shown, and how far everything is on the
-disk. Writing, rolling, flushing, cutting at either end; reading is `segment_reader`'s. What offsets
-mean to others (high watermark, leaders, producers) is `Log`'s business.
+A row of segments, the offsets between which they are shown, and how far everything is on the disk.
+Writing, rolling, flushing, cutting at either end; reading is `segment_reader`'s. `Log` knows what
+offsets mean to others (high watermark, leaders, producers).
 
 A segment that goes is renamed first, file by file with the log last, and removed after
 `file.delete.delay.ms`; a reader that holds it reads on undisturbed.
@@ -47,7 +47,7 @@ class LogListener:
         """The log start offset has moved, and should be written down."""
 
     def on_truncated(self, log: "LocalLog") -> None:
-        """The end was cut: what was written down of the log may claim too much."""
+        """The log was truncated: its checkpoints may claim too much."""
 
 
 class LocalLog:
@@ -88,7 +88,7 @@ class LocalLog:
         self.lowest_end_offset = log_end_offset
         # Up to where what a flush under way syncs is still what the log holds.
         self._flushing_to = 0
-        # How often records were cut off: who is reading them for the log has to begin anew.
+        # How often the log was truncated: a task that is reading its records has to start again.
         self.cuts = 0
         self.update_config(config)
 
@@ -212,7 +212,7 @@ class LocalLog:
     def on_flushed(self, offset: int) -> None:
         """Notes that everything below `offset` is on the disk.
 
-        Where the log was cut since the flush was prepared, what was written again was not in it.
+        If the log was truncated since the flush was prepared, records written again were not in it.
         """
         self._is_listed = True
         offset = min(offset, self._flushing_to)
@@ -234,7 +234,7 @@ class LocalLog:
             target, work = self.prepare_flush()
             work()
         except OSError as error:
-            # The kernel may have dropped the pages: what it says next time means nothing.
+            # The kernel may have dropped the pages: the result of the next sync means nothing.
             self.log_directory.fail(error)
             raise self.log_directory.storage_error(error, f"syncing {self.path}") from error
         self.on_flushed(target)
@@ -269,7 +269,7 @@ class LocalLog:
         leaves the old ones or the new one (`swap`).
 
         Raises:
-            OSError: the disk refused; what is in which file is not known any more.
+            OSError: the disk refused; the contents of the files are unknown then.
         """
         following = self.segments.following(old[-1])
         assert following is not None, (
@@ -291,7 +291,8 @@ class LocalLog:
         old[0].release()
         paths = put_in_place(file_system, self.path, new.base_offset)
         new.renamed("")
-        # All that they held is in its place: who reads the files beside us finds it there.
+        # Its replacement has all their records: another process that reads the files finds them
+        # there.
         for segment in old[1:]:
             segment.release()
             segment.rename_files(names.DELETED_SUFFIX)

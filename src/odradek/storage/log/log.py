@@ -4,16 +4,15 @@
           |                       |                      |
     [ segment 0 ][ segment 4711 ][ segment 9200, active  )
 
-A log is put together from parts, and whoever needs only one of them is handed that: the
-`appender` checks records and gives them offsets, `local` has the files and the log's two ends,
-`reader` finds records in them, `producers` and `leader_epochs` remember what hangs on the
-records. What is left is `Log`'s own: the high watermark, and what concerns several parts at
-once, that is, bounds of reads, retention, truncation and the end.
+A log consists of parts, and code that needs only one of them gets that: the `appender` checks
+records and gives them offsets, `local` has the files and the log's two ends, `reader` finds records
+in them, `producers` and `leader_epochs` keep what follows from the records. `Log` itself has the
+high watermark, and what involves several parts: bounds of reads, retention, truncation and closing.
 
 An accepted record is in the page cache: it survives the death of the process. It is on the disk
-when `local.recovery_point` has passed it. A log belongs to the event loop and has no lock; what
-blocks is handed to the background. Failures of the disk come out as BrokerError with
-KAFKA_STORAGE_ERROR. Opening and recovery are in `loading`.
+when `local.recovery_point` has passed it. A log belongs to the event loop and has no lock; blocking
+work runs in the background. Failures of the disk come out as BrokerError with KAFKA_STORAGE_ERROR.
+Opening and recovery are in `loading`.
 """
 
 from collections.abc import Callable
@@ -62,7 +61,7 @@ class Log:
         self.cleaned_offset = 0
         self.held_from_compaction: Final = Holding()
         self._held_from_retention: Final = Holding()
-        # Of a log of schedules its leader says from where on they are pending.
+        # The leader of a schedule topic says from which offset on records are pending.
         self.first_needed_offset: Callable[[], int] | None = None
 
     @property
@@ -187,7 +186,8 @@ class Log:
             return True
         try:
             local.cut_end(offset)
-            # A full disk must not come between: what is cut would count as there, in other places.
+            # A full disk must not come between: other files would still count the truncated
+            # records.
             self._end_epochs()
             replay_producers(
                 self.log_directory.file_system,
@@ -267,8 +267,8 @@ class Log:
             if not doomed:
                 return 0
             if len(doomed) == len(self.segments):
-                # The active one goes too: its successor has to be there first, and what the
-                # records say of their producers.
+                # The active one goes too: its successor has to exist first, and so does a snapshot
+                # of the producers.
                 self.appender.roll()
             local.remove_segments(doomed)
         except OSError as error:

@@ -1,9 +1,8 @@
 """Reading segments from end to end: to check them after a crash, to rebuild what hangs on them.
 
-A batch counts when it is whole, its lengths and its checksum agree, and its offsets go on
-from those before it. The first that does not ends the log: what follows was never
-acknowledged as durable, or the disk lost it. The file is read in large slices and each byte
-is looked at once.
+A batch counts if it is complete, its lengths and its checksum agree, and its offsets follow those
+before it. The first that does not ends the log: the batches behind it were never acknowledged as
+durable, or the disk lost them. The file is read in large slices and each byte is looked at once.
 """
 
 from collections.abc import Callable
@@ -65,8 +64,8 @@ def walk_segment(
                 header = _checked_header(window, at, expected, end, check)
             except OffsetWentBack as error:
                 if jumped_position >= 0 and error.offset >= jumped_expected:
-                    # Not this batch is wrong but the one that jumped: the checksum does not
-                    # cover a batch's offset, its successors do.
+                    # The batch that jumped is wrong, not this one: the checksum does not cover a
+                    # batch's offset, its successors show it.
                     return SegmentEnd(jumped_position, jumped_expected, str(error))
                 return SegmentEnd(position + at, expected, str(error))
             except BrokerError as error:

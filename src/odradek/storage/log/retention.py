@@ -1,10 +1,10 @@
 """Which segments retention does not keep. It decides; `Log` deletes.
 
-Always from the oldest on, and nothing that reaches the high watermark: what not every replica
-has is not old. By time: the newest record of the segment is older than `retention.ms`. By
-size: without the segment the log still has `retention.bytes`. By start: the log start offset
-has moved beyond it, whatever the cleanup policy. What a reader holds by a lease stays, unless the
-log starts behind it already.
+Always from the oldest on, and nothing that reaches the high watermark: records that not every
+replica has are not old. By time: the newest record of the segment is older than `retention.ms`. By
+size: without the segment the log still has `retention.bytes`. By start: the log start offset has
+moved beyond it, whatever the cleanup policy. Records held by a reader's lease stay, unless the log
+already starts behind them.
 """
 
 from odradek.config.topic import LogConfig

@@ -9,9 +9,8 @@ from odradek.model import TopicPartition
 def segment_ms(topic_partition: TopicPartition, config: LogConfig) -> int:
     """`segment.ms` without the jitter, which keeps partitions from rolling all at once.
 
-    The jitter is drawn from the name: as good as random, and the same after a restart. A
-    compacted log rolls early enough for `max.compaction.lag.ms`: what is in the active segment
-    cannot be compacted.
+    The jitter is drawn from the name: as good as random, and the same after a restart. A compacted
+    log rolls early enough for `max.compaction.lag.ms`: the active segment cannot be compacted.
     """
     longest_ms = config.segment_ms
     if config.compact:

@@ -7,8 +7,8 @@ with ten thousand logs touches only what is read.
 Appending writes the file first and the indexes after it: an index never names what is not
 there. If either fails, both are taken back, so that an append is in the segment or is not.
 
-An index is a hint. Every entry that a look-up uses is compared with the batch that it names; one
-that does not fit has both indexes made anew from the records, unless these are damaged.
+An index is a hint. Every entry that a look-up uses is compared with the batch that it names; if one
+does not fit, both indexes are rebuilt from the records, unless these are damaged.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from odradek.storage.index.time_index import TimeIndex
 from odradek.storage.index.transaction_index import AbortedEntry, TransactionIndex
 from odradek.storage.log.batch_scanner import BatchPlace, BatchScanner
 
-# What an offset index entry can say: the distance from the base offset has 31 bits.
+# The bound of an offset index entry: the distance from the base offset has 31 bits.
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 # Positions have 31 bits too.
 MAX_SEGMENT_BYTES: Final = 2**31 - 1
@@ -34,10 +34,10 @@ MAX_SEGMENT_BYTES: Final = 2**31 - 1
 class LogSegment:
     """One segment. `size_bytes` is the length of its file.
 
-    `max_timestamp` is the largest of its records. `created_ms` is when it was made, by the
-    broker's clock, -1 for one that was there before: the time of its file counts then.
-    `appended_ms` is when it was written last; whoever appends says so. It is -1 of one that was
-    there before and has not been appended to: the time of its file counts.
+    `max_timestamp` is the largest of its records. `created_ms` is when it was made, by the broker's
+    clock, -1 for one that was there before: the time of its file counts then. `appended_ms` is when
+    it was last written, as the appending code sets it. It is -1 of one that was there before and
+    has not been appended to: the time of its file counts.
     """
 
     def __init__(
@@ -278,12 +278,12 @@ class LogSegment:
         self._timestamps_loaded = True
 
     def rebuild_indexes(self) -> None:
-        """Makes the offset and time index anew from the headers of the batches.
+        """Rebuilds the offset and time index from the headers of the batches.
 
         The transaction index stays: its entries cannot be told from one segment's records.
 
         Raises:
-            CorruptRecords: the records are damaged; what lies before is indexed.
+            CorruptRecords: the records are damaged; those before the damage are indexed.
         """
         self.begin_rebuild()
         scanner = self.scan()
@@ -405,7 +405,8 @@ class LogSegment:
         return place
 
     def _follow_entry(self, index: int) -> tuple[BatchScanner, BatchPlace]:
-        """The batch that an entry of the offset index names, and who reads on behind it."""
+        """The batch that an entry of the offset index names, with the scanner to read on behind
+        it."""
         offset, position = self.offset_index.entry(index)
         # No entry is written for the first batch.
         if not 0 < position < self.file.size:
@@ -451,7 +452,7 @@ class LogSegment:
         return place
 
     def _mend_indexes(self) -> None:
-        """Makes the indexes anew from the records, which are found to be whole before.
+        """Rebuilds the indexes from the records, which are checked to be complete before.
 
         Raises:
             CorruptRecords: the records are damaged; the indexes are as they were.

@@ -1,7 +1,7 @@
 """Reading the segments of a log: by offset, by time, and what was aborted there.
 
 Everything is found by a look into an index and a short walk over batches; the positions of the
-latest batches are remembered, so that readers at the log's end need no index. Nothing is changed.
+latest batches are remembered, so that readers at the log's end need no index. It changes nothing.
 """
 
 from typing import Final
@@ -156,7 +156,7 @@ class SegmentReader:
     def find_max_timestamp(self) -> TimestampOffset | None:
         """The first of the records with the largest timestamp, None without timestamps.
 
-        Of all that the segments hold: as in Kafka it may lie below the log's start.
+        Among all records of the segments: as in Kafka it may be below the log's start.
 
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.

@@ -1,7 +1,7 @@
 """The segments of one log, in the order of their base offsets.
 
-Look-up is a binary search over the base offsets, which are kept in a list of their own. The
-last segment is the active one. There is always at least one while the log is open.
+Look-up is a binary search over the base offsets, which are kept in a separate list. The last
+segment is the active one. There is always at least one while the log is open.
 """
 
 from bisect import bisect_right

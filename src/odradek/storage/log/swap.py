@@ -1,4 +1,5 @@
-"""The replacement of segments by a cleaned one: its steps, and what a crash among them left.
+"""The replacement of segments by a cleaned one: its steps, and the recovery from a crash between
+them.
 
 A cleaned segment is written as `.cleaned`, synced, and renamed to `.swap`, its log last. Then each
 of its files gets a second name, the final one, at once in the place of the old file, the log
@@ -9,15 +10,15 @@ belong to different segments.
 
 At the start, whatever is found:
 
-- a `.cleaned` file means that the old segments are all there: it goes, and so does every
-  `.swap` file of its offset or above, which belongs to it;
+- a `.cleaned` file means that all old segments still exist: it goes, and so does every `.swap` file
+  of its offset or above, which belongs to it;
 - a `.swap` log means that the cleaned segment is complete and on the disk: the old segments
   from its base offset up to its end go, whatever of it has its final name already too, and it
   takes their place;
-- any other `.swap` file without its log goes: what it belongs to was not complete, or had been
-  put in its place, or Kafka, which renames the log first, was at work; the index is made anew.
+- any other `.swap` file without its log goes: its segment was not complete, or had been swapped in,
+  or Kafka, which renames the log first, was swapping; the index is rebuilt.
 
-Each can start on what the other left.
+Kafka and we can each start on the files that the other left.
 """
 
 from odradek.storage import names

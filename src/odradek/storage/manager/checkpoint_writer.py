@@ -1,7 +1,7 @@
 """Writes the checkpoints of one log directory in the background, one at a time for each file.
 
-What is asked for while a write is on its way is written after it, the latest only; what is
-already in the file is not written again.
+Offsets requested during a write are written after it, the latest only; offsets already in the file
+are not written again.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from odradek.model import TopicPartition
 from odradek.storage.log_directory import LogDirectory
 
 Offsets = dict[TopicPartition, int]
-# What the offsets are when their write begins.
+# The offsets at the time when their write begins.
 AskOffsets = Callable[[], Offsets]
 
 
@@ -57,7 +57,7 @@ class CheckpointWriter:
 
     def _on_error(self, name: str, error: BaseException) -> None:
         self._refused.add(name)
-        # Who wants the offsets of before back wants them written.
+        # If the earlier offsets are requested again, they have to be written.
         self._written.pop(name, None)
         try:
             if isinstance(error, OSError):

@@ -82,7 +82,7 @@ class EpochCheck:
     def compare(
         self, epochs: Sequence[tuple[int, int]], log_start_offset: int, log_end_offset: int
     ) -> list[tuple[int, str]]:
-        """Compares a checkpoint with its log: offsets, and what is wrong."""
+        """Compares a checkpoint with its log; returns offsets, and what is wrong."""
         problems = []
         # As the next start cuts them, where a crash kept retention from doing so.
         epochs = epochs_from(epochs, log_start_offset)

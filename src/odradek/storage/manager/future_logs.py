@@ -1,10 +1,10 @@
 """Future logs: copies of logs on their way to another directory of the same broker.
 
-A future log is a log of its own in `<topic>-<partition>.<32 hex digits>-future`, beside no current
-log of its partition. It takes in what the current one holds until both are equal; then the current
-one is set down for removal and the future one takes its name. A crash between these two renames
-leaves a partition without a current log: the next start finds the future one beside what waits
-for its removal, and finishes. A future log that nothing explains is set aside for a person.
+A future log is a separate log in `<topic>-<partition>.<32 hex digits>-future`, never in the
+directory of the partition's current log. It copies the current one until both are equal; then the
+current one is renamed for deletion and the future one takes its name. A crash between these two
+renames leaves a partition without a current log: the next start finds the future one beside what
+waits for its removal, and finishes. A future log that nothing explains is set aside for a person.
 """
 
 import logging
@@ -113,7 +113,7 @@ class FutureLogs:
         try:
             found = {each: self._file_system.list_directory(each.path) for each in directories}
         except OSError:
-            return  # the directory is found to be failing by whoever looks for logs
+            return  # the code that looks for logs finds the directory failing
         present = {name for listed in found.values() for name in listed}
         for directory, listed in found.items():
             for name in listed:

@@ -1,10 +1,10 @@
 """Opening a log: from a directory of files, however the last broker left it, to a `Log`.
 
-After an orderly end only names, sizes, the last index entries and the newest snapshot are
-looked at. After a crash everything from the recovery point on is read: batches are checked,
-the log is cut at the first that is not valid, indexes are rebuilt, and so is what hangs on
-the records (leader epochs, producers). What can be rebuilt is rebuilt whatever is wrong with
-it; a file of records is only ever cut at its end.
+After an orderly end only names, sizes, the last index entries and the newest snapshot are looked
+at. After a crash everything from the recovery point on is read: batches are checked, the log is cut
+at the first that is not valid, indexes are rebuilt, and so is what hangs on the records (leader
+epochs, producers). Files that can be rebuilt are rebuilt, whatever is wrong with them; a file of
+records is only ever truncated at its end.
 
 Leftovers are removed: `.deleted` and temporary files, indexes without a log.
 """
@@ -40,7 +40,7 @@ from odradek.storage.producers.replay import replay_producers, snapshot_offsets
 
 _LITTER: Final = (names.DELETED_SUFFIX, names.TEMPORARY_SUFFIX)
 
-# Called with what was found wrong, as one line for the broker's log.
+# Called with a description of the damage, as one line for the broker's log.
 OnFinding = Callable[[str], None]
 # Called with the bytes that have been checked since the last call.
 OnBytes = Callable[[int], None]
@@ -65,13 +65,13 @@ class LogLoadParameters:
         self.high_watermark = high_watermark
         self.cleaned_offset = cleaned_offset
         self.was_clean = was_clean
-        # Where an orderly end has left the log, once the records contradict it; -1: unknown.
+        # The log end after a clean shutdown, if the records contradict it; -1: unknown.
         self.closed_at = UNKNOWN_OFFSET
         self.on_finding = on_finding
         self.on_bytes = on_bytes
 
     def report(self, finding: str) -> None:
-        """Passes on what was found wrong."""
+        """Passes the description of the damage on."""
         if self.on_finding is not None:
             self.on_finding(finding)
 
@@ -271,7 +271,7 @@ class _Loader:
         return cache
 
     def mend_transaction_indexes(self, segments: LogSegments, log_end_offset: int) -> None:
-        """Makes those anew that are not what the records say; recovery has done so already."""
+        """Rebuilds those that contradict the records; recovery has already done so."""
         for segment in segments.all():
             stem = f"{segment.base_offset:020d}"
             files = {stem + names.TXN_INDEX_SUFFIX, stem + names.TXN_CHECK_SUFFIX}

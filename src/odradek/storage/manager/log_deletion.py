@@ -1,7 +1,7 @@
 """Taking logs away: a log's directory is renamed now, and removed after `file.delete.delay.ms`.
 
-The checkpoints forget the log before its directory goes: until then the next start could take what
-they say for a log that was made anew.
+The checkpoints forget the log before its directory is removed: until then the next start could
+apply their entries to a recreated log.
 """
 
 import logging
@@ -131,5 +131,5 @@ class LogDeletion:
         try:
             self._file_system.rename(path, target)
         except OSError as error:
-            # What is appended to it from now on would be deleted at the next start.
+            # Records appended to it from now on would be deleted at the next start.
             directory.fail(error)

@@ -1,8 +1,8 @@
 """Syncs logs in the background, one flush of a log at a time; `recovery_point` follows.
 
-What asks for a flush: `flush.messages` records wait, the oldest of them has waited `flush.ms`, or a
-segment was closed. A flush that is asked for while one of the same log is under way comes after it:
-what the one under way takes in was fixed before.
+Three things request a flush: `flush.messages` records wait, the oldest of them has waited
+`flush.ms`, or a segment was closed. A flush requested while one of the same log is running comes
+after it: the records of the running one were fixed before.
 """
 
 from odradek.background import Background
@@ -56,7 +56,7 @@ class LogFlusher:
         if is_due or log.unflushed_records >= log.config.flush_messages:
             self.flush(log)
         elif log.config.flush_ms < NEVER_MS:
-            # What came meanwhile waits for the disk too.
+            # Records appended meanwhile wait for the disk too.
             self.flush_later(log)
 
     def _on_error(self, log: LocalLog, error: BaseException) -> None:

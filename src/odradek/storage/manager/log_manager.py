@@ -1,9 +1,9 @@
 """`LogManager`: all logs of a broker, over all directories of `log.dirs`.
 
-It finds and makes them, and has everything else done where it has a place of its own: the start
-in `logs_loader` (recovery included), the end in `closing`; meanwhile deletion in `log_deletion`,
-retention and the like in `housekeeping`, syncing in `log_flusher`, what is written down of them in
-`offset_checkpoints`, compaction in `log_cleaner`. What blocks runs in the background.
+It finds and creates them, and delegates the rest: the start to `logs_loader` (recovery included),
+the end to `closing`; meanwhile deletion to `log_deletion`, retention and the like to
+`housekeeping`, syncing to `log_flusher`, checkpoints to `offset_checkpoints`, compaction to
+`log_cleaner`. Blocking work runs in the background.
 
 A new log goes to the directory with the fewest. A directory whose disk fails goes offline
 alone: its logs answer KAFKA_STORAGE_ERROR, the others live on.
@@ -93,7 +93,7 @@ class LogManager:
         self.futures = FutureLogs(
             self._file_system, self._logs, self._deletion, self.housekeeping, new_uuid
         )
-        # Where logs are to be made that are not there yet.
+        # The directories in which logs that do not exist yet are to be created.
         self._preferred: dict[TopicPartition, LogDirectory] = {}
         self._is_shut_down = False
 
@@ -182,9 +182,9 @@ class LogManager:
     ) -> Log:
         """The log of a partition, made when there is none, with these settings.
 
-        A log of another topic of the same name is set aside first: whatever its
-        `partition.metadata` came to be, it is not for us to delete. Without `is_new` the
-        partition had a log before: none is made while it may lie in an offline directory.
+        A log of another topic of the same name is renamed first: however its `partition.metadata`
+        came about, we must not delete it. Without `is_new` the partition had a log before: none is
+        made while it may lie in an offline directory.
 
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR, the directory has failed or is full, or the log
@@ -208,7 +208,7 @@ class LogManager:
     def delete(self, topic_partition: TopicPartition) -> None:
         """Takes a log away: its directory is renamed now and removed after a delay.
 
-        Nothing happens when there is no such log.
+        Does nothing if there is no such log.
 
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR; the log stays, and is to be deleted again.
@@ -252,7 +252,8 @@ class LogManager:
     def replace_current_with_future(self, topic_partition: TopicPartition) -> Log:
         """Puts a future log, which has become equal, into the place of the current one.
 
-        The producers of the current log go on with it: they know more than the records tell.
+        The future log takes over the current log's producer state, which knows more than the
+        records.
 
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR; the current log stays where it is, and has a future.
@@ -336,7 +337,7 @@ class LogManager:
         try:
             write_topic_id(log.log_directory, log.local.path, log.topic_id)
         except OSError as error:
-            # The metadata store knows the id; the file is for whoever reads without it.
+            # The metadata store knows the id; the file is for readers without the store.
             log.log_directory.storage_error(error, f"writing in {log.local.path}")
 
     def _emptiest(self) -> LogDirectory:

@@ -1,12 +1,12 @@
 """Opening all logs of a broker at its start, several at a time.
 
-Each log is opened by itself, on whatever thread the `Workers` have; what comes of it, and how
-far recovery is, is handed over to the thread that waits, which alone changes the manager and
-the directories. Threads help where the disk is waited for and where checksums are computed,
-both of which leave the interpreter to others.
+Each log is opened by itself, on any thread of the `Workers`; its result, and the progress of
+recovery, are handed over to the waiting thread, which alone changes the manager and the
+directories. Threads help where the disk is waited for and where checksums are computed, both of
+which leave the interpreter to others.
 
-Meanwhile the pool of descriptors closes nothing, since it cannot know what another thread is
-about to read; each load lets go of what it has opened instead.
+Meanwhile the pool of descriptors closes nothing, since it cannot know what another thread is about
+to read; each load closes what it has opened instead.
 
 A log that cannot be read, even by recovery, is left as it is and named; the others are opened. A
 disk that fails takes its directory offline.
@@ -74,7 +74,7 @@ def find_logs(directory: LogDirectory) -> FoundLogs:
         topic_partition = names.parse_partition_directory(name)
         if names.is_deleted_directory(name):
             deleted.append(path)
-            # An orderly end has written the checkpoints anew.
+            # A clean shutdown has rewritten the checkpoints.
             if not directory.was_clean and directory.is_in_checkpoints(path):
                 stale.append(name)
         elif topic_partition is not None and directory.file_system.is_directory(path):
@@ -96,7 +96,7 @@ class UnreadableLog(NamedTuple):
         return self.directory.file_path(names.partition_directory(self.topic_partition))
 
 
-# What a load hands over: bytes that were checked, and at last the log.
+# The messages of a load: numbers of bytes checked, and finally the log.
 _Result = int | Log | UnreadableLog
 
 
@@ -209,7 +209,7 @@ class LogsLoader:
         try:
             return open_log(directory, topic_partition, topic_id, config, parameters)
         except CorruptRecords as error:
-            # Closed in order and damaged since: what a crash would have left is no worse.
+            # Closed cleanly and damaged since: recovered like a log after a crash.
             logger.warning("%s: %s; recovering", path, error)
             parameters.was_clean = False
             parameters.recovery_point = 0

@@ -1,4 +1,4 @@
-"""The checkpoints of all log directories: what each of their files says, and when it is written.
+"""The checkpoints of all log directories: the contents of each file, and when it is written.
 
 Recovery points, log start offsets and high watermarks are written at their intervals (see
 `housekeeping`), and at once where what a file says has become wrong: a log was cut, or has gone.

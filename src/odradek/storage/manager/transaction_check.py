@@ -1,12 +1,12 @@
-"""Whether a transaction index is what the records say, and making it anew where it is not.
+"""Checks whether a transaction index agrees with the records, and rebuilds it if not.
 
 An index that was closed has a check file beside it, which tells everything. One without, of a
 crash or of Apache Kafka's making, is believed when it is well-formed and each entry leads to
 the marker that ended the transaction. Only segments that have one of the two files are looked
 at, so a start costs nothing where no transaction was ever aborted.
 
-Making it anew begins at the newest producer snapshot before the segment, since a transaction
-may have begun long before the segment that holds its marker.
+The rebuild begins at the newest producer snapshot before the segment, since a transaction may have
+begun long before the segment that holds its marker.
 """
 
 import struct
@@ -61,7 +61,7 @@ def malformed(data: bytes, base_offset: int, end_offset: int) -> str | None:
 def rebuild(
     file_system: FileSystem, segments: LogSegments, segment: LogSegment, end_offset: int
 ) -> None:
-    """Makes the transaction index of a segment that ends at `end_offset` anew.
+    """Rebuilds the transaction index of a segment that ends at `end_offset`.
 
     Raises:
         OSError: the disk failed.

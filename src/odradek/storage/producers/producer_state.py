@@ -6,11 +6,12 @@ them is a retry and is answered with the offsets of the first time; a batch that
 follow the last one is refused, so that nothing is lost in between. Five, because a client
 sends at most five requests before the first is answered. Sequences wrap from 2^31 - 1 to 0.
 
-An unknown producer may begin with any sequence: its state may have been removed with the
-records, with the topic before this one of its name, or after `producer.id.expiration.ms`
-(docs/decisions/0011-first-sequence.md). What a `Verification` has seen of it bounds that.
+An unknown producer may begin with any sequence: its state may have been removed with the records,
+with the topic before this one of its name, or after `producer.id.expiration.ms`
+(docs/decisions/0011-first-sequence.md). A `Verification` bounds that by the lowest sequence it has
+seen.
 
-What is asked of a batch depends on where it comes from (`AppendOrigin`), as in Kafka:
+The checks of a batch depend on its origin (`AppendOrigin`), as in Kafka:
 
 | origin      | retries are recognised | sequence | epoch | coordinator epoch of end markers |
 |-------------|------------------------|----------|-------|----------------------------------|
@@ -19,9 +20,9 @@ What is asked of a batch depends on where it comes from (`AppendOrigin`), as in 
 | REPLICATION | no                     | no       | no    | no: the leader has checked       |
 
 States are replaced, never changed. Those that an append replaced are kept until `commit`, and
-`rollback` puts them back when the disk refused it; a snapshot can be written elsewhere while
-appends go on. Open transactions are tracked here too: the first offset of the oldest one
-that is undecided bounds what readers of committed data may see.
+`rollback` restores them if the disk refused it; a snapshot can be written elsewhere while appends
+continue. Open transactions are tracked here too: the first offset of the oldest one that is
+undecided bounds what readers of committed data may see.
 """
 
 from collections import OrderedDict
@@ -41,7 +42,7 @@ from odradek.records.batch import BatchHeader
 WINDOW_BATCHES: Final = 5
 MAX_SEQUENCE: Final = 0x7FFFFFFF
 NO_COORDINATOR_EPOCH: Final = -1
-# From this version of transactions on, each end marker has an epoch of its own (KIP-890).
+# From this version of transactions on, each end marker has a new epoch (KIP-890).
 _EPOCH_BUMPING_VERSION: Final = 2
 _LAST_EPOCH: Final = 0x7FFF
 _CLIENT: Final = AppendOrigin.CLIENT
@@ -165,10 +166,10 @@ class ProducerStateManager:
         self._unreplicated: list[CompletedTransaction] = []
         self.first_unstable_offset = UNKNOWN_OFFSET
         # Producers whose first write in a transaction is being verified elsewhere, or was not
-        # verified. An end marker takes it away: what is found out then is too late.
+        # verified. An end marker removes it: a later result of the verification does not count.
         self._verifications: dict[int, Verification] = {}
         self._verification_count = 0
-        # What the batches since the last `commit` replaced.
+        # The states replaced by the batches since the last `commit`.
         self._replaced: dict[int, ProducerState | None] = {}
         self._verifications_ended: dict[int, Verification] = {}
         self.map_end_offset = 0
@@ -349,7 +350,7 @@ class ProducerStateManager:
         return completed
 
     def last_stable_offset(self, completed: CompletedTransaction) -> int:
-        """The last stable offset once `completed` is decided: what the transaction index keeps."""
+        """The last stable offset once `completed` is decided, for the transaction index."""
         return next(iter(self._open.values()), completed.last_offset + 1)
 
     def on_high_watermark(self, high_watermark: int) -> None:

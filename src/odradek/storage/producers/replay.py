@@ -35,10 +35,10 @@ def replay_producers(
 ) -> None:
     """Makes `producers` what it has to be at the log end.
 
-    Starts from the newest snapshot that is not beyond the log end and can be read; snapshots
-    that are beyond it or cannot be read are removed. After a recovery the segments from
-    `recovered_from` on get their transaction indexes anew, and snapshots beyond are not believed
-    but made anew as well: retention may take the records away that say the same.
+    Starts from the newest snapshot that is not beyond the log end and can be read; snapshots that
+    are beyond it or cannot be read are removed. After a recovery the transaction indexes of the
+    segments from `recovered_from` on are rebuilt, and later snapshots are not trusted but rebuilt
+    as well: retention may remove the records with the same facts.
 
     Raises:
         OSError: the disk failed.

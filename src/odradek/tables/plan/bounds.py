@@ -1,4 +1,4 @@
-"""Where partitions begin and end: asked of a broker, or seen in its files.
+"""Where partitions begin and end, from a broker or from its files.
 
 Both answer the same questions, so that planning does not know which of them it asks. With a
 `path` and `kafka.bootstrap.servers` the broker says where the ends are, up to the record
@@ -62,9 +62,9 @@ class Bounds:
         duration_ms: int,
         offsets: Mapping[TopicPartition, int],
     ) -> bool:
-        """Takes a lease on what lies from these offsets on; for 0 ms, gives it back.
+        """Takes a lease on the records from these offsets on; for 0 ms, gives it back.
 
-        For `RENEWED_LEASE` one that is there goes on.
+        `RENEWED_LEASE` renews an existing one.
 
         False when nobody here gives leases.
 
@@ -89,8 +89,8 @@ def open_bounds(options: ReadOptions, *, patiently: bool = False) -> Bounds:
 def open_cluster(options: ReadOptions, *, patiently: bool) -> Cluster:
     """A cluster as the client options say.
 
-    Who is `patiently` in the middle of something waits until brokers are back; who just
-    begins, and may have the wrong address, wants to know sooner.
+    `patiently` is for a caller in the middle of something, which waits until brokers are back; one
+    that just begins may have the wrong address, and gets an error sooner.
     """
     client = options.client
     assert client.bootstrap_servers is not None, "checked with the options"
@@ -156,7 +156,7 @@ class BrokerBounds(Bounds):
         duration_ms: int,
         offsets: Mapping[TopicPartition, int],
     ) -> bool:
-        """Asks the replicas in sync: whoever leads next holds the records too."""
+        """Asks the replicas in sync, so the next leader holds the records too."""
         self._cluster.hold(LeaseTerms(lease_id, owner, duration_ms), offsets)
         return True
 
@@ -165,7 +165,7 @@ class BrokerBounds(Bounds):
         self._cluster.close()
 
     def _topic_id(self, name: str) -> UUID | None:
-        """None for a topic that is gone: that is for who reads it to judge."""
+        """None for a topic that is gone: the reader decides about that."""
         try:
             return self._cluster.retrying(lambda: self._cluster.topic(name)).topic_id
         except BrokerError as error:

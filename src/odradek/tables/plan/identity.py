@@ -1,9 +1,9 @@
 """Which cluster and which topics a plan was made for, and whether a directory is theirs.
 
-Offsets mean nothing in another topic of the same name. So a plan carries the ids of cluster
-and topics, and whoever reads compares them with what is written beside the records:
-`meta.properties` in the log directory, `partition.metadata` in the partition's. What has no
-id, as with brokers before Kafka 2.8, cannot be told apart.
+Offsets mean nothing in another topic of the same name. So a plan has the ids of cluster and topics,
+and the reader compares them with those beside the records: `meta.properties` in the log directory,
+`partition.metadata` in the partition's. Topics without an id, as with brokers before Kafka 2.8,
+cannot be distinguished.
 """
 
 import os

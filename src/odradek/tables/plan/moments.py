@@ -1,7 +1,7 @@
 """Moments in a topic, as people say them in Python, and the ranges between two of them.
 
-A time stands for the first record in each partition that is not older, as in Kafka; so a moment
-of time is a list of offsets too, once it is looked up. Pure but for the bounds that are asked.
+A time means the first record in each partition that is not older, as in Kafka; so a time is a list
+of offsets too, once it is looked up. Pure but for the bounds that are asked.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 
 
 class Stretch(NamedTuple):
-    """From where to where; `as_of` is an end of which all partitions are told."""
+    """The bounds of a read; `as_of` is an end that names all partitions."""
 
     start: Moment | None = None
     end: Moment | None = None
@@ -52,9 +52,9 @@ def plan_stretch(bounds: Bounds, options: ReadOptions, stretch: Stretch) -> Stre
     Raises:
         ValueError: a moment is none, names a partition that is not there, or both `end` and
             `as_of` are given.
-        BrokerError, MissingData: there is no such topic, or nobody to ask.
-        DataLoss: the end lies beyond what there is.
-        WrongPath: the directories are not there, or not of the cluster that was asked.
+        BrokerError, MissingData: there is no such topic, or nobody to ask. DataLoss: the end is
+            beyond the topic's end. WrongPath: the directories are not there, or not of the cluster
+            that was asked.
     """
     if stretch.end is not None and stretch.as_of is not None:
         raise ValueError("give end or as_of, which is an end itself")

@@ -5,9 +5,9 @@ a topic gives one offset per partition. The JSON forms are those of Spark's Kafk
 so that its options and its checkpoints mean the same here. Pure: nothing is asked of a
 broker or a file in this module.
 
-A checkpoint has the ids of its topics too, since offsets mean nothing in a topic that was made
-anew under the same name. The connector has no place for them and refuses what it does not
-know, but a topic without partitions is nothing to it: so an id is the name of such a topic,
+A checkpoint has the ids of its topics too, since offsets mean nothing in a recreated topic of the
+same name. The connector has no place for them and refuses what it does not know, but a topic
+without partitions is nothing to it: so an id is the name of such a topic,
 `{"orders": {"0": 23}, "orders:Lb2x9S6qTsGBvCdLxkJp4w": {}}`. No topic's name has a colon.
 """
 
@@ -38,7 +38,7 @@ class EndOfLog:
 
 @dataclass(frozen=True)
 class ExactOffsets:
-    """An offset for every partition, where `EARLIEST` and `LATEST` stand for the ends."""
+    """An offset for every partition; `EARLIEST` and `LATEST` mean the ends."""
 
     offsets: Mapping[TopicPartition, int]
 
@@ -142,14 +142,14 @@ def with_reader(document: OffsetJson, servers: str, group: str) -> OffsetJson:
 
 
 def reader_from_json(document: Mapping[str, object]) -> tuple[str, str] | None:
-    """Servers and group of what `with_reader` made; None of anything else."""
+    """Servers and group from the result of `with_reader`; None of anything else."""
     servers = next((name[1:] for name in document if name.startswith("@")), None)
     group = next((name[1:] for name in document if name.startswith("#")), None)
     return None if servers is None or group is None else (servers, group)
 
 
 def offsets_from_json(document: Mapping[str, Mapping[str, int]]) -> PartitionOffsets:
-    """The offsets of what `offsets_to_json` made, or the connector."""
+    """The offsets in JSON of `offsets_to_json`, or of the connector."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in document.items()
@@ -158,10 +158,10 @@ def offsets_from_json(document: Mapping[str, Mapping[str, int]]) -> PartitionOff
 
 
 def topic_ids_from_json(document: Mapping[str, Mapping[str, int]]) -> dict[str, UUID]:
-    """The ids in it; none in what the connector made.
+    """The ids in it; the connector's JSON has none.
 
     Raises:
-        CorruptCheckpoint: what should be an id is none.
+        CorruptCheckpoint: an id is malformed.
     """
     named = (name.split(":", 1) for name in document if ":" in name)
     return {topic: decode_uuid(text) for topic, text in named}

@@ -22,7 +22,7 @@ class ClientOptions:
 
     bootstrap_servers: str | None = None
     client_id: str = "odradek-spark"
-    # Where its readers are: they read from a replica there, if the brokers choose one.
+    # The rack of its readers: they read from a replica there, if the brokers choose one.
     rack: str = ""
     fetch_max_bytes: int = 52_428_800
     partition_fetch_max_bytes: int = 1_048_576
@@ -67,9 +67,9 @@ class ReadOptions:
     # For how long what is planned is kept from retention and compaction, if not renewed; 0: not.
     lease_ms: int = 0
     read_committed: bool = False
-    # What a streaming query is seen as by tools for groups; `{}` is its name.
+    # The group of a streaming query, for tools; `{}` is the query's name.
     group: str = "spark.{}"
-    # Batches only: whether `wanted` may be set to what a query asks for; rows outside of it may
-    # be left out.
+    # Batches only: whether a query's conditions may set `wanted`; rows outside of it may be left
+    # out.
     filter_pushdown: bool = False
     wanted: WantedRows = ALL_ROWS

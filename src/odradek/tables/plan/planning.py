@@ -41,9 +41,9 @@ def plan_batch(bounds: Bounds, options: ReadOptions) -> BatchPlan:
     """The ranges of a batch read; segments begin new ones when files are read.
 
     Raises:
-        ValueError: the offsets given do not fit the topics, or begin after they end.
-        DataLoss: the end lies beyond what there is.
-        WrongPath: the directories are not there, or not of the cluster that was asked.
+        ValueError: the offsets given do not fit the topics, or begin after they end. DataLoss: the
+            end is beyond the topic's end. WrongPath: the directories are not there, or not of the
+            cluster that was asked.
     """
     partitions = bounds.partitions(options.selection)
     identity = bounds.identity({partition.topic for partition in partitions})

@@ -1,8 +1,8 @@
 """Cutting offset ranges into pieces, packing small ones, and sharing a trigger's budget.
 
-What lies between two offsets never changes, so a plan that is a pure function of the offsets
-gives the same tasks again when Spark replays a batch. That is why a stream is cut by offsets
-only, while a batch may also be cut where segments begin.
+The records between two offsets never change, so a plan that is a pure function of the offsets has
+the same tasks when Spark repeats a batch. That is why a stream is cut by offsets only, while a
+batch may also be cut where segments begin.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -77,9 +77,9 @@ def share_budget(
 ) -> PartitionOffsets:
     """Where a trigger of at most `budget` offsets ends in every partition.
 
-    Partitions get a share in proportion to what waits in them, and a partition with
-    anything waiting gets at least one record, so that none starves beside a large one: that
-    may add up to one record a partition more than the budget.
+    Partitions get a share in proportion to their waiting records, and at least one record if any
+    waits, so none starves beside a large one: that may exceed the budget by one record per
+    partition.
     """
     waiting = {partition: latest[partition] - start[partition] for partition in latest}
     total = sum(max(0, count) for count in waiting.values())

@@ -1,8 +1,7 @@
-"""Which rows of a read anybody will look at: what need not be read is left out where it is cheap.
+"""The rows of a read that a query will use: others are left out where that is cheap.
 
-A promise in one direction only. Every row that is wanted is read; rows that are not may be read
-all the same, and whoever set the conditions still has to apply them. So a condition that cannot
-be put in these terms is just not here.
+A promise in one direction only. Every wanted row is read; others may be read too, so the conditions
+still have to be applied. So a condition that cannot be put in these terms is just not here.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
-"""A broker's data directory, read-only: its partitions and what it wrote down about them.
+"""A broker's data directory, read-only: its partitions and its metadata about them.
 
-The directory may belong to a running broker. What counts is the high watermark: records above
-it may still be taken back. A broker writes it down every few seconds and when it stops; it
-can be asked for the newest one instead (`kafka.bootstrap.servers` beside `path`).
+The directory may belong to a running broker. The high watermark counts: records above it may still
+be truncated. A broker writes it down every few seconds and when it stops; it can be asked for the
+newest one instead (`kafka.bootstrap.servers` beside `path`).
 """
 
 import os

@@ -1,9 +1,9 @@
-"""Leases of a query: what it has still to read is kept from retention and compaction.
+"""Leases of a query: keep the records that it has still to read from retention and compaction.
 
-Taken where a read is planned, for all of its ranges, and renewed by whoever reads some of them, so
-that it lasts as long as anybody reads and ends by itself when nobody does. A lease is a courtesy:
-a broker that knows none (Apache Kafka) passes over the question, and a read goes on without one.
-What is to be held is said by `storage/leases.py`.
+The planner takes one for all ranges of a read, and every reader of some of them renews it, so it
+lasts as long as anybody reads and ends by itself after that. A lease is optional: a broker that
+knows none (Apache Kafka) ignores the request, and a read continues without one. `storage/leases.py`
+defines what it holds.
 """
 
 import json
@@ -34,7 +34,7 @@ _RENEWALS: Final = 10
 
 @dataclass(frozen=True)
 class ReadLease:
-    """A lease on ranges that were planned; travels with them to whoever reads them.
+    """A lease on planned ranges; travels with them to their readers.
 
     `taken_ms` is when, in milliseconds since the epoch. `packed` has the partitions, as little as
     they can be: every task of a plan has them all.
@@ -91,7 +91,7 @@ class LeaseKeeper:
             LeaseKeeper._last = (lease.lease_id, lease.taken_ms)
 
     def maybe_renew(self) -> None:
-        """Renews the lease if it is time to; on connections of its own."""
+        """Renews the lease if it is time to; on separate connections."""
         lease, now_ms = self._lease, _clock.wall_ms()
         if lease is None or now_ms - LeaseKeeper._last[1] < lease.duration_ms // _RENEWALS:
             return
@@ -101,7 +101,7 @@ class LeaseKeeper:
                 offsets = dict.fromkeys(lease.partitions(), RENEWED_LEASE)
                 _hold(bounds, lease, lease.duration_ms, offsets)
         except BrokerError as error:
-            _log.info("the lease on what is read cannot be renewed: %s", error)
+            _log.info("the lease on the records being read cannot be renewed: %s", error)
 
 
 def pack(partitions: Iterable[TopicPartition]) -> bytes:
@@ -121,5 +121,5 @@ def _hold(
     try:
         return bounds.hold(lease.lease_id, lease.owner, duration_ms, offsets)
     except (BrokerError, MissingData, OSError) as error:
-        _log.info("what is read is not kept from retention: %s", error)
+        _log.info("the records being read are not protected from retention: %s", error)
         return False

@@ -1,8 +1,8 @@
 """Ranges become Arrow batches: their chunks are fetched, or read from files, and decoded.
 
-What a Spark worker does for a task, and `Broker.to_arrow` for a topic. Missing records are
-either an error or passed over with a warning, as the options say; a directory that is not the
-one of the plan is an error always.
+Spark workers use it for a task, and `Broker.to_arrow` for a topic. Missing records are either an
+error or skipped with a warning, as the options say; a directory that is not the one of the plan is
+an error always.
 """
 
 import logging
@@ -146,7 +146,7 @@ def _read_range(
 def _decode(
     chunks: Iterator[Chunk], decoder: ColumnDecoder, schema: pa.Schema, piece: OffsetRange
 ) -> Iterator[pa.RecordBatch]:
-    """The records of chunks; what came before records are missing is handed over as well."""
+    """The records of chunks; those before missing records are handed over as well."""
     missing: MissingData | None = None
     try:
         for chunk in chunks:
@@ -195,7 +195,7 @@ class _SegmentRecords:
         check_same_log_dirs(identity.log_dirs)
         self._directory = DataDirectory(options.log_dirs)
         self._identity = identity
-        # Once for all ranges: what is deleted from now on was there when they were planned.
+        # Once for all ranges: records deleted from now on existed when they were planned.
         self._deleted_up_to = self._directory.deleted_up_to()
 
     def read(self, piece: OffsetRange) -> Iterator[Chunk]:
@@ -230,7 +230,7 @@ class _BrokerRecords:
         offset = piece.start
         try:
             if self._identity.topic_ids:
-                # Not worth a question of its own where nothing is to be compared.
+                # Not worth a request if there is nothing to compare.
                 topic = self._cluster.retrying(
                     lambda: self._cluster.topic(piece.topic_partition.topic)
                 )
@@ -277,7 +277,7 @@ class _BrokerRecords:
 
 
 def _check_topic_id(identity: Identity, piece: OffsetRange, found: UUID | None) -> None:
-    """Offsets of a topic that was deleted say nothing about the one that now has its name."""
+    """Offsets of a deleted topic mean nothing in a later one of its name."""
     planned = identity.topic_ids.get(piece.topic_partition.topic)
     if planned is not None and found is not None and found != planned:
         raise MissingData(f"{piece.topic_partition} was deleted and recreated")

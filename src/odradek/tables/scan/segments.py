@@ -1,23 +1,22 @@
 """Reads one partition's files where they lie, as their broker may be changing them. Never writes.
 
-Segments are rolled, deleted, and merged by the cleaner while we read. So what counts is an
-offset, never a file: a read asks which segment holds the next offset, opens it, and looks
-again whether it still is the one that was meant and where the next one begins. What is open
-then holds all there is between the two, whatever happens to its name:
+Segments are rolled, deleted, and merged by the cleaner while we read. So an offset counts, never a
+file: a read finds the segment with the next offset, opens it, and checks again that it is the right
+one and where the next one begins. The open file then has all records between the two, whatever
+happens to its name:
 
     0.log, 100.log, 200.log     0.log is read to its end, offset 100 is next
     0.log,          200.log     0 and 100 were merged meanwhile: 100 is in the new 0.log,
                                 which is opened and read from offset 100 on
 
-A cleaned segment that is on its way in (`.swap`) is complete and stands for its offsets as
-long as the segment of its name is out of the way. An index only hints at a position, since it
-may belong to the segment that was there before: it is believed when a batch with the right
-checksum begins there. Files are read, never mapped: a mapped file that its broker truncates
-would end the process.
+A cleaned segment that is being swapped in (`.swap`) is complete, and has its offsets as long as no
+segment has its final name. An index only hints at a position, since it may belong to the segment
+that was there before: it is believed when a batch with the right checksum begins there. Files are
+read, never mapped: a mapped file that its broker truncates would end the process.
 
-Offsets that are in no file are passed over where compaction took them away, which is not
-taken for granted: a closed segment that ends before the next begins may have been cut off,
-so there has to be something that only compaction leaves behind.
+Offsets that are in no file are skipped if compaction removed them, which has to be proved: a closed
+segment that ends before the next begins may have been truncated, so there must be a trace that only
+compaction leaves.
 """
 
 import os
@@ -132,7 +131,7 @@ class PartitionFiles:
         return None
 
     def _list(self) -> dict[int, str]:
-        """The suffix of every segment that there is, by its base offset."""
+        """The suffix of every existing segment, by its base offset."""
         try:
             names = os.listdir(self.directory)
         except FileNotFoundError as error:
@@ -148,7 +147,7 @@ class PartitionFiles:
 
     @contextmanager
     def _open(self, offset: int) -> "Iterator[OpenSegment]":
-        """The segment that holds an offset, opened while it stood where `place` says."""
+        """The segment that holds an offset, opened while it was at `place`."""
         descriptor, place = self._descriptor(offset)
         try:
             yield OpenSegment(self, descriptor, place)
@@ -187,7 +186,7 @@ class PartitionFiles:
         """Where to read on behind a segment that was read from `start` on."""
         following = segment.place.end
         if reached >= end or (following is None and reached > start):
-            # What is the last segment now may have grown, or not be the last one any more.
+            # The last segment may have grown, or may not be the last one any more.
             return reached
         if following is None:
             raise MissingData(f"{self.topic_partition}: the files end at offset {reached}")
@@ -200,7 +199,7 @@ class PartitionFiles:
         if reached < following and not self._was_compacted(segment):
             raise MissingData(
                 f"{self.topic_partition}: segment {segment.place.base} ends at offset {reached}, "
-                f"the next begins at {following}, and nothing tells of compaction",
+                f"the next begins at {following}, and there is no trace of compaction",
                 following,
             )
         return max(reached, following)
@@ -226,7 +225,7 @@ class PartitionFiles:
 
 
 class OpenSegment:
-    """A segment that is held open, and where it stood when it was opened.
+    """An open segment, and its place when it was opened.
 
     After a `read` to its end, `position` is where that is in the file, and `is_torn` says
     that more follows, which is no batch.
@@ -343,7 +342,7 @@ def _later_records(batches: memoryview, timestamp_ms: int) -> Iterator[tuple[int
 
 
 def _read_batches(descriptor: int, position: int) -> tuple[bytes, list[BatchHeader]]:
-    """Whole batches from `position` on; none at the end of what can be read."""
+    """Whole batches from `position` on; none at the end."""
     data = pread(descriptor, READ_BYTES, position)
     if len(data) < LOG_OVERHEAD_BYTES:
         return data, []

@@ -1,4 +1,4 @@
-"""Commits a batch whose tasks have all written their shares: what the driver of a query does.
+"""Commits a batch whose tasks have all written their shares, on the driver of a query.
 
 Only now is it known how the batch is cut: among how many tasks, with how many records each. A
 batch that is repeated may be cut otherwise (another number of cores, another setting, adaptive
@@ -16,9 +16,10 @@ down before the first share is committed:
     TxnOffsetCommit    of the cut, and EndTxn: refused if a newer driver has come since
     EndTxn             for every share
 
-So cuts are written one after the other. A driver that is taken for dead, and goes on later, either
-has written its cut before the newer one looks, which shuts its tasks out then, or cannot any more.
-Nothing is committed before all is written, so until then a batch can be cut anew at will.
+So cuts are written one after the other. A driver that is considered dead, and continues later,
+either has written its cut before the newer one looks, which then fences its tasks, or cannot any
+more. Nothing is committed before everything is written, so until then a batch can be cut
+differently.
 """
 
 import asyncio
@@ -44,7 +45,7 @@ from odradek.tables.write.query_run import QueryRun
 from odradek.tables.write.transaction import Share
 
 _ABORT_TIMEOUT_S: Final = 5
-# What a broker keeps beside an offset is 4 096 bytes at most.
+# A broker stores at most 4 096 bytes of metadata with an offset.
 _MOST_SUMS: Final = 128
 
 
@@ -107,7 +108,7 @@ class BatchCommit:
         self._may_lack_records = may_lack_records
 
     def commit(self, batch_id: int, shares: Sequence[Share]) -> None:
-        """Makes the records of all shares visible. If it fails, a repeated batch goes on with it.
+        """Makes the records of all shares visible. If it fails, a repeated batch continues it.
 
         Raises:
             OutdatedQuery: a newer run has the query's name, or the batch was committed in part
@@ -218,7 +219,8 @@ class BatchCommit:
     async def _is_written(self, admin: Admin, batch_id: int, tasks: int) -> bool:
         """Whether a task of the last cut has its share in the log.
 
-        What other runs left open has ended by now; the markers of this one are pending.
+        Transactions that other runs left open have ended by now; the markers of this one are
+        pending.
         """
         groups = [self._run.marker_group(task) for task in range(tasks)]
         markers = await self._run.read(admin, *groups, require_stable=False)

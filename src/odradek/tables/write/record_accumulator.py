@@ -122,7 +122,7 @@ class BatchSender(Protocol):
 
 
 class _Topic:
-    """Where the rows of a topic go. What its metadata say is asked after every send."""
+    """Where the rows of a topic go. Its metadata is read after every send."""
 
     def __init__(self, name: str, sticky: StickyPartitioner) -> None:
         self.name: Final = name

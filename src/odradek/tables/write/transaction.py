@@ -1,8 +1,8 @@
 """A task's share of a batch that is written exactly once: a transaction that the driver commits.
 
-A query's batches have numbers, and its tasks too. A task is a transactional id; with the records
-of batch n it commits n + 1 as the offset of a group of its own, in the same transaction. So the
-log itself says which batch was written last:
+A query's batches have numbers, and its tasks too. A task is a transactional id; with the records of
+batch n it commits n + 1 as the offset of its own group, in the same transaction. So the log itself
+says which batch was written last:
 
     OffsetFetch        the claims: whether a newer run of the query has taken its name over; if
                        there is no such run, the marker, before the run is claimed
@@ -16,16 +16,16 @@ happened is never guessed: the next attempt reads the marker. Only requests that
 since 2.5.
 
 InitProducerId alone would shut out whoever came before, be it the older or the newer of two
-queries, and they would take turns. So the runs of a name are written down, each when its first
-task comes, and only the last of them may go on. Two that begin at the same moment may both
-think so until the next batch; then one of them finds itself before the other.
+queries, and they would take turns. So the runs of a name are stored, each with its first task, and
+only the last of them may continue. Two that begin at the same moment may both think so until the
+next batch; then one of them finds itself before the other.
 
-Markers belong to a checkpoint, whose numbers they are: a query that begins anew, with a name
-that was there before, writes its batch 0. Beside its number a marker has the number of records and
-a checksum of them, which a repeated batch has again, unless it was cut into other tasks.
+Markers belong to a checkpoint, whose batch numbers they have: a query with a new checkpoint and an
+old name writes its batch 0. Beside its number a marker has the number of records and a checksum of
+them, which a repeated batch has again, unless it was cut into other tasks.
 
-Records go by `TopicWriter`, over its own connections; what a transaction has to say goes by
-the asyncio client, on a loop that runs for as long as each question takes.
+Records go by `TopicWriter`, over its own connections; requests about the transaction use the
+asyncio client, on a loop that runs for each request.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ from odradek.tables.errors import OutdatedQuery
 from odradek.tables.write.query_run import QueryRun, runs_of
 
 _UNDECIDED: Final = (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE)
-# What a broker keeps beside an offset is 4 096 bytes at most, and a run has 36.
+# A broker stores at most 4 096 bytes of metadata with an offset, and a run has 36.
 _REMEMBERED_RUNS: Final = 64
 # A task that failed is not kept any longer than that to take back what it wrote.
 _ABORT_TIMEOUT_S: Final = 5
@@ -89,9 +89,9 @@ class BatchTransaction:
     """One attempt at a task's share of a batch: `begin`, and unless it is written write and
     `prepare`.
 
-    A context manager. What was not prepared is taken back when it is left, or if nobody gets to
-    that by the next attempt, or by the coordinator after `timeout_ms`. An attempt that was shut
-    out, and is left for it, says so as `OutdatedQuery`.
+    A context manager. An unprepared transaction is aborted when the block ends, else by the next
+    attempt, or by the coordinator after `timeout_ms`. An attempt that was shut out, and is left for
+    it, says so as `OutdatedQuery`.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class BatchTransaction:
         (claims,) = await self._run.read(admin, self._run.claim_group)
         if self._run.is_claimed(claims):
             return True
-        # Whoever has left a transaction open is ended later: it must not be waited for here.
+        # A run that left a transaction open is fenced later: it must not be waited for here.
         if await self._is_written(admin, batch_id, require_stable=False):
             return False
         known = " ".join([*runs_of(claims), self._run.run][-_REMEMBERED_RUNS:])
@@ -243,7 +243,7 @@ class BatchTransaction:
     async def _close(self) -> None:
         is_open = self._manager is not None and self._manager.life.state in _UNDECIDED
         if self._manager is not None and is_open and not self._is_prepared:
-            # Whoever reads what is committed would have to wait for the next attempt.
+            # Readers of committed records would have to wait for the next attempt.
             with suppress(KafkaError, TimeoutError):
                 async with asyncio.timeout(_ABORT_TIMEOUT_S):
                     self._manager.life.move(TransactionState.ABORTING)

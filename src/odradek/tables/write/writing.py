@@ -1,10 +1,10 @@
 """Writes records to topics from one thread: batches by partition, acknowledged before it returns.
 
-What a task of Spark's sink does. An idempotent producer: every batch has a sequence, and is sent
-again as it is until its leader has it, so a lost answer makes no second copy. One batch of a
-partition is under way at a time, which keeps the order; batches that are ready go to all
-leaders at once. A batch that is too large for its topic goes in halves. Who ends before `flush`
-has returned does not know what arrived.
+The producer of a task of Spark's sink. An idempotent producer: every batch has a sequence, and is
+sent again as it is until its leader has it, so a lost answer makes no second copy. One batch of a
+partition is under way at a time, which keeps the order; batches that are ready go to all leaders at
+once. A batch that is too large for its topic goes in halves. If the task ends before `flush` has
+returned, it does not know what arrived.
 """
 
 import random
@@ -36,7 +36,7 @@ from odradek.tables.write.record_accumulator import (
 _ALL_REPLICAS: Final = -1
 _ARRIVED: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
-# Of a batch: a code, and what the broker says.
+# For a batch: a code, and the broker's message.
 Outcome = tuple[int, str | None]
 
 
@@ -73,7 +73,7 @@ class Transaction(Protocol):
 class TopicWriter:
     """Appends rows and sends them when there are enough; `flush` sends the rest.
 
-    After an error it is to be given up, and what was appended may have arrived or not.
+    After an error it must not be used any more, and appended records may have arrived or not.
     """
 
     def __init__(

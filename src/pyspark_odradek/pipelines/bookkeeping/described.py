@@ -31,7 +31,7 @@ from pyspark_odradek.pipelines.running.settings import (
 
 # Offsets by group and partition.
 Groups = dict[str, dict[int, int]]
-# How far queries are is in their checkpoints; their groups only tell of it.
+# The position of a query is in its checkpoint; its group only reports it.
 _OF_QUERIES: Final = "spark."
 _DOCUMENT: Final = "_topic.json"
 

@@ -69,7 +69,7 @@ class ArchivedFile:
 
 @dataclass(frozen=True)
 class Archived:
-    """An archive as it was at one moment: its files, and what they are up to."""
+    """An archive at one moment: its files, and the last batch that they cover."""
 
     files: list[ArchivedFile]
     snapshot: Snapshot
@@ -113,8 +113,8 @@ class Manifest:
         return [] if document is None else entries(document["files"])
 
     def check_topics(self, batch_id: int, offsets: Iterable[str]) -> None:
-        """Checks that a batch is of the topics of the one before: a topic that was made anew has
-        the same offsets again, for other records.
+        """Checks that a batch is of the same topic ids as the one before: a recreated topic has the
+        same offsets again, for other records.
 
         Raises:
             PipelineError: it is not.
@@ -136,7 +136,7 @@ class Manifest:
         return entries(file for name in names for file in self.table.files_of(name))
 
     def new_place(self, number: Number) -> str:
-        """Where the files of a compaction are put, of this attempt at it."""
+        """The directory for the files of this attempt at a compaction."""
         return self.table.place_of(number, uuid4().hex[:8])
 
     def commit_compaction(
@@ -153,7 +153,7 @@ class Manifest:
         self.table.commit(number, document)
 
     def look(self, listed: Iterable[Document]) -> list[ArchivedFile]:
-        """Files that were listed, with their checksums and what is in them."""
+        """Listed files, with their checksums and content."""
         files = {file["path"]: file["bytes"] for file in listed}
         if not files:
             return []
@@ -197,7 +197,7 @@ def on_archive(
 def path_of(uri: str) -> str:
     """The relative path of an archive's file; empty of what cannot be one.
 
-    What follows the archive's own name is the same in a path and in a URI.
+    The part after the archive's name is the same in a path and in a URI.
     """
     at = f"/{uri}".rfind("/batch=")
     return "" if at < 0 else uri[at:]

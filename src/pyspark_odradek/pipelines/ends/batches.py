@@ -7,8 +7,8 @@
       batch=0-9f2c11ab/       part-*.parquet
 
 Spark writes down the offsets of a batch before it runs it, and repeats the batch after a crash with
-the same offsets and number. A repeated batch finds its document, or writes its files anew, to
-another place (`tables`).
+the same offsets and number. A repeated batch finds its document, or writes its files again, to
+another directory (`tables`).
 
 That rests on both being there: numbers start again at 0 without the checkpoint, so batches
 without one are refused rather than taken for those of the new query; and so is a batch that comes
@@ -81,7 +81,7 @@ class Output:
             )
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
-        """Writes a batch unless it is there; what `foreachBatch` is given."""
+        """Writes a batch unless it is committed; the function for `foreachBatch`."""
         if self.has(batch_id):
             _pass_over(batch)
         else:

@@ -1,12 +1,13 @@
-"""Whose a directory is, and tables that are written there at once, without a stream.
+"""The owner of a directory, and tables that are written there at once, without a stream.
 
-Pipelines go on in the directory that an earlier run has left. One that is of another pipeline or
-topic, or of somebody else, would be mixed up with it, or removed:
+Pipelines continue in the directory of an earlier run. They must not mix with, or remove, the files
+of another pipeline, another topic or another program:
 
     orders/_odradek.json   {"pipeline": "dedup", "topic": "orders", "by": "key"}
 
-Some options say what a row means there: those with which it was begun stay. A mark that is older
-than such an option gets it from the next run, since nobody knows what the rows there are of.
+Some options define what a row means there: a directory keeps those it began with. A mark that is
+older than such an option gets it from the next run, since nothing says which value the rows there
+have.
 """
 
 import json
@@ -25,7 +26,7 @@ from pyspark_odradek.pipelines.ends.tables import MANIFEST, Number, Snapshot, Ta
 from pyspark_odradek.pipelines.running.settings import PipelineError
 
 MARK: Final = "_odradek.json"
-# What failed at its start may have left these, and nothing that is worth keeping.
+# A run that failed at its start may have left these, and nothing worth keeping.
 _LEFT: Final = {MARK, f".{MARK}.crc", LOCK, READERS}
 
 
@@ -118,7 +119,7 @@ class ClaimedLock:
 
     def __enter__(self) -> "ClaimedLock":
         if self._part is None:
-            # First without the lock, which would leave its own files in what is somebody else's.
+            # First without the lock, which would leave its files in another owner's directory.
             self._is_claimed()
             with ExitStack() as undone:
                 undone.enter_context(self._whole)
@@ -129,7 +130,7 @@ class ClaimedLock:
         else:
             with self._whole:
                 self._put_mark()
-                # From now on there is more than what a failed start leaves.
+                # From now on the directory has more than a failed start leaves.
                 self._part.__enter__()
         return self
 
@@ -137,7 +138,7 @@ class ClaimedLock:
         (self._part or self._whole).__exit__(*raised)
 
     def is_taken_over(self) -> bool:
-        """Whether another has it, who has taken this one for dead."""
+        """Whether another owner has it, having considered this one dead."""
         return (self._part or self._whole).is_taken_over()
 
     def _put_mark(self) -> None:
@@ -195,9 +196,9 @@ def put_table(
 def read_table(spark: SparkSession, directory: str) -> DataFrame | None:
     """Reads what a pipeline has written to a directory, by its manifest; None if that is nothing.
 
-    Nobody knows when the last query on it has ended, so its files stay until this process has: who
-    runs for long, beside compactions, takes `reading_table`. A reader of Parquet that goes by the
-    directory alone also sees what was written and not committed, or is about to be removed.
+    Nobody knows when the last query on it ends, so its files stay until this process ends: a
+    process that runs for long, beside compactions, uses `reading_table`. A reader of Parquet that
+    lists the directory itself also sees files that are not committed, or about to be removed.
 
     Raises:
         PipelineError: its manifest is damaged, or its batches do not go together.

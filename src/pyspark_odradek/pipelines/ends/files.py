@@ -1,8 +1,8 @@
 """Small files and listings, where pipelines keep their data. Not for the data itself.
 
-Spark's own Python interface has no files. What lies on disks of this machine, or on shared ones, is
-read and written here, by this process. Of every other kind of file system Spark's JVM knows; a
-client of Spark Connect has no JVM, and uses Arrow's, with credentials as Arrow finds them.
+Spark's own Python interface has no files. Files on disks of this machine, or on shared ones, are
+read and written by this process. Spark's JVM handles every other kind of file system; a client of
+Spark Connect has no JVM, and uses Arrow's, with credentials as Arrow finds them.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from odradek.system_calls import sync_path
 _FILE: Final = "file:"
 # A put is whole there, and may have a condition; a rename is a copy.
 _OBJECT_STORES: Final = ("s3a", "s3", "gs", "abfs", "abfss", "oss", "cosn")
-# What Hadoop says to those who may not write; the second of object stores.
+# Hadoop's errors without permission to write; the second for object stores.
 _MAY_NOT: Final = ("AccessControlException", "AccessDeniedException")
 # What Hadoop says when a condition of a put does not hold; the second of S3, where the put is made
 # when the file is closed.
@@ -60,7 +60,7 @@ class Files(Protocol):
     def create(self, path: str, text: str) -> bool:
         """Writes a file that is not there: as a whole, or not at all and False if it is.
 
-        Of several that try at once one succeeds.
+        If several try at once, one succeeds.
         """
         ...
 
@@ -85,7 +85,7 @@ class FileSystem:
     """The files of a session, or of a client of Connect."""
 
     def __init__(self, spark: SparkSession) -> None:
-        # A client's session is of a class of its own, whatever it is declared to be.
+        # The session of a Spark Connect client has its own class, whatever its declared type.
         self._hadoop: Final = HadoopFiles(spark) if isinstance(spark, SparkSession) else None
 
     def exists(self, path: str) -> bool:
@@ -137,7 +137,7 @@ class FileSystem:
 
 
 def local_path(uri: str) -> str | None:
-    """The path of what lies on a disk of this machine; None of what does not.
+    """The path, if it is on a disk of this machine; else None.
 
     As Hadoop's, it is what is written there: a percent sign is one.
     """
@@ -166,7 +166,7 @@ class LocalFiles:
         found = []
         for folder, _, names in os.walk(directory):
             for path in (os.path.join(folder, name) for name in names):
-                # What somebody else renames or removes meanwhile is not there.
+                # A file that another process renames or removes meanwhile does not exist.
                 with contextlib.suppress(FileNotFoundError):
                     found.append(Listed(os.path.relpath(path, directory), os.path.getsize(path)))
         return sorted(found)
@@ -207,7 +207,7 @@ class LocalFiles:
         """See `Files`."""
         for folder, _, names in os.walk(directory):
             for path in (*(os.path.join(folder, name) for name in names), folder):
-                # Of a task that is still being killed.
+                # A task that is still being killed.
                 with contextlib.suppress(FileNotFoundError):
                     sync_path(path)
         if os.path.isdir(directory):
@@ -307,7 +307,7 @@ class HadoopFiles:
         self._of(hadoop_path).delete(hadoop_path, True)
 
     def sync(self, directory: str) -> None:
-        """See `Files`: what was closed is with the file system's servers."""
+        """See `Files`: the servers of the file system have a closed file."""
 
     @property
     def configuration(self) -> Any:
@@ -452,7 +452,7 @@ class ArrowFiles:
                 files.delete_file(place)
 
     def sync(self, directory: str) -> None:
-        """See `Files`: what was closed is with the file system's servers."""
+        """See `Files`: the servers of the file system have a closed file."""
 
 
 def _located(uri: str) -> tuple[Any, str]:

@@ -1,9 +1,9 @@
 """Letters that are larger than their topic takes go there compressed; if that is not enough, cut.
 
-What was read compressed may come out many times as large, and the headers that say what is wrong
-come on top. A letter that is cut has the beginning of its key and value, and its own headers only
-where they are small. Each part that is cut has a header with its whole size and digest; the whole
-record is where the other headers say:
+A compressed record may be many times as large uncompressed, and the headers with the error come on
+top. A letter that is cut has the beginning of its key and value, and its own headers only where
+they are small. Each part that is cut has a header with its whole size and digest; the whole record
+is where the other headers say:
 
     odradek.cut.value     3000000 bytes, sha256 9f86d081884c7d659a2feaa0c55ad015...
     odradek.cut.key       200000 bytes, sha256 ...
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CUT: Final = "odradek.cut."
 CODEC: Final = Compression.ZSTD
-# What a topic for letters has to take: the reason alone may be of 4 000 bytes.
+# The least limit of a dead-letter topic: the reason alone may have 4 000 bytes.
 LEAST_LIMIT: Final = 16_384
 # The headers that `decode` adds to those of a record.
 _TOLD: Final = 5

@@ -75,7 +75,7 @@ def _share_of(
         yield pa.RecordBatch.from_pydict({"share": [json.dumps(asdict(prepared.share))]})
 
     told = letters.repartition(1).mapInArrow(write, "share string").collect()
-    # Where Spark knows that there is no row it has no task.
+    # Spark starts no task if it knows that there is no row.
     return _read(json.loads(told[0].share)) if told else Share(_ONLY_TASK, Content())
 
 

@@ -5,10 +5,9 @@
     orders/_lock/write-7.done      it has ended
     orders/_readers/41f0.json      somebody reads what is there now; removed when he has read
 
-A run that finds another one alive does not begin. One that was killed is found out at once by whom
-is on the same machine and in the same container, and elsewhere by its beat, which has stopped.
-Nothing is lost if somebody is taken for dead who is not: whose batch counts is decided when it is
-committed (`tables`).
+A run that finds another run alive does not begin. A process on the same machine and in the same
+container sees at once that a run was killed; others see it when the beat stops. Nothing is lost if
+a live owner is considered dead: the commit decides whose batch counts (`tables`).
 """
 
 import atexit
@@ -34,27 +33,27 @@ LOCK: Final = "_lock"
 READERS: Final = "_readers"
 _READ_ONLY: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 _BEAT_S: Final = 5.0
-# How often the other's may be late before it is taken for dead.
+# How many beats of another owner may be missing before it counts as dead.
 _PATIENCE_BEATS: Final = 6
-# Processes that hold something in this one: a token each, as what is in them may be gone earlier.
+# The owners in this process: a token each, since they may end before the process does.
 _held: Final[set[str]] = set()
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A process, told from all others, of which one may have its number later."""
+    """Identifies a process, also against later ones with the same number."""
 
     host: str
     boot: str
     pid: int
     started: str
     token: str
-    # Numbers of processes are those of a container.
+    # Process numbers hold within one container.
     namespace: str = ""
 
     @classmethod
     def here(cls) -> "Owner":
-        """This process, and something of its own in it."""
+        """This process, with a new token."""
         pid = os.getpid()
         token = uuid4().hex[:8]
         return cls(socket.gethostname(), _boot_id(), pid, _started(pid), token, _namespace())
@@ -109,7 +108,7 @@ class Lock:
             self._files.create(self._path("done"), "")
 
     def is_taken_over(self) -> bool:
-        """Whether another has it, who has taken this one for dead."""
+        """Whether another run has it, which considers this one dead."""
         return max(self._epochs(), default=-1) > self.epoch
 
     def take(self) -> None:
@@ -157,7 +156,7 @@ class Lock:
             raise PipelineError(f"{directory} is being written to by {owner}")
 
     def _is_beating(self, epoch: int) -> bool:
-        """Looks for as long as a beat may be late, by a clock of our own."""
+        """Looks for as long as a beat may be late, by our own clock."""
         first = self._pulse(epoch)
         for _ in range(_PATIENCE_BEATS):
             self._wait(_BEAT_S)
@@ -217,7 +216,7 @@ class Reader:
             self._files.replace(self.path, json.dumps(document))
             self._is_told = True
         except OSError as error:
-            # Where nobody may write, nobody removes anything either: not even what is not there.
+            # In a directory that cannot be written nothing is removed either.
             if error.errno not in _READ_ONLY:
                 raise
 
@@ -237,7 +236,7 @@ class Reader:
 
 @cache
 def _remove_at_exit(path: str, pid: int) -> None:
-    # Once for each. What is not on a disk is behind a JVM, which may not be asked by then.
+    # Once for each. Other file systems need the JVM, which may no longer answer by then.
     atexit.register(_remove, path, pid)
 
 
@@ -263,7 +262,7 @@ def has_readers(files: Files, directory: str, clock: Clock) -> bool:
         except FileNotFoundError:
             continue
         except PermissionError:
-            # Another user's, who may be reading.
+            # It belongs to another user, who may be reading.
             found = True
             continue
         since = document.pop("since")
@@ -319,7 +318,7 @@ def _started(pid: int) -> str:
 
 
 def _started_elsewhere(pid: int) -> str:
-    """Where there is no /proc: whether it is there at all."""
+    """Without /proc: whether the process exists at all."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,6 +1,6 @@
 """How the Parquet files of tables are written: so that large records need no large heap.
 
-Who writes or reads a file holds a row group of it, and a page, in memory. Parquet looks at their
+A writer or reader of a file holds a row group of it, and a page, in memory. Parquet looks at their
 size for the first time after 100 rows, which may be more than a heap has when they are large.
 """
 
@@ -21,7 +21,7 @@ _OPTIONS: Final = {
 def write_parquet(
     rows: DataFrame, place: str, partition_by: Sequence[str] = (), records_per_file: int = 0
 ) -> None:
-    """Writes rows to a new directory, or in the place of what an earlier attempt has left there.
+    """Writes rows to a directory, and replaces what an earlier attempt has left there.
 
     `records_per_file` 0 is no limit.
     """

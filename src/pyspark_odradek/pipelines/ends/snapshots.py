@@ -38,7 +38,8 @@ class Span:
 
 
 def topic_spans(settings: PipelineSettings) -> dict[TopicPartition, Span]:
-    """Where the partitions of the settings' topic begin and end now; none if it is not there.
+    """The first and end offsets of the partitions of the settings' topic now; none if it does not
+    exist.
 
     Raises:
         SourceError: the broker could not be asked.
@@ -59,7 +60,7 @@ def is_there(settings: PipelineSettings) -> bool:
 
 
 def no_topic(settings: PipelineSettings, which: str | None = None) -> PipelineError:
-    """The error that there is no such topic, with the name that was probably meant.
+    """The error for an unknown topic, with the name that was probably meant.
 
     `which` says what the topic is for, else the error says where it was looked for.
 

@@ -1,33 +1,33 @@
-"""A directory of Parquet files, of which those count that its manifest names.
+"""A directory of Parquet files; only the files in its manifest count.
 
     orders/batch=3-9f2c11ab/part-*.parquet   what one run has written of batch 3
     orders/_manifest/batch-3.json            batch 3 is committed: these are its files
 
-All pipelines write in this way. A batch is written to a place that no other attempt has, then its
-files are listed, and last the document of the batch is created: as a whole, once, and never
-changed. Before that nothing has happened, after it the batch is there for good. Of two that
-write the same batch, be it that one was taken for dead, the second finds the document there.
-Nothing is renamed, so object stores do as well.
+All pipelines write in this way. A batch is written to a directory that no other attempt uses, then
+its files are listed, and last the document of the batch is created: as a whole, once, and never
+changed. Before that the batch does not exist, after it the batch is committed for good. If two runs
+write the same batch, for example because one was considered dead, the second finds the document.
+Nothing is renamed, so object stores work as well.
 
-A document may say that it is `complete`: what was before it counts no more. So does a table that
-is written anew each time, and a compaction, whose document stands for all batches up to its own:
+A document may say that it is `complete`: earlier ones no longer count. A table that is rewritten
+each time works the same way, and a compaction, whose document replaces all batches up to its own:
 
     orders/_manifest/compacted-0.json        what batches 0 to 41 are from now on
     orders/batch=41-compacted-0-51d0e7aa/    what one run has written of that
 
-Compactions are numbered as they follow on each other: each is made of a snapshot with the one
-before. Of several that were made of one snapshot, or of one before it, the number lets one commit.
-So a file that counts no more never counts again, however late somebody commits.
+Compactions are numbered in order: each starts from a snapshot that contains the one before. If
+several start from the same snapshot, or from an earlier one, the number lets one commit. So a file
+that no longer counts never counts again, however late a commit comes.
 
-A batch may have several parts, each in a directory of its own, and leave a state, which counts
-until the next one leaves its own:
+A batch may have several parts, each in its own directory, and leave a state, which counts until the
+next one's:
 
     windows/batch=3-9f2c11ab/   late/batch=3-9f2c11ab/   _open/batch=3-9f2c11ab/
 
-Documents are listed once for a `Snapshot`: files, and up to which batch they are. What no document
-names, and what counts no more, is garbage. `sweep` removes it when nobody reads (`owners.Reader`),
-and only what has the number of a batch or compaction that is committed, or a lower one: another
-attempt at it can come to nothing any more.
+Documents are listed once for a `Snapshot`: its files, and the last batch that they cover. Files
+that no document names, and those that do not count any more, are garbage. `sweep` removes it when
+nobody reads (`owners.Reader`), and only with the number of a committed batch or compaction, or a
+lower one: no other attempt at it can still commit.
 """
 
 import re
@@ -52,7 +52,7 @@ _LOOKS: Final = 5
 _PLACE: Final = re.compile(r"batch=(?P<batch>\d+)-(?:compacted-(?P<compaction>\d+)-)?\w+")
 _PLACE_OF_FILE: Final = re.compile(rf"((?:\w+/)?{_PLACE.pattern})/")
 _DOCUMENT: Final = re.compile(r"(batch|compacted)-(\d+)\.json")
-# A compaction as it was called once. Whoever passed over it would take its batches for missing.
+# A compaction as it was called once. A reader that ignored it would consider its batches missing.
 _FORMER_COMPACTION: Final = re.compile(r"compacted-\d+\.\d+\.json")
 
 
@@ -147,7 +147,7 @@ class Table:
         self.directory: Final = directory.rstrip("/")
 
     def place_of(self, number: Number, run: str, part: str = "") -> str:
-        """Where a run puts the files of a batch, or of a compaction."""
+        """The directory for the files of a batch, or of a compaction."""
         kind = f"compacted-{number.compaction}-" if number.is_compaction else ""
         below = f"{part}/" if part else ""
         return f"{self.directory}/{below}batch={number.batch}-{kind}{run}"
@@ -195,7 +195,7 @@ class Table:
         return self._looked(self._last_batch)
 
     def snapshot(self) -> Snapshot:
-        """The table as it is now; who needs its files to stay takes `reading`.
+        """The table as it is now; use `reading` to keep its files.
 
         Raises:
             PipelineError: the manifest is damaged, or lacks a batch.
@@ -270,7 +270,7 @@ class Table:
         return self.snapshot()
 
     def _is_begun(self) -> bool:
-        """Whether there is anything to read: who reads a directory that is none makes none."""
+        """Whether there is anything to read: reading must not create a directory."""
         return bool(self._files.names(f"{self.directory}/{MANIFEST}"))
 
     def sweep(self, *, replaced_before_ms: int | None = None) -> None:
@@ -283,7 +283,7 @@ class Table:
         if replaced_before_ms is not None:
             over = self._looked(partial(self._compacted_before, replaced_before_ms))
             kept = kept | over.paths
-        # After the snapshot: who begins to read later finds this one, or a newer one.
+        # After the snapshot: a reader that begins later finds this one, or a newer one.
         if has_readers(self._files, self.directory, self.clock):
             return
         # First the files and last the documents that name them: they are all that knows of them.
@@ -367,7 +367,7 @@ class Table:
         if any(map(_FORMER_COMPACTION.fullmatch, names)):
             raise PipelineError(
                 f"{self.directory} was compacted by an earlier version, whose names are not read "
-                "any more: archive its topic anew"
+                "any more: archive its topic again"
             )
         found = [match.groups() for name in names if (match := _DOCUMENT.fullmatch(name))]
         batches, compactions = (

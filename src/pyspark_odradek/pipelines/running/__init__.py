@@ -1,1 +1,1 @@
-"""The inputs and outputs of every pipeline, and what runs one from the command line."""
+"""The inputs and outputs of every pipeline, and the runner of the command line."""

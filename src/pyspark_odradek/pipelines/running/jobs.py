@@ -1,7 +1,7 @@
-"""The result of a pipeline's `build`: a job that is ready to run, and what is known of it after.
+"""The result of a pipeline's `build`: a job that is ready to run, and its outcome.
 
-A job is a stream, batch by batch, or runs once. Both tell of what they do while they do it: a
-`Batch` each time one is done.
+A job is a stream, batch by batch, or runs once. Both report their progress: a `Batch` each time one
+is done.
 """
 
 from abc import ABC, abstractmethod
@@ -24,8 +24,8 @@ _STEP_S: Final = 1
 class Batch:
     """A batch that is done.
 
-    `behind` is how many offsets of the source are still to be read, `late` how many records
-    Spark left out since they came later than it was told to remember.
+    `behind` is how many offsets of the source are still to be read, `late` how many records Spark
+    left out because they came later than `within`.
     """
 
     number: int
@@ -65,7 +65,7 @@ def silent(_: Batch) -> None:
 
 
 def never() -> bool:
-    """Nobody stops it."""
+    """Never stops it."""
     return False
 
 
@@ -84,7 +84,7 @@ class Job(ABC):
 
 
 class StreamJob(Job):
-    """A stream. `take_back` is called when it has failed: what it has made may be of no use.
+    """A stream. `take_back` is called when it has failed: its output may be of no use.
 
     `alone` gives the context in which it runs, in which it is the only one.
     """
@@ -142,7 +142,7 @@ class OnceJob(Job):
         self._action: Final = action
 
     def run(self, _tell: Tell = silent, _is_stopped: IsStopped = never, /) -> Outcome:
-        """See `Job.run`; it has no batches to tell of."""
+        """See `Job.run`; it has no batches to report."""
         return self._action()
 
 
@@ -152,7 +152,7 @@ def _is_in_batch(query: StreamingQuery) -> bool:
 
 
 def _batches_after(query: StreamingQuery, seen: list[Batch]) -> list[Batch]:
-    """The batches that are done and not among the `seen`; ticks without one are passed over."""
+    """The batches that are done and not among the `seen`; ticks without one are skipped."""
     last = seen[-1].number if seen else -1
     found = {}
     for progress in query.recentProgress:

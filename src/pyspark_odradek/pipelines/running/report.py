@@ -92,7 +92,7 @@ def _batch_table(batches: Iterable[Batch]) -> str:
 def _shown(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
-    # The page is sent around; who may ask a registry is nobody's business.
+    # People send the page around; it must not show credentials of a registry.
     return _USER_IN_URL.sub(r"\1", str(value))
 
 

@@ -1,4 +1,4 @@
-"""Runs a pipeline in a session of its own until it is done or told to stop."""
+"""Runs a pipeline in its own session until it is done or gets a signal to stop."""
 
 import logging
 import signal
@@ -30,11 +30,11 @@ def run_pipeline(
     conf: Mapping[str, str] | None = None,
     tell: Tell = silent,
 ) -> Outcome:
-    """Runs a pipeline to its end; SIGINT and SIGTERM end it after the batch under way, a second
-    one at once. What has no batches is interrupted by them as any program.
+    """Runs a pipeline to its end; SIGINT and SIGTERM end it after the batch under way, a second one
+    at once. They interrupt a job without batches like any program.
 
-    `tell` is called with every batch that is done. How far a stream has read is committed as
-    group `spark.NAME-TOPIC`, for whoever looks at groups.
+    `tell` is called with every batch that is done. A stream's progress is committed as group
+    `spark.NAME-TOPIC`, for tools that show groups.
 
     Raises:
         PipelineError: there is no such pipeline, it cannot run with these settings, or its
@@ -68,7 +68,7 @@ def _stop_asked_by_signal(*, is_in_steps: bool) -> Iterator[threading.Event]:
 
     def ask(*_: object) -> None:
         if stop.is_set() or not is_in_steps:
-            # Py4J shows two tracebacks of its own when a call is interrupted.
+            # Py4J prints two tracebacks when a call is interrupted.
             logging.disable()
             raise KeyboardInterrupt
         stop.set()

@@ -12,10 +12,10 @@ class PipelineError(Exception):
 
 @dataclass(frozen=True)
 class PipelineSettings:
-    """From where to where, and how often; then what single pipelines want to know.
+    """From where to where, and how often; then the settings of single pipelines.
 
-    `every` is an interval in Spark's words ("30 seconds"); without it a pipeline takes what
-    is there now and ends. With `path`, a broker's data directory on this machine, records are
+    `every` is an interval in Spark's words ("30 seconds"); without it a pipeline processes the
+    available records and ends. With `path`, a broker's data directory on this machine, records are
     read from its segments, and the broker is asked for offsets only.
     """
 
@@ -25,42 +25,41 @@ class PipelineSettings:
     every: str | None = None
     path: str | None = None
     max_offsets_per_trigger: int | None = None
-    # Whether records of transactions that are open, or were taken back, are read.
+    # Whether records of open and aborted transactions are read.
     isolation_level: str = "read_committed"
-    # Where a stream keeps how far it is; without it that is in the directory `to`.
+    # The checkpoint of a stream; by default it is in the directory `to`.
     checkpoint: str | None = None
-    # Whether records that are gone before they were read are left out, with a warning.
+    # Whether a pipeline skips records that were deleted before it read them, with a warning.
     allow_loss: bool = False
-    # Of `archive`: a directory for each hour, each day, or one for all. Of it and `compact`: how
+    # `archive`: a directory for each hour, each day, or one for all. `archive` and `compact`: how
     # large a file should be, in bytes.
     partition_by: str = "hour"
     file_bytes: int = 128 << 20
-    # Of `restore`, `audit` and `compact`: the archive; of `query`: what to ask.
+    # `restore`, `audit` and `compact`: the archive; `query`: the SQL.
     source: str | None = None
     sql: str | None = None
-    # Of `restore`: the groups that get their offsets, `all` or names between commas.
+    # `restore`: the groups that get their offsets, `all` or names between commas.
     groups: str | None = None
-    # Of `dedup`, `join` and `window`: SQL that says which records belong together.
+    # `dedup`, `join` and `window`: an SQL expression; records with the same value belong together.
     by: str = "key"
-    # Of the same: how late a record may come, and how far apart two may be.
+    # The same: how late a record may come, and how far apart two may be.
     within: str = "1 hour"
-    # Of `window`: how long one is, and a number whose sum, least and largest it tells.
+    # `window`: its length, and a number whose sum, minimum and maximum it reports.
     window: str = "1 hour"
     measure: str | None = None
-    # Of `join`: the other topic. Of `dedup`: a topic to write to instead of a directory.
+    # `join`: the other topic. `dedup`: a topic to write to instead of a directory.
     other: str | None = None
     to_topic: str | None = None
-    # Of `archive`: `parquet`, `delta` or `iceberg`. Of `decode` and `redrive`: what values are.
-    # Without it the first, and JSON.
+    # `archive`: `parquet`, `delta` or `iceberg`, by default `parquet`. `decode` and `redrive`: the
+    # format of values, by default JSON.
     format: str | None = None
-    # Of `archive` as `iceberg`: the table, `catalog.namespace.name`.
+    # `archive` as `iceberg`: the table, `catalog.namespace.name`.
     table: str | None = None
-    # Of `decode` and `redrive`: where the schemas of values are, and where those values go that
-    # are something else.
+    # `decode` and `redrive`: where the schemas of values are, and where values that do not fit go.
     schema: str | None = None
     registry: str | None = None
     dead_letters: str | None = None
-    # Of `lag`: what is too much, in records.
+    # `lag`: the largest lag that is no failure, in records.
     max_lag: int | None = None
     # How brokers are reached: TLS and SASL.
     security: SecurityOptions = NO_SECURITY_OPTIONS
@@ -78,20 +77,20 @@ class PipelineSettings:
         """The options that say where records are read.
 
         Raises:
-            PipelineError: what was taken back cannot be left out there.
+            PipelineError: aborted records cannot be left out there.
         """
         options = {**self.broker_options(), "kafka.isolation.level": self.isolation_level}
         if self.path is not None:
             if self.isolation_level == "read_committed":
                 raise PipelineError(
-                    "segments have records of transactions that were taken back: say "
+                    "segments have records of aborted transactions: say "
                     "--isolation-level read_uncommitted, or leave out --data-dir"
                 )
             options["path"] = self.path
         return options
 
     def directory(self, pipeline: str) -> str:
-        """Where to write.
+        """The directory to write to.
 
         Raises:
             PipelineError: nobody says where.
@@ -130,7 +129,7 @@ class PipelineSettings:
         return options
 
     def checkpoint_or(self, default: str | None) -> str:
-        """Where the stream keeps how far it is.
+        """The directory of the stream's checkpoint.
 
         Raises:
             PipelineError: nobody says where.
@@ -199,7 +198,7 @@ PIPELINES: Final = (
     Pipeline(
         "decode",
         "pyspark_odradek.pipelines.decode",
-        "make a typed table of JSON, Avro or Protobuf, and a topic of what is none",
+        "make a typed table of JSON, Avro or Protobuf, and a topic of unreadable values",
         ("to", *_STREAM, *_SCHEMAS),
     ),
     Pipeline(

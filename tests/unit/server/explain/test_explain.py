@@ -310,7 +310,7 @@ def test_a_failed_tests_report_says_why(broker):
     """Fails when one has to ask although the report could have said."""
     broker.produce("orders", "x")
     broker.reset("billing", to="earliest", topics=["orders"])
-    assert "why     billing: nobody is in the group billing" in broker.report()
+    assert "why     billing: no member is in the group billing" in broker.report()
 
 
 def test_each_cause_has_a_name_of_its_own():

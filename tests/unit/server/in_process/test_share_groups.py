@@ -86,7 +86,7 @@ def test_the_report_says_why_nothing_was_read(broker: odradek.Broker) -> None:
         broker.wait_for_group("late", members=1)
         report = broker.report()
     assert "late: share, Stable, 1 member" in report
-    assert "share.auto.offset.reset is latest: what was there before is never read" in report
+    assert "share.auto.offset.reset is latest: earlier records are never read" in report
     with worker(broker) as consumer:
         consumer.acknowledge(next(consumer))
         consumer.commit()

@@ -1,7 +1,7 @@
-"""The data behind `odradek top`: a cluster at one moment, and what moved between two.
+"""The data behind `odradek top`: a cluster at one moment, and the rates between two.
 
-All of it is asked for by Kafka's protocol, so any Kafka can be watched. What waits is what somebody
-has to wait for: groups that rebalance, transactions that are open, replicas and leaders missing.
+All of it is asked for by Kafka's protocol, so any Kafka can be watched. "Waiting" lists what
+clients have to wait for: groups that rebalance, open transactions, missing replicas and leaders.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class BrokerRow:
-    """A broker; `records_per_s` of what it leads."""
+    """A broker; `records_per_s` counts the partitions that it leads."""
 
     node: Node
     is_controller: bool
@@ -50,7 +50,7 @@ class BrokerRow:
 
 @dataclass(frozen=True)
 class TopicRow:
-    """A topic; the size is that of one copy of each partition, the leader's."""
+    """A topic; the size counts one copy of each partition, the leader's."""
 
     name: str
     is_internal: bool
@@ -178,14 +178,14 @@ class _Rates:
         if self._before is None or self._seconds <= 0:
             return None
         ends, earlier = self._sample.ends, self._before.ends
-        # A topic that was deleted and made again begins anew.
+        # A recreated topic starts at zero.
         moved = sum(
             max(0, ends[each] - earlier.get(each, 0)) for each in partitions if each in ends
         )
         return moved / self._seconds
 
     def bytes(self, now_bytes: int | None, keys: list[tuple[int, TopicPartition]]) -> float | None:
-        """How these replicas grew; what retention took does not count below nothing."""
+        """How these replicas grew, at least 0: retention does not count as negative growth."""
         if now_bytes is None or self._before is None or self._seconds <= 0:
             return None
         return (

@@ -17,7 +17,7 @@ class ScrapeError(Exception):
 
 
 def default_url() -> str:
-    """Where to ask when nothing else is said."""
+    """The default address."""
     return os.environ.get(URL_VARIABLE) or DEFAULT_URL
 
 

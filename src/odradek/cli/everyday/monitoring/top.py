@@ -1,4 +1,4 @@
-"""`odradek top`: brokers, topics' rates, groups' lag and what waits, live in the terminal.
+"""`odradek top`: brokers, topics' rates, groups' lag and waiting operations, live in the terminal.
 
 Without a terminal, or with `-n`, frames are printed one below the other.
 """
@@ -152,7 +152,7 @@ class TopScreen:
         self._draw()
 
     def press(self, key: str) -> None:
-        """Does what a key stands for; keys without a meaning do nothing."""
+        """Carries out a key's command; other keys do nothing."""
         if key in QUIT:
             self._ended.set()
         elif key == " ":

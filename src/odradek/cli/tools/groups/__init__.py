@@ -1,2 +1,2 @@
-"""`odradek consumer-groups` and `share-groups`: what `kafka-consumer-groups.sh` and
-`kafka-share-groups.sh` do."""
+"""`odradek consumer-groups` and `share-groups`: as `kafka-consumer-groups.sh` and
+`kafka-share-groups.sh`."""

@@ -71,11 +71,11 @@ _STATES: Final = (
     "Dead",
     "PreparingRebalance",
 )
-# What a broker before 4.0 says of a group that is not there.
+# The answer of a broker before 4.0 about a missing group.
 _DEAD: Final = "Dead"
 _TYPES: Final = ("Consumer", "Classic")
 _ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offsets")
-# What there is only beside some actions; what else an action has no use for is passed over.
+# Flags that only some actions allow; other unused flags are ignored.
 _ONLY_BESIDE: Final = {
     "members": ("describe",),
     "offsets": ("describe",),
@@ -109,8 +109,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Does what is asked. As of Kafka's tool the status is 0 when a broker refuses, and when none
-    answers: what is wrong stands in the output."""
+    """Does what is asked. As with Kafka's tool the status is 0 if a broker refuses, or none
+    answers: the output has the error."""
     if arguments.validate_regex is not None:
         arguments.actions.append("validate-regex")
     action = the_action(arguments, (*_ACTIONS, "validate-regex"))
@@ -251,7 +251,7 @@ async def _groups(admin: Admin, arguments: argparse.Namespace) -> list[str]:
 
 
 async def _describe(admin: Admin, arguments: argparse.Namespace) -> int:
-    """All is asked before anything is shown: what is refused leaves no half of an answer."""
+    """Everything is requested before anything is shown, so a refusal leaves no partial output."""
     described = await admin.describe_groups(await _groups(admin, arguments))
     groups: list[GroupDescription] = []
     for group_id in in_java_order(described, is_copy=True):
@@ -310,7 +310,7 @@ async def _rows(admin: Admin, group: GroupDescription) -> list[OffsetRow]:
         raise execution_exception(committed)
     partitions = {*committed, *(each for member in group.members for each in member.partitions)}
     topics = await described_topics(admin, partitions)
-    # What no broker leads has no end now.
+    # A partition without a leader has no end now.
     led = [each for each in partitions if each.partition in topics[each.topic].led_partitions]
     return offset_rows(group, committed, await ask_offsets(admin, led, LATEST))
 
@@ -383,7 +383,7 @@ async def _delete_offsets(admin: Admin, arguments: argparse.Namespace) -> int:
     results: dict[TopicPartition, KafkaError | None]
     try:
         if not partitions:
-            # There is nothing to ask for, but whether there is such a group is told all the same.
+            # There is nothing to request, but a missing group is still reported.
             group = (await admin.describe_groups([group_id]))[group_id]
             if isinstance(group, KafkaError):
                 raise KafkaError(None, group.code)
@@ -442,7 +442,7 @@ async def _reset_offsets(admin: Admin, arguments: argparse.Namespace) -> int:
         keys = ("group", "topic", "partition", "new_offset")
         print_json([dict(zip(keys, row, strict=True)) for row in rows])
     elif arguments.export:
-        # The group stands in front where there may be several.
+        # The group comes first if there may be several.
         first = 0 if len(arguments.group) > 1 or arguments.all_groups else 1
         print("".join(",".join(map(str, row[first:])) + "\n" for row in rows))
     else:

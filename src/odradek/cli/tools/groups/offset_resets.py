@@ -1,4 +1,5 @@
-"""Where `consumer-groups --reset-offsets` takes a group: one flag says how, topics say what."""
+"""The new offsets of `consumer-groups --reset-offsets`: one flag says how, topics say which
+partitions."""
 
 import argparse
 import re
@@ -52,12 +53,11 @@ def add_reset_flags(parser: argparse.ArgumentParser) -> None:
 
 
 async def planned_offsets(admin: Admin, group_id: str, arguments: argparse.Namespace) -> Offsets:
-    """Where the group goes, by partition.
+    """The group's new offsets, by partition.
 
     Raises:
-        WrongUsage: what was asked for makes no sense.
-        ValueError: a time or a file cannot be read, or a broker refuses.
-        KafkaError: no broker answers.
+        WrongUsage: the request makes no sense. ValueError: a time or a file cannot be read, or a
+            broker refuses. KafkaError: no broker answers.
     """
     if arguments.from_file is not None:
         wanted = _read_file(arguments.from_file, group_id)

@@ -68,8 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Does what is asked. As of Kafka's tool the status is 0 when a broker refuses, and when none
-    answers: what is wrong stands in the output."""
+    """Does what is asked. As with Kafka's tool the status is 0 if a broker refuses, or none
+    answers: the output has the error."""
     action = the_action(arguments, _ACTIONS, end=".")
     _check(action, arguments)
     status = 0
@@ -180,7 +180,7 @@ async def _groups(admin: Admin, arguments: argparse.Namespace) -> list[str]:
 
 
 async def _describe(admin: Admin, arguments: argparse.Namespace) -> int:
-    """All is asked before anything is shown: what is refused leaves no half of an answer."""
+    """Everything is requested before anything is shown, so a refusal leaves no partial output."""
     groups = await _described(admin, await _groups(admin, arguments))
     if arguments.output == "json":
         print_json([await _as_json(admin, each) for each in groups])

@@ -21,7 +21,7 @@ def is_of_consumers(group: GroupListing) -> bool:
 
 
 class OffsetRow(NamedTuple):
-    """A partition as a group stands in it; None is printed as a hyphen."""
+    """A group's state in a partition; None is printed as a hyphen."""
 
     group: str
     partition: TopicPartition
@@ -43,7 +43,7 @@ def offset_rows(
     committed: Mapping[TopicPartition, CommittedOffset],
     ends: Mapping[TopicPartition, int],
 ) -> list[OffsetRow]:
-    """Rows for what members own, then for what is committed and nobody owns."""
+    """Rows for partitions that members own, then for committed ones without an owner."""
     rows = []
     assigned: set[TopicPartition] = set()
     members = sorted(group.members, key=lambda each: -len(each.partitions))

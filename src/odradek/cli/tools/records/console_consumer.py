@@ -1,6 +1,7 @@
 """`odradek console-consumer`: prints records, as `kafka-console-consumer.sh` does.
 
-Keys and values are written as they are, bytes included. What went by is told on standard error.
+Keys and values are written as they are, bytes included. The number of records is printed on
+standard error.
 """
 
 import argparse

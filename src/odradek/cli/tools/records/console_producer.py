@@ -34,7 +34,7 @@ _LINE_READER: Final = "LineMessageReader"
 _CODEC: Final = "gzip"
 # The property by which a line reader may choose another topic.
 _TOPIC: Final = "topic"
-# Flags that stand for settings, each with the default of Kafka's tool.
+# Flags that set settings, each with the default of Kafka's tool.
 _SETTINGS: Final[tuple[tuple[str, str, Callable[[str], object], str], ...]] = (
     ("--batch-size", "batch.size", java_int, "16384"),
     ("--timeout", "linger.ms", java_long, "1000"),

@@ -1,8 +1,8 @@
 """`odradek console-share-consumer`: prints what a share group is handed, as
 `kafka-console-share-consumer.sh` does.
 
-Every record is accepted once it is printed, or released or rejected instead. What went by is told
-on standard error.
+Every record is accepted once it is printed, or released or rejected instead. The number of records
+is printed on standard error.
 """
 
 import argparse

@@ -118,7 +118,7 @@ async def _read(
     joined_s: float | None = None
     records = size = reported_records = reported_size = 0
     while records < arguments.num_records:
-        # Found in time, or there is nothing: but what is told between does not wait for records.
+        # Records in time, or none; the lines in between do not wait for records.
         found = await consumer.getmany(timeout_ms=max(0, arguments.timeout))
         if joined_s is None and consumer.assignment():
             joined_s = time.perf_counter()
@@ -165,7 +165,7 @@ def _measures(
     elapsed_s: float,
     joining_s: float,
 ) -> str:
-    """The columns behind the times: what was read in all, and how fast in this span."""
+    """The columns after the times: the totals, and the rates of this span."""
     fetching_s = max(elapsed_s - joining_s, 0.001)
     return ", ".join(
         (

@@ -36,7 +36,7 @@ FORMATTERS: Final[Mapping[str, _Kinds]] = {
 
 
 def writer_of(name: str) -> Callable[[ConsumerRecord], None]:
-    """Writes records as the formatter of a name does, and passes over those of other kinds.
+    """Writes records like the formatter of that name, and skips those of other kinds.
 
     It raises ValueError for a record that cannot be read.
     """

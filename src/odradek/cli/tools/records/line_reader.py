@@ -1,7 +1,7 @@
 """Takes typed lines apart into keys, values and headers, as Kafka's `LineMessageReader` does.
 
-Bytes stay as they are. What separates headers is a regular expression, which Kafka takes in Java's
-syntax and this in that of RE2.
+Bytes stay as they are. The separator of headers is a regular expression, in Kafka with Java's
+syntax, here with RE2's.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from odradek.expressions import ExpressionError, Split, splitter
 
-# What a line is taken apart by.
+# The separators of a line.
 _SEPARATORS: Final = {
     "key.separator": "\t",
     "headers.delimiter": "\t",

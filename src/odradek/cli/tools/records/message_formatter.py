@@ -57,8 +57,8 @@ def formatter_of(arguments: argparse.Namespace) -> Callable[[ConsumerRecord], No
 def _reader_of(
     part: str, properties: Mapping[str, str], class_name: str = ""
 ) -> Callable[[bytes], bytes]:
-    """Prints a part as its deserializer does. As in Kafka bytes are printed as they are where there
-    is no such class, and that is told."""
+    """Prints a part as its deserializer does. As in Kafka, if there is no such class, bytes are
+    printed as they are, with a message."""
     name = f"{part}.deserializer"
     kind = "key" if part == "key" else "value"
     of_all = properties.get(f"{name}.deserializer.encoding", "")

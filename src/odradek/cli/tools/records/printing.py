@@ -16,7 +16,7 @@ _MOST_AT_ONCE: Final = 500
 
 
 def add_events(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag with which Kafka's system tests ask for the end of a consumer to be told."""
+    """Adds the flag with which Kafka's system tests have the end of a consumer reported."""
     parser.add_argument("--enable-systest-events", action="store_true", help=argparse.SUPPRESS)
 
 
@@ -47,7 +47,7 @@ class Printed:
 
     @property
     def is_patient(self) -> bool:
-        """Whether to go on when none has come."""
+        """Whether to continue if no record has come."""
         return self._timeout_ms < 0
 
 

@@ -32,7 +32,7 @@ _TRANSACTION_MS: Final = 3000
 _LETTERS: Final = bytes(range(65, 91))
 _MIB: Final = 1024 * 1024
 _PAYLOADS: Final = ("record-size", "payload-file", "payload-monotonic")
-# What may say where the brokers are.
+# The flags that may name the brokers.
 _WITH_BROKERS: Final = (
     "bootstrap-server",
     "command-property",

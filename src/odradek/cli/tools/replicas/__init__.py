@@ -1,1 +1,1 @@
-"""Where replicas are and who leads: `reassign-partitions`, `leader-election`."""
+"""Replicas and leaders: `reassign-partitions`, `leader-election`."""

@@ -27,7 +27,7 @@ from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 
 _NEEDED: Final = ("bootstrap-server", "election-type")
-# What may say which partitions.
+# The flags that may select partitions.
 _WHERE: Final = ("topic", "all-topic-partitions", "path-to-json-file")
 
 

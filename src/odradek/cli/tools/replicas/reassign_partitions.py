@@ -437,7 +437,7 @@ async def _alter(admin: Admin, changes: Mapping[ConfigResource, Sequence[ConfigC
 async def _placed(
     admin: Admin, topics: Iterable[str], wanted: Iterable[TopicPartition] | None = None
 ) -> dict[TopicPartition, Placed]:
-    """Where partitions lie: those that are wanted, or all of the topics."""
+    """The current replicas of the wanted partitions, or of all partitions of the topics."""
     replicas: Plan = {}
     for name, topic in (await admin.describe_topics(sorted(topics))).items():
         if isinstance(topic, KafkaError):

@@ -36,8 +36,7 @@ class Placed(NamedTuple):
 
 
 def read_plan(data: Any) -> tuple[Plan, Moves]:
-    """The plan of a file: who is to have the partitions, and in which log directories where that
-    is not `any`.
+    """The plan of a file: the partitions' new replicas, and their log directories if not `any`.
 
     Raises:
         ValueError: it is none, or it repeats itself.
@@ -98,7 +97,7 @@ def read_topics(data: Any) -> list[str]:
 
 
 def refuse_repeated(items: Sequence[object], text: str, *, brackets: bool = True) -> None:
-    """Raises a ValueError of `text`, which names them, when items stand there twice."""
+    """Raises a ValueError of `text`, which names them, if items occur twice."""
     if twice := repeated(items):
         shown = ", ".join(map(str, twice))
         raise ValueError(text.format(f"[{shown}]" if brackets else shown))

@@ -39,13 +39,13 @@ TOOLS: Final = {
 _CLASS: Final = re.compile(
     r"(?:kafka|kafka\.(?:tools|admin)|org\.apache\.kafka\.tools(?:\.\w+)*)\.(\w+)"
 )
-# What Kafka's own script takes before the class; the second has a value.
+# The flags of Kafka's own script before the class; the second has a value.
 _FLAGS: Final = ("-loggc", "--loggc")
 _NAMED: Final = "-name"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments, which are those of the class."""
+    """Adds the command's arguments, the same as the class's."""
     parser.set_defaults(read_words=_read_words)
 
 

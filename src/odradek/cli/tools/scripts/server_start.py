@@ -14,7 +14,8 @@ NAME: Final = "server-start"
 _USAGE: Final = (
     "USAGE: kafka-server-start.sh [-daemon] server.properties [--override property=value]*"
 )
-# Where Kafka's script puts what a broker in the background says, under $LOG_DIR or here.
+# The file for the output of a broker in the background, as with Kafka's script, under $LOG_DIR or
+# here.
 _LOG_DIR: Final = "logs"
 OUTPUT: Final = "kafkaServer.out"
 
@@ -35,7 +36,7 @@ def _read_words(_parser: argparse.ArgumentParser, words: Sequence[str]) -> list[
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the broker until it is told to stop, or begins one in the background."""
+    """Runs the broker until it gets a signal to stop, or starts one in the background."""
     if arguments.file is None:
         print(_USAGE, file=sys.stderr)
         return 1

@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     brokers = list(_chosen(arguments.node_id, arguments.process_role))
     if not brokers:
-        print("No kafka server to stop")  # where scripts read it
+        print("No kafka server to stop")  # on the stream that scripts read
         return 1
     return max(_stop(each, number) for each in brokers)
 

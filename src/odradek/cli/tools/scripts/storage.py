@@ -1,7 +1,7 @@
 """`kafka-storage.sh`: gives new log directories to a cluster, and tells to which one they belong.
 
-A broker of ours needs no formatting: it makes up a cluster id at its first start. Where a script
-formats, the cluster gets the id that the script has chosen.
+A broker of ours needs no formatting: it makes up a cluster id at its first start. If a script
+formats the directory, the cluster gets the id that the script has chosen.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from odradek.protocol.uuids import uuid_text
 from odradek.server.errors import StartError
 from odradek.storage import names
 
-# What a broker of ours has no choice of, with what to say of it.
+# Choices that our broker does not have, with their messages.
 _REFUSED: Final = {
     "--initial-controllers": "there is no quorum of controllers",
     "--release-version": "the features of a new cluster are those of this version",
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         each.add_argument("-c", "--config", required=True, metavar="FILE")
     to_format.add_argument("-t", "--cluster-id", required=True, metavar="ID")
     to_format.add_argument("-g", "--ignore-formatted", action="store_true")
-    # Of a quorum of controllers: there is none to begin, with these flags or without.
+    # Flags about a quorum of controllers: there is none, with or without them.
     for flags in (("-s", "--standalone"), ("-N", "--no-initial-controllers")):
         to_format.add_argument(*flags, action="store_true", help=argparse.SUPPRESS)
     short = {"--initial-controllers": "-I", "--release-version": "-r", "--feature": "-f"}

@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _flags(arguments: argparse.Namespace) -> dict[str, object]:
-    """The settings that flags stand for; each wins over the file's, also where it was not given."""
+    """The settings of flags; each wins over the file's, even if the flag was not given."""
     flags = {
         "group.protocol": arguments.group_protocol,
         "group.id": arguments.group_id,
@@ -92,7 +92,7 @@ async def _work(arguments: argparse.Namespace) -> int:
         await consumer.close()
         tell("shutdown_complete")
         if not ending.is_asked:
-            tell("shutdown_requested")  # as Kafka's tool says of its own end, too
+            tell("shutdown_requested")  # as Kafka's tool also reports at its own end
     return ending.status
 
 
@@ -108,8 +108,8 @@ class _Reading:
         self._count = 0
 
     async def run(self) -> None:
-        """Reads until there was enough. What keeps it from that is told on standard error, and is
-        an end like any other, as in Kafka's tool."""
+        """Reads until there was enough. An error of that is printed on standard error, and ends the
+        tool as usual, as in Kafka's tool."""
         tell("startup_complete")
         self._consumer.subscribe([self._topic], listener=self)
         try:

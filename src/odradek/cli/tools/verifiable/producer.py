@@ -27,7 +27,7 @@ from odradek.client.settings import PRODUCER_SETTINGS
 _SERVERS: Final = "bootstrap.servers"
 _ACKS: Final = (0, 1, -1)
 _NOW: Final = -1
-# What becomes of a record that waits for metadata, or for room, when the tool ends.
+# The result of a record that waits for metadata, or for room, when the tool ends.
 _CLOSED: Final = (
     "org.apache.kafka.common.KafkaException",
     "Producer closed while send in progress",
@@ -97,7 +97,7 @@ def _config(arguments: argparse.Namespace) -> dict[str, object]:
 
 
 class _Sending:
-    """The records of one run, and what has become of them."""
+    """The records of one run, and their results."""
 
     def __init__(self, producer: Producer, arguments: argparse.Namespace, ending: Ending) -> None:
         self._producer = producer
@@ -136,8 +136,8 @@ class _Sending:
         return str(number) if prefix is None else f"{prefix}.{number}"
 
     def _creation_time(self) -> int | None:
-        """The time of the next record, if it has one of its own. Each is later than the one before
-        by the age of this run then, as in Kafka's tool."""
+        """The time of the next record, if it is set. Each is later than the one before by the age
+        of this run then, as in Kafka's tool."""
         if self._arguments.message_create_time == _NOW:
             return None
         created_ms = self._created_ms
@@ -145,8 +145,8 @@ class _Sending:
         return created_ms
 
     async def _pace(self, number: int) -> None:
-        """Waits until the next record may leave. Where none may, a second one has, as in Kafka's
-        tool."""
+        """Waits until the next record may leave. If none may, a second one has passed, as in
+        Kafka's tool."""
         throughput = self._arguments.throughput
         if throughput == 0 and number:
             await asyncio.get_running_loop().create_future()
@@ -173,8 +173,8 @@ class _Sending:
     def _delivered(
         self, told: dict[str, str | None], delivery: "asyncio.Future[RecordMetadata]"
     ) -> None:
-        """Tells what has become of a record. Who cannot be told any more has the tool end: its last
-        lines fail as well, and say so."""
+        """Tells what has become of a record. If the output is closed the tool ends: its last lines
+        fail as well, and say so."""
         error = delivery.exception()
         try:
             if isinstance(error, KafkaError):

@@ -1,5 +1,5 @@
-"""Values as Java reads and writes them: numbers, dates, and `toString` of what its deserializers
-make of the bytes of a record."""
+"""Values as Java reads and writes them: numbers, dates, and the `toString` of deserialized bytes of
+a record."""
 
 import argparse
 import codecs
@@ -14,12 +14,12 @@ from odradek.cli.tools.wording.java_names import simple_name
 
 _INTEGERS: Final = {"Long": 8, "Integer": 4, "Short": 2}
 _FLOATS: Final = {"Double": ">d", "Float": ">f"}
-# What tells the order of bytes; without it Java takes the highest for the first.
+# The mark of the byte order; without it Java reads the highest byte first.
 _ENDIAN: Final = {
     "utf-16": (codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE),
     "utf-32": (codecs.BOM_UTF32_BE, codecs.BOM_UTF32_LE),
 }
-# Where Java begins to write floating numbers with an exponent.
+# The bounds from which on Java writes floating-point numbers with an exponent.
 _PLAIN_FROM: Final = 1e-3
 _PLAIN_BELOW: Final = 1e7
 
@@ -34,7 +34,7 @@ _DATE_LETTERS: Final[dict[str, Callable[[datetime], int]]] = {
 }
 _DATE_PARTS: Final = re.compile(r"'[^']*'|y+|M+|d+|H+|m+|s+|S+|[A-Za-z]|[^A-Za-z']+")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+")
-# Of a pattern for dates.
+# For a pattern of dates.
 _JAVA_LETTERS: Final = frozenset("GyYMLwWDdFEuaHkKhmsSzZX")
 _PRINTABLE: Final = re.compile(rb"[ -~]")
 
@@ -58,8 +58,8 @@ def java_long(text: str) -> int:
 
 
 def converted(kind: str) -> Callable[[str], int]:
-    """Reads a `Short`, an `Integer` or a `Long`; what is none is refused in the words of the
-    argument parser of some of Kafka's tools."""
+    """Reads a `Short`, an `Integer` or a `Long`; refuses others in the words of the argument parser
+    of some of Kafka's tools."""
     bits = {"Short": 16, "Integer": 32, "Long": 64}[kind]
 
     def read(text: str) -> int:

@@ -1,9 +1,9 @@
-"""The JSON files that tools are given, read in Kafka's way: what is wrong is said in its words."""
+"""The JSON files of tools, read like Kafka's: errors have its words."""
 
 import json
 from typing import Any
 
-# Of the lists of partitions and topics; files without a version have it.
+# The version of lists of partitions and topics; files without one have it.
 VERSION = 1
 
 

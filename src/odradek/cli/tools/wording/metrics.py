@@ -7,7 +7,7 @@ names; no row is made up for the others.
 from collections.abc import Mapping
 from typing import Final
 
-# Where the totals of a topic stand beside those of all topics.
+# The groups in which the totals of a topic are beside those of all topics.
 _BY_TOPIC: Final = {
     "producer-metrics": "producer-topic-metrics",
     "consumer-fetch-manager-metrics": "consumer-fetch-manager-metrics",

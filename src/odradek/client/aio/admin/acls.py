@@ -1,4 +1,4 @@
-"""ACLs: who may do what."""
+"""ACLs: describe, create, delete."""
 
 from collections.abc import Iterable
 from typing import Any

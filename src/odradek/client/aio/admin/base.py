@@ -1,8 +1,8 @@
 """Code that all calls of an admin share: its cluster, and the settling of many items.
 
-A change that would be told another outcome when it is done twice (a topic that is there already) is
-not tried again after a time-out: it may have been done. As in Kafka's admin it is after a
-connection that broke.
+A change that would have another outcome if it is done twice (the topic already exists) is not tried
+again after a time-out: it may have been done. As in Kafka's admin it is after a connection that
+broke.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ class AdminBase(AsyncClosing):
     ) -> dict[K, T | KafkaError]:
         """Makes attempts until every item has a value, or an error that stays or is `final`. Each
         item is asked for again as long as its own error may pass. `answers` may be filled by the
-        attempt, in parts: what is in it counts when an attempt is cut off by the time.
+        attempt, in parts: its contents count if the time-out ends an attempt.
 
         Raises:
             KafkaError: an attempt failed as a whole, for good, and nothing is answered yet.
@@ -102,7 +102,8 @@ class AdminBase(AsyncClosing):
                 and error.code not in final
                 and passed_ms < patience_of(error)
             }
-            # Who timed out, though it is not asked again, may be cut off from all others.
+            # A broker that timed out, though it is not asked again, may be unreachable for all
+            # others.
             for item in pending:
                 if isinstance(error := answered[item], KafkaError):
                     self._cluster.forget_whom_to_ask(error)
@@ -201,7 +202,7 @@ class AdminBase(AsyncClosing):
     async def _by_coordinator(
         self, group_ids: list[str]
     ) -> tuple[dict[int, list[str]], dict[str, KafkaError]]:
-        """Groups by the broker to ask, and what is wrong with the others.
+        """Groups by the broker to ask, and the errors of the others.
 
         Raises:
             KafkaError: nobody answers.
@@ -260,7 +261,7 @@ def outcome(code: int, value: T, message: str | None = None) -> T | KafkaError:
 
 
 async def each_of(items: list[K], ask: Callable[[K], Awaitable[T]]) -> dict[K, T | KafkaError]:
-    """Asks for every item at once; what one is refused does not concern the others."""
+    """Asks for all items at once; an error of one does not affect the others."""
     answers = await asyncio.gather(*map(ask, items), return_exceptions=True)
     found: dict[K, T | KafkaError] = {}
     for item, answer in zip(items, answers, strict=True):

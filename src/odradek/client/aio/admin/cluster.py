@@ -33,7 +33,7 @@ class ClusterCalls(AdminBase):
     async def describe_cluster(
         self, *, include_authorized_operations: bool = False, include_fenced_brokers: bool = False
     ) -> ClusterDescription:
-        """The brokers, who is the controller, and the cluster's id.
+        """The brokers, the controller, and the cluster's id.
 
         Raises:
             KafkaError: nobody answers.

@@ -79,7 +79,7 @@ class ConfigCalls(AdminBase):
     async def list_config_resources(
         self, types: Iterable[ConfigResourceType] = ()
     ) -> list[ConfigResource]:
-        """The resources that have settings of their own, of these types or of all.
+        """The resources that have settings, of these types or of all.
 
         Raises:
             KafkaError: nobody answers, or the broker is older than 4.1.

@@ -1,7 +1,7 @@
 """Groups: list, describe, delete, remove members.
 
-A group is described by the API of its kind: first as a consumer group of the newer protocol, and
-what is none of those by the classic API, as Kafka's own admin does it; then as a share group.
+A group is described by the API of its kind: first as a consumer group of the newer protocol, other
+groups by the classic API, as Kafka's own admin does; then as a share group.
 """
 
 import asyncio
@@ -209,7 +209,7 @@ def _classic_group(group: Message, coordinator: Node) -> GroupDescription:
 
 
 def _assigned(data: bytes) -> tuple[TopicPartition, ...]:
-    """The partitions of an assignment; whatever is none has none."""
+    """The partitions of an assignment; none if it cannot be decoded."""
     try:
         return decode_assignment(data).partitions
     except ProtocolError:

@@ -1,4 +1,4 @@
-"""Partitions: delete records, elect leaders, where logs lie, who produces, ends of transactions."""
+"""Partitions: delete records, elect leaders, log directories, producers, ends of transactions."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
@@ -208,8 +208,8 @@ class PartitionCalls(AdminBase):
     ) -> dict[tuple[int, TopicPartition], KafkaError | None]:
         """Moves replicas of brokers into log directories of the same brokers.
 
-        `targets` has the path by broker and partition. What is told is whether a move began;
-        `describe_log_dirs` shows how far it is.
+        `targets` has the path by broker and partition. The result says whether a move began;
+        `describe_log_dirs` shows its progress.
         """
 
         async def ask(broker_id: int, theirs: list[_Replica]) -> dict[_Replica, KafkaError | None]:
@@ -272,7 +272,7 @@ class PartitionCalls(AdminBase):
             try:
                 found = await ask(node_id, theirs)
             finally:
-                # Whatever failed is looked up again before the next attempt.
+                # Failed partitions are looked up again before the next attempt.
                 cluster.doubt(
                     each.topic
                     for each in theirs

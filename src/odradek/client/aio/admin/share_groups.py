@@ -1,7 +1,7 @@
 """Share groups: their offsets. They are listed, described and deleted as all groups are.
 
-A share group has one offset a partition, where it begins to read; what lies behind it is handed out
-record by record. The group's coordinator answers all three.
+A share group has one offset a partition, where it begins to read; later records are handed out one
+by one. The group's coordinator answers all three.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
 """The commits of a consumer: those that are asked for, and those that auto-commit owes.
 
-Commits without waiting run as tasks; what they came to is told by callbacks, which run where the
-reader is (`run_callbacks`) and nowhere else.
+Commits without waiting run as tasks; callbacks report their results, and run only in the reader's
+calls (`run_callbacks`).
 """
 
 import asyncio
@@ -59,8 +59,7 @@ class Commits:
         """Commits offsets, or where the reader stands.
 
         Raises:
-            CommitFailed: the group went on without this member.
-            KafkaError: anything else.
+            CommitFailed: the group has continued without this member. KafkaError: anything else.
         """
         wanted = self._wanted(offsets)
         if wanted:
@@ -77,8 +76,8 @@ class Commits:
 
     @property
     def needs_reader(self) -> bool:
-        """Whether a read has something to do for commits, whatever it has at hand: one is due, or
-        has come to something that is to be told."""
+        """Whether a read has something to do for commits first: one is due, or has a result to
+        report."""
         return bool(self._callbacks) or self._is_due
 
     @property
@@ -130,7 +129,7 @@ class Commits:
         await self.await_pending()
 
     def run_callbacks(self) -> None:
-        """Tells what commits came to that nobody waited for. What a callback raises is raised
+        """Tells what commits came to that nobody waited for. An exception of a callback is raised
         here; the others are called the next time."""
         while self._callbacks:
             self._callbacks.popleft()()

@@ -39,7 +39,7 @@ class ConsumerInterceptor(Protocol):
 
 
 class Handout:
-    """Takes from what was fetched; positions move with it."""
+    """Takes fetched records; positions move with them."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Handout:
         return found
 
     def take_one(self, limit: int) -> ConsumerRecord | None:
-        """The next record, if there is one; where none is held, up to `limit` are read and held.
+        """The next record, if there is one; if none is held, up to `limit` are read and held.
 
         Raises:
             BadRecord: the first of them cannot be read.
@@ -177,8 +177,8 @@ class Handout:
     def _read(
         self, partitions: Collection[TopicPartition], take: Callable[[PartitionPosition], T]
     ) -> dict[TopicPartition, T]:
-        """Takes of the chunks of these, in turn, up to one that cannot be read: what it is told by
-        comes again, alone."""
+        """Takes from the chunks of these, in turn, up to an unreadable one, whose error comes with
+        the next call, alone."""
         found: dict[TopicPartition, T] = {}
         for partition in self.ready(partitions):
             state = self._positions.get(partition)
@@ -208,5 +208,7 @@ class Handout:
             try:
                 records = interceptor.on_consume(records)
             except Exception:
-                _LOGGER.warning("an interceptor failed; the records go on", exc_info=True)
+                _LOGGER.warning(
+                    "an interceptor failed; the records are returned without it", exc_info=True
+                )
         return records

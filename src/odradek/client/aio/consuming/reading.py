@@ -1,5 +1,5 @@
-"""Does what comes before a consumer gives anything out: the group has its way, what is due is
-committed, what commits came to and what is wrong is told, more is fetched.
+"""Does what comes before a consumer returns records: rebalances, commits that are due, results of
+commits, errors, and further fetches.
 
 Every read asks `must_look` whether that comes first, however much there is at hand.
 """
@@ -21,7 +21,7 @@ from odradek.clock import Clock
 from odradek.log_limit import LimitedLog
 
 _LOGGER: Final = logging.getLogger(__name__)
-# How often a reader is told at most that it reads nothing.
+# The shortest pause between two warnings that a reader reads nothing.
 _IDLE_INTERVAL_MS: Final = 30_000
 
 
@@ -49,12 +49,12 @@ class Reading(OfOneProcess):
         tell_of_forks(self, Reading._on_forked)
 
     def end(self) -> None:
-        """The consumer is closed: who reads, or reads later, is told."""
+        """The consumer is closed: waiting and later reads get `ClientClosed`."""
         self._is_closed = True
         self._fetcher.news.set()
 
     def _on_forked(self) -> None:
-        """Gives out nothing any more: what is at hand is the parent's."""
+        """Returns nothing any more: the fetched records are the parent process's."""
         self._is_closed = True
 
     @property
@@ -71,8 +71,7 @@ class Reading(OfOneProcess):
         """Keeps membership and fetches going until there is something, or the time is over.
 
         Raises:
-            ClientClosed: the consumer was closed.
-            KafkaError: reading cannot go on as it is.
+            ClientClosed: the consumer was closed. KafkaError: reading cannot continue as it is.
         """
         if not self._positions.assigned and not self._subscription.is_member:
             self._idle.warning("a read without subscription or assignment brings nothing")
@@ -106,20 +105,21 @@ class Reading(OfOneProcess):
         self._commits.commit_if_due()
         self._fetcher.pump()
         if self._fetcher.has_unsent or self._commits.are_under_way or lets_others_work:
-            # What is missing is asked for before the reader goes on, commits get their answers
-            # though it never waits, and who only looks, again and again, lets the loop bring what
-            # there is.
+            # Missing data is requested before the reader continues, commits get their responses
+            # though it never waits, and a caller that only polls, again and again, lets the loop
+            # receive.
             await asyncio.sleep(0)
         self.raise_error()
 
     async def _news(self) -> None:
-        """Waits for some, or until a commit is due: who waits has dealt with all there was."""
+        """Waits for some, or until a commit is due: a waiting reader has processed all earlier
+        records."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._commits.due_in_s):
                 await self._fetcher.news.wait()
 
     def raise_error(self) -> None:
-        """Tells, once, what has kept the fetcher from going on."""
+        """Raises, once, the error that stopped the fetcher."""
         error, self._fetcher.error = self._fetcher.error, None
         if error is not None:
             raise error
@@ -128,8 +128,7 @@ class Reading(OfOneProcess):
         """Refuses a read of a consumer that was closed.
 
         Raises:
-            ClientClosed: it was.
-            UsageError: it is that of another process.
+            ClientClosed: it was. UsageError: it belongs to another process.
         """
         if self._is_closed:
             self.check_process()

@@ -19,7 +19,7 @@ NewMembership = Callable[["Subscription"], Membership]
 
 
 class Subscription:
-    """Topics by name or by pattern, and who reads them with us."""
+    """Topics by name or by pattern, and the membership in a group."""
 
     def __init__(self, cluster: ClusterClient, new_membership: NewMembership) -> None:
         settings = cluster.settings
@@ -63,9 +63,8 @@ class Subscription:
         """Reads these topics, or those that match, as a member from the next poll on.
 
         Raises:
-            UsageError: no topic is named, or the pattern is none, or an `unsubscribe` that was
-                cancelled still goes on.
-            TypeError: it is one name, and no list of them.
+            UsageError: no topic is named, or the pattern is invalid, or a cancelled `unsubscribe`
+                is still running. TypeError: it is one name, and no list of them.
         """
         wanted = frozenset(each_once(topics))
         if self._leaving is not None:
@@ -97,7 +96,7 @@ class Subscription:
             return self.topics
         pattern = self._pattern
         answer = await self._cluster.refresh(None)
-        # What is wrong with a topic for a moment does not take it from who reads it.
+        # A transient error of a topic does not end its subscription.
         kept = self.topics & self._cluster.metadata.topics.keys()
         self.topics = frozenset(
             name
@@ -124,8 +123,8 @@ class Subscription:
     async def poll(self) -> None:
         """Lets the membership do what it has to.
 
-        Who is cancelled meanwhile leaves the work going on: a read that ends so gives nothing out,
-        and all that was given out before has been dealt with. The next poll waits for it first.
+        If the caller is cancelled, the work continues: such a read returns nothing, and all records
+        returned before count as processed. The next poll waits for it first.
 
         Raises:
             KafkaError: this member cannot be one.
@@ -159,7 +158,7 @@ class Subscription:
     async def unsubscribe(self) -> None:
         """Leaves the group, and wants no topic any more; offsets may be asked for afterwards.
 
-        Who is cancelled meanwhile leaves the leaving to go on.
+        If the caller is cancelled, leaving the group continues.
 
         Raises:
             KafkaError: the listener failed; the group is left.

@@ -1,1 +1,1 @@
-"""The fetching of a consumer: where partitions are read from, requests, and when which is due."""
+"""The fetching of a consumer: positions, requests, and when each is due."""

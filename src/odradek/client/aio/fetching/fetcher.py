@@ -1,4 +1,4 @@
-"""Fetches ahead of whoever reads: one request a broker at a time, for what wants more.
+"""Fetches ahead of the reader: one request per broker at a time, for the partitions that want more.
 
 `pump` is the one decision: it looks at every partition and starts what is missing, a fetch, the
 lookup of a position, fresh metadata. It is called whenever something changed. A partition has the
@@ -10,7 +10,7 @@ not again before something was used up, or a moment later: a long wait for idle 
 keep the busy one waiting.
 
 The next request to a broker leaves before the reader sees what the one before has brought, so that
-the broker works while the reader does. Nothing is asked for while there is an error to be told: it
+the broker works while the reader does. Nothing is fetched while an error waits for the reader: it
 would only come again.
 """
 
@@ -48,7 +48,7 @@ from odradek.protocol.direct.fetch import (
 )
 
 _LOGGER: Final = logging.getLogger(__name__)
-# What may pass, and does not belong to a leader that moves.
+# Transient errors that are not part of a leader's move.
 _WARNED_OF: Final = frozenset(
     {
         ErrorCode.INCONSISTENT_TOPIC_ID,
@@ -62,7 +62,7 @@ _WARNED_OF: Final = frozenset(
 LOOK_AGAIN_MS: Final = 100
 # Until when to leave a broker alone that has not failed, and how often it has.
 _NEVER_FAILED: Final = (LONG_AGO_MS, 0)
-# Of what may pass, the one that the reader is told of: it has to choose where to go on.
+# The transient error that the reader gets: it has to choose where to continue.
 _TOLD: Final = ErrorCode.CORRUPT_MESSAGE
 
 
@@ -138,7 +138,7 @@ class Fetcher:
         self._start_missing()
 
     def _start_missing(self, answered_id: int | None = None) -> _Asked | None:
-        """As `pump`; what the broker that has just answered is to be asked for next."""
+        """As `pump`; returns the next request to the broker that has just answered."""
         if self._is_closed or self.error is not None:
             return None
         now_ms = self._cluster.clock.monotonic_ms()
@@ -208,7 +208,7 @@ class Fetcher:
             self._raise(fault)
 
     def _raise(self, error: KafkaError) -> None:
-        """Leaves an error for the reader, who asks for more after it."""
+        """Leaves an error for the reader, which asks for more after it."""
         self.error = error
         self.news.set()
 
@@ -355,7 +355,7 @@ class Fetcher:
                 partition = TopicPartition(name or "", answer.index)
                 state = self._positions.get(partition)
                 asked = wanted.get(partition)
-                # Whoever went elsewhere meanwhile does not want this any more.
+                # A partition that was moved by `seek` meanwhile does not want this any more.
                 if state is not None and asked is not None and state.fetch_offset == asked.offset:
                     self._on_answer(partition, state, asked, answer)
 
@@ -381,7 +381,7 @@ class Fetcher:
             state.preferred_replica = answer.preferred_read_replica
             state.preferred_until_ms = now_ms + PREFERRED_REPLICA_AGE_MS
             if state.preferred_replica not in self._cluster.metadata.nodes:
-                # A broker that is newer than what is known of the cluster.
+                # A broker that is newer than the known metadata.
                 self._cluster.doubt([partition.topic])
                 self._wait_a_moment(state)
         if not answer.records or state.is_withheld or state.is_full:
@@ -433,7 +433,8 @@ class Fetcher:
         self._pump_later()
 
     def _on_fault(self, state: PartitionPosition, error: KafkaError) -> None:
-        """Tells the reader; who still has records before the fault is told when it comes again."""
+        """Leaves the error for the reader; if it still has earlier records, it gets the error when
+        that comes again."""
         if not state.has_records:
             self._raise(error)
             return
@@ -447,8 +448,8 @@ class Fetcher:
         self._places.begin_anew(state, f"{partition} has no records at offset {state.position}")
 
     def _on_topic_made_anew(self, partition: TopicPartition, state: PartitionPosition) -> None:
-        """Offsets of the topic that was deleted say nothing about this one of its name. What was
-        read of it is given out first."""
+        """Offsets of the topic that was deleted say nothing about this one of its name. Records
+        read before it are returned first."""
         if not state.has_records:
             state.stored = None
             self._places.begin_anew(state, f"the topic of {partition} was deleted and recreated")

@@ -1,5 +1,5 @@
-"""Where partitions are read from: what somebody asked for, what is committed, the policy's place;
-and whether whoever leads them now has what was read."""
+"""Where partitions are read from: a requested offset, the committed one, or the policy's; and
+whether the current leader still has the records read before."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
@@ -25,10 +25,10 @@ Committed = Callable[[list[TopicPartition]], Awaitable[dict[TopicPartition, Comm
 
 
 class Placing:
-    """Of one consumer. `committed` looks up where its group stands, if it has one.
+    """Belongs to one consumer. `committed` looks up where its group stands, if it has one.
 
-    `on_placed` hears of partitions that can be fetched; `on_error` of what a leader said of one,
-    `tell_reader` of what only who reads can decide.
+    `on_placed` gets partitions that can be fetched, `on_error` a leader's error about one,
+    `tell_reader` errors that only the reader can decide about.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Placing:
         self._tell_reader = tell_reader
 
     async def place(self, unplaced: list[TopicPartition]) -> None:
-        """Finds positions: what somebody asked for, else what is committed, else the policy's."""
+        """Finds positions: a requested offset, else the committed one, else the policy's."""
         states = {each: state for each in unplaced if (state := self._positions.get(each))}
         fresh = {each: state for each, state in states.items() if state.reset is None}
         if fresh and self._committed is not None:
@@ -125,13 +125,13 @@ class Placing:
     # --- whether whoever leads has what was read (KIP-320) ----------------------------------
 
     async def validate(self, node_id: int, asked: dict[TopicPartition, Fetched]) -> None:
-        """A leader of a newer epoch is asked where the epoch of what was read ends with it."""
+        """A leader of a newer epoch is asked where the epoch of the last read record ends there."""
         answers = await ask_epoch_ends(self._cluster, node_id, asked)
         for partition, answer in answers.items():
             state = self._positions.get(partition)
             fetched = asked[partition]
             if state is None or state.fetch_offset != fetched.offset:
-                continue  # whoever went elsewhere meanwhile is asked for anew
+                continue  # a partition that was moved by `seek` meanwhile is asked for again
             if isinstance(answer, KafkaError):
                 self._on_error(partition, state, answer)
             elif answer is None or (answer.leader_epoch >= 0 and fetched.offset <= answer.offset):
@@ -152,10 +152,10 @@ class Placing:
         if self._reset_policy.question(0) is None:
             self._tell_reader(LogTruncated(partition, end.offset))
         elif not is_known:
-            self.begin_anew(state, f"nobody knows where the log of {partition} was cut off")
+            self.begin_anew(state, f"it is unknown where the log of {partition} was cut off")
         else:
             _LOGGER.warning(
-                "the log of %s was cut off at %d: reading goes on there instead of at %d",
+                "the log of %s was truncated at %d: reading continues there instead of at %d",
                 partition,
                 end.offset,
                 state.position,
@@ -163,7 +163,7 @@ class Placing:
             state.seek(end.offset, end.leader_epoch)
 
     def begin_anew(self, state: PartitionPosition, reason: str) -> None:
-        """Goes where the policy says, or tells the reader that there is none."""
+        """Goes where the policy says, or leaves an error for the reader if there is none."""
         question = self._reset_policy.question(self._cluster.clock.wall_ms())
         if question is None:
             text = f"{reason}, and auto.offset.reset is none"

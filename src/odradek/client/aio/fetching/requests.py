@@ -1,4 +1,4 @@
-"""Fetches as consumers ask them: one session a broker, so that only changes are told."""
+"""Fetch requests of a consumer: one session per broker, so only changes are sent."""
 
 import asyncio
 from typing import Final, NamedTuple
@@ -23,7 +23,7 @@ FETCH_METRICS: Final = "consumer-fetch-manager-metrics"
 
 
 class Wanted(NamedTuple):
-    """From where a partition is read, and what is known of its leader and its topic."""
+    """The position of a partition, and the known leader epoch and topic id."""
 
     offset: int
     leader_epoch: int
@@ -31,7 +31,7 @@ class Wanted(NamedTuple):
 
 
 class FetchRequests:
-    """Of one consumer, to all brokers; to each one at a time."""
+    """For one consumer and all brokers; one request at a time to each."""
 
     def __init__(self, cluster: ClusterClient) -> None:
         settings = cluster.settings

@@ -1,11 +1,11 @@
 """The classic protocol: members meet at the coordinator, and one of them shares out (KIP-429 too).
 
-A rebalance is a task of its own: JoinGroup, the leader's sharing out, SyncGroup. `poll` gives up
-partitions before it (all of them, unless the group is cooperative), waits for it, and takes what
-it brought. A heartbeat that says REBALANCE_IN_PROGRESS, or changed topics, make `poll` begin anew.
+A rebalance is a separate task: JoinGroup, the leader's assignment, SyncGroup. `poll` gives up
+partitions before it (all of them, unless the group is cooperative), waits for it, and takes what it
+brought. A heartbeat that says REBALANCE_IN_PROGRESS, or changed topics, make `poll` start again.
 
 A member that is thrown out in the midst of it has lost what a cooperative member keeps meanwhile.
-It joins anew only when the reader has been told, or two would read the same.
+It rejoins only when the reader knows that, or two members would read the same.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class ClassicMembership(Membership):
         self._generation_id = NO_GENERATION
         self._needs_rejoin = True
         self._error: KafkaError | None = None
-        # What it brings; None from one that was thrown out while it had partitions.
+        # Its result; None if the member was removed while it had partitions.
         self._rebalance: asyncio.Task[tuple[TopicPartition, ...] | None] | None = None
         self._heartbeats: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -93,10 +93,10 @@ class ClassicMembership(Membership):
         elif self._rebalance is None and self._needs_rejoin:
             await self._prepare()
             if self._was_lost:
-                return  # thrown out meanwhile: the reader is told first
+                return  # removed meanwhile: the reader has to know first
             self._needs_rejoin = False
             self.state = moved(self.state, MemberEvent.JOIN_SENT)
-            # Reading goes on meanwhile, of what a cooperative member keeps.
+            # Meanwhile reading continues, from the partitions that a cooperative member keeps.
             self._rebalance = asyncio.create_task(self._join_until_it_works())
             self._rebalance.add_done_callback(lambda _: self._wakes())
         elif self._rebalance is not None and self._rebalance.done():
@@ -182,7 +182,7 @@ class ClassicMembership(Membership):
             if self._is_cooperative:
                 self._needs_rejoin = True
             if self._was_lost:
-                return  # thrown out meanwhile: what it was given is another's
+                return  # removed meanwhile: its new partitions belong to another member
         await self._take(sorted(set(assigned) - owned))
 
     async def _join_until_it_works(self) -> tuple[TopicPartition, ...] | None:
@@ -263,7 +263,7 @@ class ClassicMembership(Membership):
         )
 
     async def _share_out(self, joined: Message) -> list[dict[str, object]]:
-        """The leader's part: who gets what."""
+        """The leader's part: the assignment."""
         members: dict[str, Subscription] = {}
         for each in joined.members:
             instance_id = getattr(each, "group_instance_id", None)
@@ -333,11 +333,9 @@ class ClassicMembership(Membership):
                 wait_ms = min(wait_ms, self._backoff.wait_ms(failures - 1))
             await asyncio.sleep(wait_ms / 1000)
             if self.reader_is_late:
-                _LOGGER.warning(
-                    "nobody has read for max.poll.interval.ms: leaving group %s", self.group_id
-                )
+                _LOGGER.warning("no read for max.poll.interval.ms: leaving group %s", self.group_id)
                 # The partitions are lost before the answer: others may have them as soon as this
-                # member has gone. Who reads meanwhile joins as another.
+                # member has gone. A read meanwhile joins as another member.
                 rebalance, self._rebalance = self._rebalance, None
                 if rebalance is not None:
                     rebalance.cancel()
@@ -386,7 +384,7 @@ class ClassicMembership(Membership):
 
     def _look_if_due(self) -> None:
         """Looks at the topics beside the heartbeats, which do not wait for that."""
-        # By a clock of its own: the fetcher, too, keeps the metadata from becoming old.
+        # On a separate schedule: the fetcher also keeps the metadata from becoming old.
         now_ms = self._cluster.clock.monotonic_ms()
         max_age_ms = self._cluster.settings.number("metadata.max.age.ms")
         is_due = self.state is MemberState.STABLE and now_ms - self._looked_ms >= max_age_ms
@@ -432,7 +430,8 @@ class ClassicMembership(Membership):
             self.state = moved(self.state, MemberEvent.LOST)
 
     def _fail(self, error: KafkaError) -> None:
-        """This member cannot go on: the reader is told. Who reads again joins again."""
+        """This member cannot continue: leaves the error for the reader. The next read joins
+        again."""
         self._error = error
         self._forget(keep_member_id=False)
         self._lost()
@@ -449,7 +448,7 @@ class ClassicMembership(Membership):
         if is_known and self.metadata != refused:
             return True
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
-            # Nobody is thrown out by it. Perhaps it has ended meanwhile; else a heartbeat tells.
+            # It removes no member. Perhaps it has ended meanwhile; else a heartbeat tells.
             await self._wait(0)
             return not self._needs_rejoin
         self._forget(keep_member_id=False)

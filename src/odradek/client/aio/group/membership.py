@@ -73,7 +73,7 @@ class RebalanceListener(Protocol):
 
 
 class GroupMetrics:
-    """The metrics of a member; made anew, they go on with the same numbers."""
+    """The metrics of a member; a new object continues with the same numbers."""
 
     def __init__(self, metrics: ClientMetrics, positions: Positions) -> None:
         self.commits = metrics.meter("commit", _METRICS)
@@ -88,7 +88,7 @@ class Interest(Protocol):
     """The topics this member wants to read."""
 
     async def wanted_topics(self) -> frozenset[str]:
-        """The topics that there are of it.
+        """The existing topics of the subscription.
 
         Raises:
             KafkaError: nobody can be asked for them, or one of them cannot be.
@@ -122,10 +122,10 @@ class Membership:
         self._before_revoking = before_revoking
         self._wakes = wakes
         self._is_read = is_read
-        # The coordinator has given this member up; the reader has not been told yet.
+        # The coordinator has removed this member; the reader does not know yet.
         self._was_lost = False
-        # Commits go in the order of their calls, whoever is cancelled among them: one that is
-        # repeated must not overtake the next.
+        # Commits go in the order of their calls, even if some are cancelled: a repeated one must
+        # not overtake the next.
         self._in_turn = asyncio.Lock()
         self._committing: dict[asyncio.Task[None], Mapping[TopicPartition, CommittedOffset]] = {}
         self._commit_timeout_ms = settings.number("default.api.timeout.ms")
@@ -178,14 +178,13 @@ class Membership:
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> asyncio.Task[None]:
         """Commits as this member, after what was to be committed before; retried while that may
-        help. Of a member that is in another generation meanwhile only partitions that it kept.
+        help. If the member is in another generation meanwhile, only partitions that it kept.
 
         Raises:
-            CommitFailed: the group went on without this member.
-            KafkaError: anything else.
+            CommitFailed: the group has continued without this member. KafkaError: anything else.
         """
         held = {partition: self._positions.get(partition) for partition in offsets}
-        # As they are now: what is read of a topic that is made anew meanwhile is of another.
+        # As they are now: records of a topic recreated meanwhile belong to another topic.
         topic_ids = {
             each: state.topic_id for each, state in held.items() if state and state.topic_id
         }
@@ -238,8 +237,8 @@ class Membership:
         offsets: Mapping[TopicPartition, CommittedOffset],
         topic_ids: Mapping[TopicPartition, UUID],
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Keeps the partitions whose topics have not been deleted and made anew since they were
-        read: an offset of the topic before would skip records of the new one."""
+        """Keeps the partitions whose topics were not recreated since they were read: an offset of
+        the earlier topic would skip records of the new one."""
         with suppress(KafkaError):
             if outdated := self._cluster.outdated(each.topic for each in topic_ids):
                 await self._cluster.refresh(outdated)
@@ -273,7 +272,7 @@ class Membership:
         """Whether a member whose commit was refused is one all the same: its generation changed
         while the commit was on its way. Waits for the news of it.
 
-        Who is no member any more has lost its partitions.
+        A former member has lost its partitions.
         """
         raise NotImplementedError
 
@@ -283,8 +282,8 @@ class Membership:
         offsets: Mapping[TopicPartition, CommittedOffset],
         topic_ids: Mapping[TopicPartition, UUID],
     ) -> None:
-        """Commits to topics by id where it is known and the coordinator speaks of ids: one that is
-        made anew meanwhile does not get an offset of the one before."""
+        """Commits to topics by id if it is known and the coordinator supports ids, so a recreated
+        topic does not get an offset of the earlier one."""
         answers: dict[TopicPartition, KafkaError | None] = {}
         of_known = {each: offset for each, offset in offsets.items() if each in topic_ids}
         if of_known:
@@ -296,7 +295,7 @@ class Membership:
         if by_name:
             answers |= await self._ask_to_commit(OFFSET_COMMIT, identity, by_name, NO_IDS)
         refused = {each: error for each, error in answers.items() if error is not None}
-        # Perhaps made anew: the next attempt looks.
+        # Perhaps recreated: the next attempt checks.
         self._cluster.doubt(
             each.topic for each, error in refused.items() if error.code in _UNKNOWN_TOPIC
         )
@@ -323,11 +322,11 @@ class Membership:
         return commit_errors(answer, offsets, topic_ids)
 
     def _raise_worst(self, errors: Collection[KafkaError]) -> None:
-        """Raises what is wrong with a commit, if anything is: what ends it before what may pass."""
+        """Raises the errors of a commit, if any: permanent ones before transient ones."""
         for error in errors:
             if error.code in _LOST_MEMBER:
                 raise CommitFailed(
-                    f"group {self.group_id} went on without this member "
+                    f"group {self.group_id} has continued without this member "
                     f"({error.code.name}): read again to rejoin",
                     error.code,
                 )
@@ -365,7 +364,7 @@ class Membership:
         answers = committed_offsets(answer, self.group_id)
         committed = {}
         for each in partitions:
-            # Nothing said of a partition is not that nothing is committed.
+            # A missing partition in the response does not mean that nothing is committed.
             found = answers.get(each, unanswered(each))
             if isinstance(found, KafkaError):
                 raise found
@@ -393,8 +392,8 @@ class Membership:
         self._cluster.forget_coordinator(self.group_id, GROUP)
 
     def raise_failure(self) -> None:
-        """Tells the reader, once, of what has failed though the membership goes on: its listener,
-        say; what that was told of is done.
+        """Raises for the reader, once, a failure that does not end the membership, for example its
+        listener's; the reported change itself is done.
 
         Raises:
             KafkaError: something did.
@@ -455,14 +454,14 @@ class Membership:
         except (Exception, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
                 raise
-            # The rebalance goes on: whoever has lost a partition must not keep it.
+            # The rebalance continues: a member that has lost a partition must not keep it.
             _LOGGER.warning("%s of the listener failed", name, exc_info=True)
             failure = KafkaError(f"{name} of the listener failed: {error!r}")
             failure.__cause__ = error
             self._to_tell.append(failure)
 
     def _known(self, fault: BaseException) -> KafkaError:
-        """The failure of a task of this member, as the reader is to be told."""
+        """The failure of a task of this member, as an error for the reader."""
         if isinstance(fault, KafkaError):
             return fault
         _LOGGER.error("the member of group %s failed", self.group_id, exc_info=fault)

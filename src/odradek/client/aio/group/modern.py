@@ -1,9 +1,9 @@
 """The consumer protocol (KIP-848): one request, and the coordinator shares out.
 
-Heartbeats carry what this member reads and has, their answers what it is to have. A partition that
-is to go is given up while the consumer reads, then told; one that is to come is taken once
-the answer names it, which it does when nobody has it any more. Epochs fence: 0 joins, -1 leaves,
--2 is a static member that will be back.
+Heartbeats send this member's subscription and partitions; responses have its target. A partition
+that is to go is given up while the consumer reads, then told; one that is to come is taken once the
+answer names it, which it does when nobody has it any more. Epochs fence: 0 joins, -1 leaves, -2 is
+a static member that will be back.
 """
 
 import asyncio
@@ -37,13 +37,13 @@ class ConsumerProtocolMembership(Membership):
         self._member_id = uuid_text(member_id)
         self._epoch = _JOIN_EPOCH
         self._interval_ms = 0
-        # What the coordinator wants this member to have: by topic id, and by name as far as known.
+        # The member's target: by topic id, and by name as far as known.
         self._assignment: dict[UUID, tuple[int, ...]] | None = None
-        # What its topics are called: what is known once stays, though metadata may lack it a while.
+        # The names of its topics: a known one stays, even if metadata lacks it for a while.
         self._names: dict[UUID, str] = {}
         self._target: frozenset[TopicPartition] | None = None
         self._error: KafkaError | None = None
-        # What the heartbeats tell; None before the first look.
+        # The topics that heartbeats send; None before the first look.
         self._wanted: frozenset[str] | None = None
         self._must_look = False
         self._looked_ms = self._cluster.clock.monotonic_ms()
@@ -91,7 +91,7 @@ class ConsumerProtocolMembership(Membership):
             return
         owned = self._positions.assigned
         if gone := sorted(owned - target):
-            # What is to come is looked at by the next poll: it may be another's meanwhile.
+            # The next poll handles new partitions: they may belong to another member meanwhile.
             await self._revoke(gone)
         elif come := sorted(target - owned):
             await self._take(come)
@@ -136,9 +136,7 @@ class ConsumerProtocolMembership(Membership):
         failures = 0
         while True:
             if self.reader_is_late and self._epoch > 0:
-                _LOGGER.warning(
-                    "nobody has read for max.poll.interval.ms: leaving group %s", self.group_id
-                )
+                _LOGGER.warning("no read for max.poll.interval.ms: leaving group %s", self.group_id)
                 # Before the answer: others may have the partitions as soon as it is sent.
                 self._lost()
                 await self._say_goodbye()
@@ -150,7 +148,7 @@ class ConsumerProtocolMembership(Membership):
                 failures = 0
             except KafkaError as error:
                 if error.code in _FENCED:
-                    # It joins anew when the reader has been told, or two would read the same.
+                    # It rejoins when the reader knows that, or two members would read the same.
                     self._begin_anew()
                     self._lost()
                     return
@@ -177,7 +175,7 @@ class ConsumerProtocolMembership(Membership):
         owned = self._owned()
         fields: tuple[object, ...] = (topics, owned)
         values: dict[str, object] = {"member_epoch": self._epoch}
-        # What has not changed since it was sent is left out.
+        # Fields that have not changed since they were sent are left out.
         if fields != self._sent_fields:
             settings = self._cluster.settings
             values |= {
@@ -233,7 +231,7 @@ class ConsumerProtocolMembership(Membership):
         if self._assignment is None:
             return
         known = self._cluster.metadata.topics_by_id
-        # Also of what this member still has and is to give up: it has to tell that it has it.
+        # Also of partitions that this member still has and is to give up: it has to report them.
         owned = {each.topic for each in self._positions.assigned}
         named = {
             topic_id: known[topic_id].name for topic_id in self._assignment if topic_id in known
@@ -292,7 +290,7 @@ class ConsumerProtocolMembership(Membership):
         if task.cancelled():
             return
         if (fault := task.exception()) is None:
-            self._wakes()  # who reads joins anew
+            self._wakes()  # the next read rejoins
             return
         self._error = self._known(fault)
         self._begin_anew()
@@ -305,7 +303,7 @@ class ConsumerProtocolMembership(Membership):
     async def _goes_on_after(
         self, refused: GroupMetadata, code: ErrorCode, timeout_ms: int
     ) -> bool:
-        """See `Membership`; what a refusal means, a heartbeat tells."""
+        """See `Membership`; a heartbeat shows the meaning of a refusal."""
         del code
         deadline_ms = self._cluster.clock.monotonic_ms() + timeout_ms
         failures = 0

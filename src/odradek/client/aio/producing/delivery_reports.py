@@ -23,7 +23,7 @@ OnDelivery = Callable[[KafkaError | None, RecordMetadata], object]
 
 
 class DeliveryReports:
-    """Of one producer."""
+    """Belongs to one producer."""
 
     def __init__(
         self,
@@ -118,4 +118,4 @@ def fail(delivery: asyncio.Future[Any], error: KafkaError) -> None:
     """A record's delivery, or that of many, has failed."""
     if not delivery.done():
         delivery.set_exception(error)
-        delivery.exception()  # whoever does not ask does not want to know
+        delivery.exception()  # a caller that does not await the future does not want the error

@@ -1,11 +1,11 @@
 """Sends what the accumulator has: one task decides what goes now; answers come by callbacks.
 
-The task sleeps until a batch is due, an answer came or somebody knocks (`wake`). It also sees to
-what must come first: the producer's id, and of a transaction the partitions. Leaders that are not
-known, or not where they were, are asked for in the background: only their partitions wait.
+The task sleeps until a batch is due, an answer came or somebody knocks (`wake`). It also does what
+must come first: obtaining the producer's id, and adding partitions to a transaction. Leaders that
+are not known, or not where they were, are asked for in the background: only their partitions wait.
 
-Nothing is waited for between the choice of what is ready and its sending: the choice would be of
-yesterday.
+It awaits nothing between the choice of ready batches and sending them: the choice would be
+outdated.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 _LOST_PLACE: Final = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID}
 )
-# Said before anything is appended. Whatever else goes wrong may have done so afterwards.
+# Said before anything is appended. Any other error may have happened afterwards.
 _NOT_APPENDED: Final = _LOST_PLACE | {
     ErrorCode.MESSAGE_TOO_LARGE,
     ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -111,7 +111,7 @@ class Sender:
         return task
 
     async def close(self) -> None:
-        """Ends at once; what is not delivered by then fails."""
+        """Ends at once; undelivered records fail."""
         tasks = [self._task, *(task for tasks in self._requests.values() for task in tasks)]
         if self._refreshing is not None:
             tasks.append(self._refreshing)
@@ -155,7 +155,8 @@ class Sender:
                 timer.cancel()
 
     def _on_trouble(self, error: KafkaError) -> None:
-        """Metadata or the producer's id cannot be had; what waits fails when it is for good."""
+        """Metadata or the producer's id cannot be obtained; waiting records fail if that is
+        permanent."""
         _LOGGER.debug("nothing can be sent now: %s", error)
         if not error.retriable:
             self._transactions.failed(error)
@@ -226,7 +227,7 @@ class Sender:
 
     def _refresh(self, ready: Iterable[TopicPartition]) -> None:
         """Asks for metadata of partitions without a known leader, or with one that is doubted or
-        old; the others go on meanwhile."""
+        old; the others continue meanwhile."""
         wanted = {each.topic for each in self._leaderless}
         wanted |= self._cluster.outdated({each.topic for each in ready})
         if wanted and self._refreshing is None:
@@ -261,7 +262,7 @@ class Sender:
                 size_bytes += batch.size_bytes
                 batches.append(batch)
             connection = self._cluster.connection_at_hand(node_id)
-            # What waits for a connection yet goes before what comes after it.
+            # Requests that still wait for a connection go before later ones.
             is_awaited = any(isinstance(each, asyncio.Task) for each in requests)
             if connection is None or is_awaited or self._acks == 0:
                 task = asyncio.create_task(self._produce(node_id, batches))
@@ -328,7 +329,7 @@ class Sender:
     ) -> ProduceResponse | None:
         if self._acks == 0:
             api, version, body = self._encoded(connection, batches)
-            # What the transport still has is in memory, and thrown away with it.
+            # Bytes that the transport still has are in memory, and dropped with it.
             await connection.send_unanswered(api, version, body, self._cluster.request_timeout_ms)
             return None
         api, version, answered = self._sent(connection, batches)
@@ -337,7 +338,7 @@ class Sender:
     def _sent(
         self, connection: AsyncConnection, batches: list[ProducerBatch]
     ) -> tuple[ClientApi, int, asyncio.Future[Answer]]:
-        """Sends batches; as what, in which version, and what will be answered."""
+        """Sends batches; returns the API, the version, and the future response."""
         api, version, body = self._encoded(connection, batches)
         answered = connection.request(api, version, body, self._cluster.request_timeout_ms)
         return api, version, answered
@@ -399,7 +400,7 @@ class Sender:
             _LOGGER.error("the sender failed unexpectedly", exc_info=fault)
             error = KafkaError(f"the producer failed: {fault!r}")
             self._give_up(self._accumulator.pending(), error)
-            self._task = self._begin()  # whoever sends more is owed an end of that, too
+            self._task = self._begin()  # later records need an end as well
 
     # --- answers ----------------------------------------------------------------------------
 
@@ -514,7 +515,7 @@ class Sender:
         return None if oldest_ms is None else oldest_ms + self._delivery_timeout_ms
 
     def _drop_pending(self) -> None:
-        """The transaction is being aborted: what has not left will not leave."""
+        """The transaction is being aborted: unsent records will not be sent."""
         aborted = TransactionAborted("the transaction was aborted before the record was sent")
         self._give_up(self._accumulator.pending(), self._transactions.life.error or aborted)
 

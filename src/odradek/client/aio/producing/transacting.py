@@ -1,7 +1,7 @@
 """The calls of a producer's user about transactions: begin, commit, abort, or a block of them.
 
-What was begun before a commit comes into it, records and offsets alike, or fails it. Who comes
-meanwhile with a block of his own is refused: a producer has one transaction at a time.
+Calls that began before a commit, with records or offsets, are part of it, or fail it. Another block
+meanwhile is refused: a producer has one transaction at a time.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Transacting(AsyncClosing):
 
     _transactions: TransactionManager
     _idle: asyncio.Event
-    # What is about to enter the transaction, and how many tasks are in a block or end one.
+    # The calls about to enter the transaction, and how many tasks are in a block or end one.
     _entering = 0
     _in_use = 0
 
@@ -71,7 +71,7 @@ class Transacting(AsyncClosing):
     async def commit_transaction(self) -> None:
         """Delivers what was sent, and commits it.
 
-        Who is cancelled here, or gets a retriable error, calls it again: whether the transaction is
+        After a cancellation or a retriable error, call it again: whether the transaction is
         committed is not known then.
 
         Raises:
@@ -92,9 +92,9 @@ class Transacting(AsyncClosing):
             await self._transactions.end(commit=True, number=number)
 
     async def abort_transaction(self) -> None:
-        """Takes everything back; what was not sent yet fails with `TransactionAborted`.
+        """Takes everything back; unsent records fail with `TransactionAborted`.
 
-        Who is cancelled here, or gets a retriable error, calls it again.
+        After a cancellation or a retriable error, call it again.
 
         Raises:
             KafkaError: the producer has been replaced.
@@ -103,7 +103,8 @@ class Transacting(AsyncClosing):
         number = self._transactions.life.number
         with self._using():
             self._transactions.life.move(TransactionState.ABORTING)
-            # Even of what was given up: it is not to arrive behind the end of its transaction.
+            # Even for records that were given up: they must not arrive behind the end of their
+            # transaction.
             await self._settled(awaits_answers=True)
             await self._transactions.end(commit=False, number=number)
 
@@ -167,7 +168,7 @@ class Transacting(AsyncClosing):
 
     @contextmanager
     def _about_to_enter(self) -> Iterator[None]:
-        """A commit waits for what is in here."""
+        """A commit waits for the calls in here."""
         self._entering += 1
         try:
             yield

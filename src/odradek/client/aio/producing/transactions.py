@@ -1,4 +1,4 @@
-"""The producer's id, and the calls of a transaction: what goes to the transaction's coordinator.
+"""The producer's id, and the calls of a transaction: the requests to its coordinator.
 
 An idempotent producer needs an id from any broker. A transactional one gets it from its
 coordinator, which thereby ends what a predecessor of the same transactional id left open.
@@ -67,10 +67,11 @@ class TransactionManager:
         self._needs_new_epoch = False
         # Offsets on their way are in the transaction before it can end.
         self._offsets_or_end = asyncio.Lock()
-        # Who asks for an epoch with one that was replaced meanwhile fences this very producer.
+        # A request for an epoch with one that was replaced meanwhile would fence this producer
+        # itself.
         self._identifying = asyncio.Lock()
-        # What the coordinator has taken into the transaction, and whether it was asked to at all:
-        # an answer may be lost, or nobody wait for it any more.
+        # What the coordinator has added to the transaction, and whether it was asked at all: a
+        # response may be lost, or not be awaited any more.
         self._partitions: set[TopicPartition] = set()
         self._has_offsets = False
         self._may_be_open = False
@@ -81,8 +82,8 @@ class TransactionManager:
         return self.producer_id != NO_PRODUCER_ID
 
     def lost_batch(self, error: KafkaError, *, was_sent: bool) -> None:
-        """A batch is given up: a transaction can only be aborted. If the batch had left, the
-        numbers have a gap, and begin anew with the next epoch."""
+        """A batch is given up: a transaction can only be aborted. If the batch had been sent, the
+        sequence has a gap, and starts again with the next epoch."""
         if not self.is_transactional:
             return
         self._needs_new_epoch |= was_sent
@@ -103,7 +104,7 @@ class TransactionManager:
             self.failed(TransactionError(text, ErrorCode.TRANSACTION_ABORTABLE))
 
     async def obtain_id(self) -> None:
-        """Gets an id, or for the one that there is a new epoch.
+        """Gets an id, or a new epoch for the existing one.
 
         Raises:
             KafkaError: it cannot be had.
@@ -162,7 +163,7 @@ class TransactionManager:
         return not self._partitions.issuperset(partitions)
 
     async def add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Tells the coordinator what this transaction writes to; what it knows it is not told.
+        """Adds this transaction's partitions at the coordinator, except those that it knows.
 
         Raises:
             KafkaError: it refuses; the transaction can only be aborted then.

@@ -1,7 +1,7 @@
 """`BrokerShares`: the share session with one broker, of one member.
 
 One request at a time, in the order of the session's epochs: fetches, acknowledgements, and the one
-that ends it. What is said of records goes along with a fetch where it can.
+that ends it. Acknowledgements go with a fetch if possible.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class Brought(NamedTuple):
 
 
 class BrokerShares:
-    """See the module; `on_answered` is told what became of everything that was said."""
+    """See the module; `on_answered` gets the results of all acknowledgements."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class BrokerShares:
         try:
             answer = await self._ask(SHARE_ACKNOWLEDGE, values, said)
         except KafkaError:
-            return  # who said it was told
+            return  # their results were reported
         self._session.advance()
         self._tell(said, answer, "error")
 
@@ -130,7 +130,8 @@ class BrokerShares:
         }
 
     async def _ask(self, api: ClientApi, values: Mapping[str, object], said: Said) -> Message:
-        """Asks; where that fails everything that was said has failed, and the session with it."""
+        """Sends a request; if that fails all its acknowledgements have failed, and the session with
+        it."""
         wait_ms = self._cluster.settings.number("fetch.max.wait.ms")
         try:
             answer = await self._cluster.call(

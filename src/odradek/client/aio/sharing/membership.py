@@ -1,4 +1,4 @@
-"""`ShareMembership`: a member of a share group keeps itself alive, and is told what to read.
+"""`ShareMembership`: a member of a share group sends heartbeats, and gets its partitions.
 
 One request: the heartbeat. Epoch 0 joins, -1 leaves. There is nothing to give up before others may
 have it, so an assignment counts as soon as it is there.
@@ -28,7 +28,7 @@ Assignment = Mapping[UUID, tuple[int, ...]]
 
 
 class ShareMembership:
-    """Of one consumer. `wakes` is called when the assignment is another one, or there is an
+    """Belongs to one consumer. `wakes` is called when the assignment is another one, or there is an
     error."""
 
     def __init__(self, cluster: ClusterClient, wakes: Callable[[], None]) -> None:
@@ -58,7 +58,7 @@ class ShareMembership:
         self._must_tell.set()
 
     def poll(self) -> None:
-        """Sees to it that there are heartbeats.
+        """Starts the heartbeats, unless they are running.
 
         Raises:
             KafkaError: this consumer cannot be a member.

@@ -1,1 +1,1 @@
-"""A consumer's side: where it stands, what it fetches, how records are read out of it."""
+"""A consumer's side: positions, fetched chunks, and reading records out of them."""

@@ -54,7 +54,7 @@ class ConsumerRecord:
     @property
     def headers(self) -> RecordHeaders:
         """Names and values, in the order in which they were sent."""
-        # Most have none, and their list is made only for who asks.
+        # Most have none, and their list is created only on request.
         if self._headers is None:
             self._headers = []
         return self._headers

@@ -1,8 +1,8 @@
 """A chunk of a partition as a fetch brought it, on its way to becoming records. Compiled.
 
 A batch is decoded when its records are wanted, and not before. Records before the position, end
-markers and, for readers of committed records, those of aborted transactions are passed over: of
-a producer that the answer lists as aborted, everything from the first offset named to its marker.
+markers and, for readers of committed records, those of aborted transactions are skipped: of a
+producer that the answer lists as aborted, everything from the first offset named to its marker.
 """
 
 from collections import deque
@@ -39,7 +39,7 @@ class FetchedChunk:
         """Splits the chunk into batches.
 
         Raises:
-            BadRecord: what came is no sequence of batches.
+            BadRecord: the data is no sequence of batches.
         """
         self.partition = partition
         self.position = fetch_offset
@@ -116,8 +116,7 @@ class FetchedChunk:
     def _deserialize(
         self, records: list[ConsumerRecord], key: Deserializing | None, value: Deserializing | None
     ) -> tuple[int, BadRecord | None]:
-        """How many of the records have what the deserializers made of them, and what is wrong with
-        the next."""
+        """How many of the records are deserialized, and the error of the next."""
         for index, record in enumerate(records):
             bad = deserialize(self.partition, record, key, value)
             if bad is not None:
@@ -233,7 +232,7 @@ def deserialize(
     key: Deserializing | None,
     value: Deserializing | None,
 ) -> BadRecord | None:
-    """Gives a record what the deserializers make of it; what is wrong with it, if anything is."""
+    """Deserializes a record; returns the error, if any."""
     # Any: compiled code would hold what a deserializer gives to be bytes.
     shown_key: Any = record.key
     shown_value: Any = record.value

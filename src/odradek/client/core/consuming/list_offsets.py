@@ -1,4 +1,4 @@
-"""ListOffsets as clients ask it: one question a partition, sorted by who leads them."""
+"""ListOffsets of clients: one timestamp per partition, grouped by leader."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ CONSUMER: Final = -1
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 
-# What may be asked for instead of a timestamp.
+# The special values instead of a timestamp.
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3

@@ -45,7 +45,7 @@ class EpochEnd(NamedTuple):
 
 
 class PartitionPosition:
-    """Where a consumer stands in one partition that it has, and what it has of it."""
+    """A consumer's position in one assigned partition, and the records that it has fetched."""
 
     def __init__(self) -> None:
         # Behind what was read of chunks, and the leader's epoch of the record before.
@@ -80,7 +80,7 @@ class PartitionPosition:
 
     @property
     def has_records(self) -> bool:
-        """Whether something of what was fetched is yet to be given out."""
+        """Whether fetched records are still to be returned."""
         return bool(self.held) or self.chunk is not None
 
     @property
@@ -95,7 +95,7 @@ class PartitionPosition:
 
     @property
     def fetch_offset(self) -> int | None:
-        """Where the next fetch begins: behind what was fetched; None while that is not known."""
+        """Where the next fetch begins: behind the fetched records; None while that is not known."""
         return self._read_to if self.chunk is None else self.chunk.end_offset
 
     @property
@@ -152,8 +152,8 @@ class PartitionPosition:
         return [self.held.popleft() for _ in range(min(limit, len(self.held)))]
 
     def seek(self, offset: int, leader_epoch: int = NO_LEADER_EPOCH) -> None:
-        """Goes to an offset; what was fetched is dropped. Whether whoever leads has the record
-        before it is looked at where its leader's epoch is given."""
+        """Goes to an offset; drops the fetched records. Whether whoever leads has the record before
+        it is looked at where its leader's epoch is given."""
         self.go_back(offset, leader_epoch)
         self.validated_epoch = NO_LEADER_EPOCH
         self.reset = self.topic_id = None
@@ -211,7 +211,7 @@ class Positions:
         return [each for each, state in self._by_partition.items() if state.position is None]
 
     def in_turn(self) -> list[TopicPartition]:
-        """The partitions, the one that had its turn longest ago first."""
+        """The partitions, the least recently used first."""
         return list(self._order)
 
     def had_turn(self, partition: TopicPartition) -> None:
@@ -221,7 +221,7 @@ class Positions:
             self._order.append(partition)
 
     def largest_lag(self) -> float:
-        """How far the one that is furthest behind is from the end; NaN where nobody knows."""
+        """The largest lag of a partition; NaN if none is known."""
         return max(
             (
                 state.high_watermark - state.position
@@ -232,8 +232,8 @@ class Positions:
         )
 
     def committable(self) -> dict[TopicPartition, CommittedOffset]:
-        """Finds the offsets behind all that was given out, or behind all of which the user has said
-        that it was dealt with: what can be committed."""
+        """Finds the offsets that can be committed: behind all returned records, or behind those
+        that the user has marked as processed."""
         if not self._stores_itself:
             return {each: state.stored for each, state in self.items() if state.stored}
         return {

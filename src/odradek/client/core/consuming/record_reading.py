@@ -1,7 +1,7 @@
 """The records of a batch as a consumer gives them, read where they lie. Compiled.
 
-One loop makes the records that users get, without others between: reading is most of what a
-consumer costs. The formats that nobody writes any more take the way of `records.reader`.
+One loop creates the records that users get, without intermediate ones: reading is most of a
+consumer's cost. The formats that nobody writes any more take the way of `records.reader`.
 """
 
 from typing import Final
@@ -74,7 +74,7 @@ def _read_records(
     is_create_time = timestamp_type == CREATE_TIME
     base_offset: i64 = header.base_offset
     base_timestamp: i64 = header.base_timestamp if is_create_time else header.max_timestamp
-    # What a timestamp may be away from the base before it has more than 64 bits.
+    # How far a timestamp may be from the base before it exceeds 64 bits.
     lowest: i64 = max(-_LARGEST - 1, -_LARGEST - 1 - header.base_timestamp)
     highest: i64 = min(_LARGEST, _LARGEST - header.base_timestamp)
     first: i64 = max(0, first_offset - header.base_offset)

@@ -1,1 +1,1 @@
-"""A member's side of a group: who is assigned what, and in which state the member is."""
+"""A member's side of a group: assignments, and the member's state."""

@@ -1,9 +1,9 @@
 """How the leader of a classic group shares partitions out, with Kafka's names and bytes.
 
 `range` and the sharing out behind both sticky ones are the coordinator's, which does the same for
-the newer protocol. What is the members' own: round-robin, and what a member tells about the past
-(user data of `sticky`, owned partitions of `cooperative-sticky`). A cooperative group moves a
-partition in two steps: it is given up in one rebalance and taken in the next.
+the newer protocol. Only here are round-robin, and a member's claims (user data of `sticky`, owned
+partitions of `cooperative-sticky`). A cooperative group moves a partition in two steps: it is given
+up in one rebalance and taken in the next.
 """
 
 from collections.abc import Mapping
@@ -82,7 +82,8 @@ class RoundRobin(Assignor):
 
 
 class Sticky(Assignor):
-    """As even as can be, and what a member had before stays with it; it tells by user data."""
+    """As even as possible, and members keep their previous partitions, which they report in user
+    data."""
 
     name = "sticky"
 
@@ -199,7 +200,7 @@ def _cooperative_generation(member: Subscription) -> int:
 
 
 def _read_sticky(data: bytes | None) -> tuple[frozenset[TopicPartition], int]:
-    """The user data of `sticky`; what is none says nothing."""
+    """The user data of `sticky`; malformed data counts as none."""
     if data is None:
         return frozenset(), NO_GENERATION
     reader = Reader(memoryview(data))

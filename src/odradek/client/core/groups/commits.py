@@ -1,9 +1,8 @@
-"""Commits as requests have them, and what answers say of each partition.
+"""Commits in requests, and the results of each partition in responses.
 
-A partition is committed to the topic that it was read of: one of the same name that was made since
-has an id of its own, and two partitions of a name may have been read of different topics. What an
-answer says of partitions or topic ids that nobody asked for is passed over; one that says nothing
-of what was asked for is an error of that.
+A partition is committed to the topic that it was read from: a recreated one has another id, and two
+partitions of a name may have been read from different topics. Partitions or topic ids in a response
+that were not requested are ignored; a missing one is an error of that partition.
 """
 
 from collections.abc import Collection, Mapping

@@ -38,7 +38,7 @@ from odradek.protocol.header import (
 )
 from odradek.protocol.primitives import Buffer, ProtocolError
 
-# Of a session's lifetime; what is left is for the next login itself.
+# Of a session's lifetime; the rest is for the next login itself.
 RENEWED_AFTER: Final = 0.85
 # Of it as well: the broker has counted from a moment before its answer came.
 OVER_AFTER: Final = 0.95
@@ -81,7 +81,7 @@ TRANSITIONS: Final[dict[ConnectionState, dict[ConnectionEvent, ConnectionState]]
 
 
 class Answered(NamedTuple):
-    """An answer with what `send` was given to find its asker again."""
+    """An answer with the context that `send` got."""
 
     context: object
     answer: Answer
@@ -201,22 +201,22 @@ class ConnectionCore:
         return outgoing
 
     def get_buffer(self) -> memoryview:
-        """Where the socket's next bytes are to be written; never empty."""
+        """Returns the buffer for the socket's next bytes; never empty."""
         return self._receiver.get_buffer()
 
     def buffer_updated(self, count: int) -> list[Answered]:
         """Takes note of `count` received bytes; returns the answers that they completed.
 
-        Look at `state` and `take_outgoing` afterwards: the handshake may have gone on.
+        Look at `state` and `take_outgoing` afterwards: the handshake may have continued.
 
         Raises:
-            ProtocolError: what came is no answer, or not to what was asked.
-            KafkaError: the broker refuses the handshake.
+            ProtocolError: the data is no response, or not the expected one. KafkaError: the broker
+                refuses the handshake.
         """
         answered: list[Answered] = []
         for frame in self._receiver.buffer_updated(count):
-            # Who is answered stops waiting only when the whole read was well: `lost` tells the
-            # asker of a bad answer, too, and those whose good ones came just before it.
+            # Answered callers stop waiting only if the whole read was valid: `lost` also returns
+            # the caller of a bad response, and those whose good ones came just before it.
             one = self._match(len(answered), frame)
             if one.context is _OF_HANDSHAKE:
                 self._in_flight.popleft()
@@ -248,7 +248,7 @@ class ConnectionCore:
 
     def _match(self, index: int, frame: memoryview) -> Answered:
         if index >= len(self._in_flight):
-            raise ProtocolError("an answer came that nobody asked for", 0)
+            raise ProtocolError("a response came without a request", 0)
         sent = self._in_flight[index]
         correlation_id, position = decode_response_header(frame, sent.header_version)
         if correlation_id != sent.correlation_id:

@@ -1,9 +1,9 @@
 """The connections of a client, by broker and purpose: opened when they are needed, left alone when
 they cannot be, given up when they were idle for so long that their broker may be about to do so.
 
-Answers come in the order of the requests, so what may wait long at the broker has a connection of
-its own, a channel: joining a group, and fetches. A broker may ask to be left alone for a while
-(KIP-219): that is kept here as well, since it is about the broker, whoever asks it what.
+Responses come in the order of the requests, so requests that may wait long at the broker have a
+separate connection, a channel: joining a group, and fetches. A broker may throttle its clients for
+a while (KIP-219): that is kept here as well, since it applies to all requests to the broker.
 """
 
 import logging
@@ -68,7 +68,7 @@ class Connection(Protocol):
         ...
 
     def close(self, cause: KafkaError | None = None) -> None:
-        """Closes it: whoever waits gets `cause`."""
+        """Closes it; waiting callers get `cause`."""
         ...
 
 
@@ -155,7 +155,7 @@ class Connections(Generic[C]):
         )
 
     def open_gen(self, address: Address, channel: str) -> Gen[C]:
-        """Opens a connection in the place of the one that there may be.
+        """Opens a connection, which replaces an existing one.
 
         Raises:
             KafkaError: nobody answers there in time, or the broker refuses.
@@ -197,7 +197,7 @@ class Connections(Generic[C]):
         return max(0, left_ms)
 
     def close(self, cause: KafkaError | None = None) -> None:
-        """Closes all; whoever waits gets `cause`. It stays known who was silent."""
+        """Closes all; waiting callers get `cause`. It stays known who was silent."""
         for connection in self._known.values():
             connection.close(cause)
         self._known = {key: each for key, each in self._known.items() if each.was_silent}

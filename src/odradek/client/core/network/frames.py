@@ -28,7 +28,7 @@ class FrameReceiver:
         self._frame_filled = 0
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes are to be written; never empty."""
+        """Returns the buffer for the next bytes; never empty."""
         if self._frame is not None:
             return memoryview(self._frame)[self._frame_filled :]
         return memoryview(self._chunk)[self._filled :]

@@ -47,7 +47,7 @@ class LoginTerms(Protocol):
 
 
 class LoginSource(Protocol):
-    """Gives the terms of a login, for each one anew."""
+    """Gives the terms of each login."""
 
     @property
     def limit_ms(self) -> int:

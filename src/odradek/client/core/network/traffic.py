@@ -6,7 +6,7 @@ from odradek.clock import Clock
 
 
 class Traffic:
-    """With one broker; what is counted here is counted by the `whole` too."""
+    """With one broker; also added to `whole`."""
 
     def __init__(self, clock: Clock, whole: "Traffic | None" = None) -> None:
         self._clock = clock
@@ -19,7 +19,7 @@ class Traffic:
         self._latency = Average(clock)
 
     def sent(self, size_bytes: int) -> int:
-        """A request leaves; the time, which `received` is told."""
+        """A request leaves; returns the time for `received`."""
         self._requests.add()
         self._outgoing.add(size_bytes)
         self._sizes.add(size_bytes)

@@ -1,1 +1,1 @@
-"""A producer's side: from a record to a batch, and what became of it."""
+"""A producer's side: from a record to a batch, and its result."""

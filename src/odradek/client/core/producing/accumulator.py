@@ -9,12 +9,12 @@ idempotence each is in the log once. A batch that is too large for its broker go
 halves.
 
 A sequence has a gap when a batch that had left is given up, or when the log has lost what it had.
-What comes behind a gap begins a new epoch of this partition, at 0, as Kafka's producers do without
-asking anybody (KIP-360); but not before all that was sent by the old numbers has been answered,
-since it may be in the log. What may be in the log is never numbered anew, and what was overtaken is
-given up: behind the records that follow it, it would be out of order.
+The batches behind a gap begin a new epoch of this partition, at 0, without asking the coordinator,
+as in Kafka's producers (KIP-360); but not before all batches sent by the old numbers have been
+answered, since they may be in the log. A batch that may be in the log is never numbered again, and
+an overtaken one is given up: behind the records that follow it, it would be out of order.
 
-The sender tells the time, the producer's id and who leads; nothing is sent from here.
+The sender passes the time, the producer's id and the leaders; nothing is sent from here.
 """
 
 from collections import deque
@@ -30,7 +30,7 @@ from odradek.records.batch import split_batches
 from odradek.records.builder import Headers, RecordBatchBuilder
 from odradek.records.reader import read_batch
 
-# What a record costs at most beyond its key, value and headers: six varints and the attributes.
+# The most bytes of a record beyond its key, value and headers: six varints and the attributes.
 RECORD_OVERHEAD_BYTES: Final = 36
 _SEQUENCES: Final = 1 << 31
 LAST_PRODUCER_EPOCH: Final = 0x7FFF
@@ -61,10 +61,10 @@ class ProducerBatch:
         self.topic_id: UUID | None = None  # of the topic that it was sent to last
         self.serial = 0  # its place among those of its partition that have been sent
         self.first_index = 0  # of a half: how many records of the whole are before it
-        self.halves: list[ProducerBatch] = []  # what it was split into
+        self.halves: list[ProducerBatch] = []  # its parts after a split
         self.is_full = False
         self.is_in_flight = False
-        self.is_told = False  # whoever waits for its records has been told of their end
+        self.is_told = False  # the futures of its records have their results
         self.is_done = False  # in the log, given up, or split
         self._encoded: bytes | None = None
         self._encoded_as: tuple[int, int, int] | None = None
@@ -75,8 +75,8 @@ class ProducerBatch:
         return len(self.contexts)
 
     def metadata(self, base_offset: int, append_time_ms: int) -> list[RecordMetadata]:
-        """Where its records are, the first of them at `base_offset` unless that is -1; at the time
-        when they were appended, or their own where that is -1."""
+        """The metadata of its records, the first of them at `base_offset` unless that is -1; with
+        the append time, or their own timestamps if that is -1."""
         topic, partition = self.partition
         make = tuple.__new__  # of a named tuple, without its Python-made constructor
         offset = base_offset
@@ -341,7 +341,7 @@ class Accumulator:
         """A batch is not in the log, as far as is known, and will not be sent again."""
         queue = self._remove(batch)
         self.used_bytes -= batch.size_bytes
-        # What was sent behind it finds out by its own numbers.
+        # The batches sent behind it get the log's answer about their own numbers.
         if batch.is_numbered and not queue.has_numbered:
             self._mark_gap(queue)
 
@@ -366,9 +366,10 @@ class Accumulator:
         return not batch.unanswered and not is_overtaken
 
     def lost_place(self, batch: ProducerBatch) -> None:
-        """The log does not have what was before a batch, of which nothing is to be sent any more:
-        it is numbered anew, and so is what was sent behind it when that has been answered. Nor does
-        it have the batch, whatever an earlier answer left open: it would have known it again."""
+        """The log does not have the records before a batch, which will not be sent any more: the
+        batch is numbered again, and so are those sent behind it when they have been answered. It
+        does not have the batch either, whatever an earlier answer left open: it would have
+        recognised it."""
         queue = self._queues[batch.partition]
         self._mark_gap(queue)
         batch.is_perhaps_in_log = False
@@ -414,8 +415,8 @@ class Accumulator:
     def is_under_way_to_another(
         self, partition: TopicPartition, node_id: int, topic_id: UUID | None = None
     ) -> bool:
-        """Whether something of a partition is on its way to another broker, or to another topic of
-        that name: what is sent to this one meanwhile could overtake it."""
+        """Whether a batch of a partition is in flight to another broker, or to another topic of
+        that name: batches sent to this one meanwhile could overtake it."""
         return any(
             batch.node_id != node_id or batch.topic_id != topic_id
             for batch in self._queues[partition].in_flight
@@ -449,7 +450,7 @@ class Accumulator:
 
     @property
     def oldest_ms(self) -> int | None:
-        """When the oldest batch was made of whose end nobody was told yet."""
+        """When the oldest batch without a reported result was created."""
         oldest_ms: int | None = None
         for queue in self._queues.values():
             for batches in (queue.failed, queue.in_flight, queue.waiting):

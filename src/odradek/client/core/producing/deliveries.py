@@ -1,6 +1,6 @@
 """Whom to tell what became of records: a future each, or one for all that were sent together.
 
-Compiled: it is told of every record.
+Compiled: it is called for every record.
 """
 
 from collections.abc import Callable
@@ -28,9 +28,9 @@ class BulkDelivery:
 
     def __init__(self, record_count: int, on_end: "Callable[[BulkDelivery], None]") -> None:
         self.places: list[RecordMetadata | None] = [None] * record_count
-        """Where each record is; None where it is not (yet)."""
+        """The metadata of each record; None if it is not in the log (yet)."""
         self.errors: dict[int, KafkaError] = {}
-        """What kept records out of the log, by their index."""
+        """The errors of records, by their index."""
         self._left = record_count
         self._on_end = on_end
 

@@ -1,7 +1,7 @@
 """A record's way from `send` into a batch: checked, given a partition, and put there. Compiled.
 
-What `send` and `send_many` do for every record is here; what they have to wait for is not. All that
-a record may be refused for is looked at before anything of it is written.
+The work of `send` and `send_many` for every record, without their waiting. All that a record may be
+refused for is looked at before anything of it is written.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +29,8 @@ _LATEST_MS: Final = (1 << 63) - 1
 
 
 class Outcome(IntEnum):
-    """The result of adding a record: it is in a batch that the sender knows of, or has to be told
-    of, or there was no room for it."""
+    """The result of adding a record: it is in a batch that the sender knows, or that the sender has
+    to be woken for, or there was no room for it."""
 
     PUT = 0
     NEWS = 1
@@ -128,7 +128,7 @@ class Intake:
         given_headers: GivenHeaders | None,
         context: object,
     ) -> Outcome:
-        """Puts a record into a batch; `context` is whom to tell of its end.
+        """Puts a record into a batch; `context` gets its result.
 
         Raises:
             TypeError: the key, the value, a header or the timestamp is none.
@@ -162,8 +162,8 @@ class Intake:
     def put_many(self, metadata: TopicMetadata, lot: Lot, bulk: BulkDelivery) -> Outcome:
         """Puts records of a lot into batches, until one of them is full.
 
-        A record that is too large fails alone. What came of the last one that was looked at is
-        returned, news if any was.
+        A record that is too large fails alone. Returns the result of the last one, or that of one
+        that the sender has to be woken for.
 
         Raises:
             RequestError: there is no such partition.

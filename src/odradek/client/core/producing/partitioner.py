@@ -19,7 +19,7 @@ _MASK: Final = 0xFFFFFFFF
 
 
 class PartitionRng(Protocol):
-    """Where chance comes from: a `random.Random`."""
+    """The source of randomness: a `random.Random`."""
 
     def randrange(self, stop: int, /) -> int:
         """A number from 0 up to, and without, `stop`."""
@@ -59,7 +59,7 @@ def partition_for_key(key: bytes, partition_count: int) -> int:
 
 
 class StickyPartitioner:
-    """Where the records without a key of one topic go."""
+    """Chooses the partition of records without a key, for one topic."""
 
     def __init__(self, batch_bytes: int, rng: PartitionRng) -> None:
         self._batch_bytes = batch_bytes

@@ -38,7 +38,7 @@ class ProducerRecord(NamedTuple):
 
 
 class ProducerInterceptor(Protocol):
-    """Sees records before they are serialized, and what became of them. Exceptions are logged."""
+    """Sees records before they are serialized, and their results. Exceptions are logged."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """May change a record; gives the one to send."""
@@ -70,7 +70,9 @@ class Preparation:
             try:
                 record = interceptor.on_send(record)
             except Exception:
-                _LOGGER.warning("an interceptor failed; the record goes on", exc_info=True)
+                _LOGGER.warning(
+                    "an interceptor failed; the record is sent without it", exc_info=True
+                )
         return record
 
     def lots(

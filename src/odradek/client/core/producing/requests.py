@@ -1,4 +1,4 @@
-"""Produce as producers ask it, whoever gathered the batches: a user's one, or Spark's sink."""
+"""Produce requests, for users' producers and Spark's sink."""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple

@@ -3,8 +3,8 @@
     UNINITIALIZED -> INITIALIZING -> READY -> IN_TRANSACTION -> SETTLING -> COMMITTING -> READY
                                                     or ABORTING -> READY
 
-Who commits lets nothing more in (SETTLING), waits for what is there or was about to be, and only
-then asks for the end (COMMITTING). An error of one transaction makes it ABORTABLE:
+A commit accepts nothing more (SETTLING), waits for accepted records and calls that have begun, and
+only then ends the transaction (COMMITTING). An error of one transaction makes it ABORTABLE:
 `abort_transaction` leads back to READY. FATAL is the end: somebody else has the transactional id,
 or the coordinator refuses for good.
 
@@ -20,7 +20,7 @@ from odradek.errors import ErrorCode
 
 
 class TransactionState(Enum):
-    """Where a transactional producer stands."""
+    """The states of a transactional producer."""
 
     UNINITIALIZED = "uninitialized"
     INITIALIZING = "initializing"
@@ -78,13 +78,14 @@ _FATAL_CODES: Final = frozenset(
 
 
 class TransactionLife:
-    """The state of one producer, and the error that brought it where it cannot go on."""
+    """The state of one producer, and the error that stopped it."""
 
     def __init__(self) -> None:
         self.state = TransactionState.UNINITIALIZED
         self.error: KafkaError | None = None
         self.number = 0
-        """How many transactions were begun: who waited for something finds its own ended."""
+        """How many transactions were begun: a caller that has waited can see that its own has
+        ended."""
 
     def move(self, target: TransactionState) -> None:
         """Goes to `target`.
@@ -107,8 +108,8 @@ class TransactionLife:
             self.number += 1
 
     def check_sending(self, number: int, *, was_begun: bool = False) -> None:
-        """Whether records and offsets of the transaction of that number may be sent now. What was
-        begun before its commit comes into it yet.
+        """Whether records and offsets of the transaction of that number may be sent now. Calls that
+        began before its commit are still accepted.
 
         Raises:
             KafkaError: they may not.

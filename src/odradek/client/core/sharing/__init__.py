@@ -1,1 +1,1 @@
-"""Share groups as a client sees them: what was acquired, what is to be said of it, sessions."""
+"""Share groups on the client's side: acquired records, acknowledgements, sessions."""

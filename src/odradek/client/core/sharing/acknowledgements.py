@@ -1,4 +1,4 @@
-"""The answers of a share consumer to records, as brokers want to be told them."""
+"""A share consumer's acknowledgements, in the form of requests."""
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
@@ -18,10 +18,10 @@ class AcknowledgeType(IntEnum):
     REJECT = 3
     """It cannot be dealt with, by nobody."""
     RENEW = 4
-    """It is still being dealt with: its lock begins anew (KIP-1222)."""
+    """It is still being processed: its lock starts again (KIP-1222)."""
 
 
-# Of offsets that were acquired and have no record: compacted away, aborted, or end markers.
+# For acquired offsets without a record: compacted away, aborted, or end markers.
 GAP: Final = 0
 
 
@@ -54,7 +54,7 @@ def acknowledgement_batches(types: Mapping[int, int]) -> list[dict[str, object]]
 def by_topic_id(
     partitions: Iterable[SharePartition], said: Mapping[SharePartition, Acknowledgements] = {}
 ) -> list[dict[str, object]]:
-    """The topics of a request, with what is said of their partitions."""
+    """The topics of a request, with the acknowledgements of their partitions."""
     found: dict[UUID, list[dict[str, object]]] = {}
     for each in sorted({*partitions, *said}):
         found.setdefault(each.topic_id, []).append(

@@ -1,9 +1,9 @@
-"""The records that a share fetch acquired, read out of what came.
+"""Reads the records that a share fetch acquired.
 
 A broker sends whole batches and says which of their offsets were acquired; the rest is not this
-consumer's. What was acquired and cannot be given out is answered at once: an offset without a
+consumer's. Acquired offsets that cannot be returned are acknowledged at once: an offset without a
 record is a gap, records of a damaged batch are rejected, those that follow it and those that cannot
-be deserialized are released, so that another consumer may do better.
+be deserialized are released, for another consumer.
 """
 
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ class AcquiredRange(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """The records of one partition, and the answers to what cannot be given out."""
+    """The records of one partition, and the acknowledgements of those that cannot be returned."""
 
     records: list[ConsumerRecord]
     answers: Acknowledgements

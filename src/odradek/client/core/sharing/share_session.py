@@ -1,4 +1,4 @@
-"""`ShareSession`: which partitions a broker knows a member to want; only changes are told.
+"""`ShareSession`: the partitions that a broker knows a member to want; only changes are sent.
 
 Every request has the epoch after the one before it. Epoch 0 opens a session, -1 ends it and gives
 back all that was acquired in it.
@@ -27,7 +27,7 @@ class ShareSession:
         return self.epoch != INITIAL_EPOCH
 
     def added(self, wanted: Set[SharePartition]) -> frozenset[SharePartition]:
-        """The partitions that the broker has to be told of."""
+        """The partitions to send to the broker."""
         return frozenset(wanted - self._known)
 
     def forgotten(self, wanted: Set[SharePartition]) -> frozenset[SharePartition]:

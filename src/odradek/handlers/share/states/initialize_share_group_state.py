@@ -1,5 +1,5 @@
-"""InitializeShareGroupState (83), version 0: a group coordinator has states made for partitions
-that a share group is about to read, or made anew where an operator has set its offsets.
+"""InitializeShareGroupState (83), version 0: a group coordinator creates states for partitions that
+a share group is about to read, or replaces them if an operator has set its offsets.
 """
 
 from odradek.errors import ErrorCode

@@ -13,7 +13,7 @@ from odradek.handlers.share.states.state_answers import answer_each, fail_each
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers with what is committed."""
+    """Answers with the committed state."""
     states = context.share_states
     answer_each(
         context,

@@ -19,7 +19,7 @@ OnOutcome = Callable[[Any], None]
 Ask = Callable[[SharePartitionKey, Any, OnOutcome], None]
 """Asks for one partition, by its part of the request."""
 Fields = Callable[[Any], Mapping[str, object]]
-"""What is answered of an outcome that is no error."""
+"""The response for an outcome that is no error."""
 
 
 def answer_each(context: HandlerContext, request: Request, ask: Ask, fields: Fields) -> None:

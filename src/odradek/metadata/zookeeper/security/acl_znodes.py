@@ -1,4 +1,4 @@
-"""Where ACLs lie in ZooKeeper, and the JSON in which Apache Kafka 3.9 keeps them. Pure."""
+"""The paths of ACLs in ZooKeeper, and Apache Kafka 3.9's JSON for them. Pure."""
 
 import json
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ PERSISTENT: Final = (
     *(f"{folder}/{name}" for folder in FOLDERS.values() for name in _TYPES),
     *CHANGES.values(),
 )
-"""What a broker with an authorizer makes sure of at its start."""
+"""The znodes that a broker with an authorizer creates at its start."""
 
 
 def type_folders(pattern_type: PatternType) -> dict[str, ResourceType]:
@@ -52,7 +52,7 @@ def has_place(pattern: ResourcePattern) -> bool:
 
 
 def acl_path(pattern: ResourcePattern) -> str:
-    """Where the entries of a pattern are."""
+    """The path of a pattern's entries."""
     return f"{FOLDERS[pattern.pattern_type]}/{_TYPE_FOLDERS[pattern.type]}/{pattern.name}"
 
 
@@ -84,7 +84,7 @@ def read_acls(path: str, data: bytes) -> frozenset[AccessControlEntry]:
     value = _object(path, data)
     try:
         if value["version"] != 1:
-            raise ZnodeError(f"{path} in ZooKeeper is of an unknown version")
+            raise ZnodeError(f"{path} in ZooKeeper has an unknown version")
         return frozenset(
             AccessControlEntry(
                 _text(acl["principal"]),

@@ -1,7 +1,7 @@
 """`ClusterAcls`: ACLs in ZooKeeper, which every broker writes by itself, as Kafka 3.9's do.
 
-The entries of a pattern are one node. Whoever changes it announces the pattern (`announcements`),
-and every broker reads the entries again.
+The entries of a pattern are one znode. A broker that changes it announces the pattern
+(`announcements`), and every broker reads the entries again.
 """
 
 import logging
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 _OTHERS_FIRST: Final = (Failure.BAD_VERSION, Failure.NODE_EXISTS, Failure.NO_NODE)
 ATTEMPTS: Final = 10
-"""How often a change is made anew that others have come before."""
+"""How often a change is repeated that other brokers' changes overtook."""
 Acls = dict[ResourcePattern, frozenset[AccessControlEntry]]
 
 
@@ -71,7 +71,7 @@ class ClusterAcls:
         return acls
 
     def watch(self) -> None:
-        """Looks for what has changed since `load`, and from now on."""
+        """Looks for changes since `load`, and from now on."""
         for each in self._announcements.values():
             each.watch()
 
@@ -156,7 +156,7 @@ class ClusterAcls:
             self._read([each for each in announced if each is not None], on_done)
 
     def _read_all(self, kind: PatternType, on_done: OnDone[None]) -> None:
-        """Reads what is there, and what was: it may be there no longer."""
+        """Reads the existing ones, and the known ones, which may be gone."""
         known = [each for each in self._view.image.acls if each.pattern_type is kind]
 
         def on_paths(paths: Sequence[str]) -> None:

@@ -1,5 +1,5 @@
-"""Where quotas of clients lie in ZooKeeper: among the settings of users, client ids and
-addresses. Pure.
+"""The paths of client quotas in ZooKeeper: among the settings of users, client ids and addresses.
+Pure.
 
 A user's node also has what it logs in with, and quotas that are not served here: both are kept.
 """
@@ -48,7 +48,7 @@ def quota_entity(path: str) -> QuotaEntity | None:
 
 
 def quotas_path(entity: QuotaEntity) -> str:
-    """Where the quotas of an entity are."""
+    """The path of an entity's quotas."""
     return f"{znodes.CONFIG}/{entity_path(entity)}"
 
 
@@ -58,7 +58,7 @@ def read_settings(path: str, data: bytes) -> dict[str, str]:
 
 
 def quotas_in(settings: Mapping[str, str]) -> Quotas:
-    """The quotas among settings; what is no number, or none that anybody can keep to, is none."""
+    """The quotas among settings; a value that is no number, or no usable one, is ignored."""
     found = {}
     for name, text in settings.items():
         key = _KEYS.get(name)

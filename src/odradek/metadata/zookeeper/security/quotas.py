@@ -149,7 +149,7 @@ class ClusterQuotas:
         self._read(list(dict.fromkeys(each for each in entities if each)), on_done)
 
     def _read_all(self, on_done: OnDone[None]) -> None:
-        """Reads what is there, and what was: it may be there no longer."""
+        """Reads the existing ones, and the known ones, which may be gone."""
         known = self._view.image.client_quotas
         kinds = [f"{znodes.CONFIG}/{each}" for each in _FOLDERS]
 
@@ -201,5 +201,5 @@ def _announced(path: str, node: Node) -> QuotaEntity | None:
     try:
         entity = znodes.read_config_change(path, node.data)
     except ZnodeError:
-        return None  # told by who reads the settings
+        return None  # the code that reads the settings passes them
     return quota_entity(entity)

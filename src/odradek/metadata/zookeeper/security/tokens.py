@@ -39,7 +39,7 @@ CHANGES: Final = "/delegation_token/token_changes"
 _CHANGE_PREFIX: Final = f"{CHANGES}/token_change_"
 _OTHERS_FIRST: Final = (Failure.BAD_VERSION, Failure.NODE_EXISTS, Failure.NO_NODE)
 PERSISTENT: Final = (TOKENS, CHANGES)
-"""What a broker that gives tokens makes sure of at its start."""
+"""The znodes that a broker with delegation tokens creates at its start."""
 
 Altered = Mapping[ConfigResource, Mapping[str, str | None]]
 
@@ -65,7 +65,7 @@ class ClusterTokens:
         return {_resource(path): found for path in paths if (found := _kept(path, nodes[path]))}
 
     def watch(self) -> None:
-        """Looks for what has changed since `load`, and from now on."""
+        """Looks for changes since `load`, and from now on."""
         self._announcements.watch()
 
     def lose(self) -> None:
@@ -114,7 +114,7 @@ class ClusterTokens:
             self._read(map(token_resource, ids), _once_read(on_read))
 
     def _read_all(self, on_read: Callable[[], None]) -> None:
-        """Reads what is there, and what was: it may be there no longer."""
+        """Reads the existing ones, and the known ones, which may be gone."""
         kind = ConfigResourceType.DELEGATION_TOKEN
         known = [each for each in self._view.image.configs if each.type is kind]
 
@@ -133,7 +133,8 @@ class ClusterTokens:
 
 
 def _once_read(on_read: Callable[[], None]) -> OnDone[None]:
-    """Calls back when the tokens were read; what a lost session left unread is read in the next."""
+    """Calls back when the tokens were read; those that a lost session left unread are read in the
+    next."""
 
     def on_done(outcome: BrokerError | None) -> None:
         if outcome is None:

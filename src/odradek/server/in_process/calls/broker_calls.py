@@ -55,7 +55,7 @@ class BrokerCalls(LoopCalls):
         return Pause(self.resume)
 
     def resume(self) -> None:
-        """Ends `pause`: what has come meanwhile is answered, in its order."""
+        """Ends `pause`: requests that have come meanwhile are answered, in their order."""
         self._now(self._asked().resume)
 
     # --- records --------------------------------------------------------------------------------
@@ -235,7 +235,8 @@ class BrokerCalls(LoopCalls):
     topics = waits_for(topics_async)
 
     async def end_offsets_async(self) -> dict[TopicPartition, int]:
-        """Where each partition that has a leader ends, without those of Kafka's internal topics."""
+        """The end offset of each partition with a leader, without those of Kafka's internal
+        topics."""
         return await self._seen(self._asked().end_offsets)
 
     end_offsets = waits_for(end_offsets_async)
@@ -312,10 +313,10 @@ class BrokerCalls(LoopCalls):
     wait_for_group = waits_for(wait_for_group_async)
 
     async def lag_async(self, group: str) -> dict[TopicPartition, Lag]:
-        """How many offsets a group is behind the end, for each partition that it has committed,
-        and each of the topics that its members subscribe to: where nothing is committed yet, it
-        is behind by all records, and its `is_committed` is False. What a consumer without a group
-        reads, or one that `assign`s itself partitions and commits nothing, no broker knows.
+        """How many offsets a group is behind the end, for each partition that it has committed, and
+        each of the topics that its members subscribe to: without a commit it is behind by all
+        records, and its `is_committed` is False. A broker does not know what a consumer without a
+        group reads, or one that `assign`s itself partitions and commits nothing.
 
         Raises:
             BrokerError: there is no such group, or nothing is known of how far it is: it has

@@ -1,10 +1,9 @@
 """Calls on the brokers of one program: records in and out, topics and settings.
 
 All of it goes to the floors of the running brokers, on their loop, without a client or a socket.
-Records take the way to the log that a client's take, so what a client would be refused is
-refused here with the same error. Who waits is woken by a fetch that is parked as a client's is,
-and by changes of the metadata (`changes`). Groups are `group_helpers`', the blocking faces
-`broker_calls`'.
+Records take the way to the log that a client's take, so what a client would be refused is refused
+here with the same error. Waits are woken by a fetch that is parked like a client's, and by changes
+of the metadata (`changes`). Groups are `group_helpers`', the blocking faces `broker_calls`'.
 """
 
 import asyncio
@@ -45,8 +44,8 @@ Headers = Mapping[str, Data] | Sequence[tuple[str, Data]]
 
 
 class BrokerHelpers:
-    """The questions to the brokers of `running`, whoever starts and stops them keeps that true.
-    All calls are their loop's."""
+    """The calls to the brokers of `running`, which the code that starts and stops them keeps up to
+    date. All calls are their loop's."""
 
     def __init__(self, running: Sequence[BrokerServer], clock: Clock) -> None:
         self.brokers: Final = RunningBrokers(running)
@@ -59,7 +58,7 @@ class BrokerHelpers:
         self._changes.watch(server)
 
     def on_stopping(self) -> None:
-        """The last of them stops: whoever waits is told."""
+        """The last of them stops: waits end with an error."""
         self._changes.close()
 
     def pause(self) -> None:
@@ -261,7 +260,7 @@ class BrokerHelpers:
         }
 
     def end_offsets(self) -> dict[TopicPartition, int]:
-        """Where every partition that has a leader ends, without Kafka's internal topics."""
+        """The end offset of every partition with a leader, without Kafka's internal topics."""
         return {
             where: self._end(where)
             for topic, count in self.topics().items()

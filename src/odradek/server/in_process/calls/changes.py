@@ -1,7 +1,7 @@
-"""Waits for changes in a running broker, and what ends each wait.
+"""Waits for changes in a running broker, and their ends.
 
-Nobody polls: a change of the metadata wakes everyone, an append wakes by a fetch that is parked
-where the records are awaited, as a consumer's is.
+Nothing polls: a change of the metadata wakes every wait, an append wakes by a fetch that is parked
+on the awaited partitions, like a consumer's.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Changes:
         server.store.subscribe(ListenerStage.CONTROLLER, self._on_metadata)
 
     def close(self) -> None:
-        """The broker stops: whoever waits is told."""
+        """The broker stops: waits end with an error."""
         for change in tuple(self._waiting):
             if not change.done():
                 change.set_exception(RuntimeError(STOPPED))

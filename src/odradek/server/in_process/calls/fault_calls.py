@@ -17,7 +17,7 @@ Apis = str | Collection[str] | None
 
 WAIT_S: Final = 10.0
 LED_APIS: Final = ("Produce", "Fetch", "ListOffsets", "OffsetForLeaderEpoch", "DeleteRecords")
-"""What a broker answers only for partitions that it leads."""
+"""The errors that a broker answers only for partitions that it leads."""
 WRITING_APIS: Final = (
     "Produce",
     "OffsetCommit",
@@ -33,11 +33,11 @@ WRITING_APIS: Final = (
     "CreateTopics",
     "CreatePartitions",
 )
-"""What is answered when something has been written."""
+"""The errors that are answered after a write."""
 
 
 class FaultCalls(LoopCalls):
-    """The calls. `broker_id` is that of the broker that is meant, None where all are."""
+    """The calls. `broker_id` selects a broker, None all of them."""
 
     def fail(
         self,
@@ -53,8 +53,8 @@ class FaultCalls(LoopCalls):
     ) -> Fault:
         """Answers requests of an API with an error of Kafka's, and does nothing of them.
 
-        Of Produce and Fetch only the partitions that are meant are refused, of all other APIs the
-        whole request. The names are Kafka's: `"Produce"`, `"NOT_ENOUGH_REPLICAS"`.
+        For Produce and Fetch only the selected partitions are refused, for all other APIs the whole
+        request. The names are Kafka's: `"Produce"`, `"NOT_ENOUGH_REPLICAS"`.
 
         Raises:
             ValueError: there is no such API or error.

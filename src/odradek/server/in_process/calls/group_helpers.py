@@ -43,7 +43,7 @@ Target = str | int | datetime | Mapping[TopicPartition, int] | Mapping[tuple[str
 
 DEAD: Final = "Dead"
 STABLE: Final = "Stable"
-# What is written to the log, and therefore noticed; the others are passed through.
+# The states that are written to the log, and therefore noticed; the others are passed through.
 LASTING_STATES: Final = (STABLE, "Empty", DEAD)
 INACTIVE_STATES: Final = ("Empty", DEAD)
 _CONSUMER_TYPE: Final = "consumer"
@@ -72,8 +72,8 @@ class GroupState(NamedTuple):
 
 
 class Lag(int):
-    """How many offsets a group is behind the end of a partition. Where it `is_committed` to no
-    offset, that is all the records there are: what it has read, nobody was told."""
+    """How many offsets a group is behind the end of a partition. Without a committed offset
+    (`is_committed`) that is all existing records: what it has read is unknown."""
 
     is_committed: bool
 
@@ -243,7 +243,7 @@ class GroupHelpers:
         names = sorted(found.subscribed_topics)
         missing = [self._brokers.no_topic(name) for name in names if not self._has_topic(name)]
         if missing:
-            text = f"group {group} subscribes to what does not exist: {'; '.join(missing)}"
+            text = f"group {group} subscribes to missing topics: {'; '.join(missing)}"
             return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         what = "has not begun to read" if names else "has committed nothing and subscribes to"
         text = f"group {group} {what} {', '.join(names) or 'nothing'}"
@@ -361,7 +361,7 @@ class GroupHelpers:
         ]
 
     def _position(self, where: TopicPartition, to: str | int | datetime) -> int:
-        """The offset that is meant, within what there is."""
+        """The requested offset, within the existing ones."""
         first = self._lookup(where, EARLIEST_TIMESTAMP)
         end = self._lookup(where, LATEST_TIMESTAMP)
         if isinstance(to, datetime):

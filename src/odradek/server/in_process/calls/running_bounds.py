@@ -17,7 +17,7 @@ from odradek.tables.plan.options import TopicSelection
 
 
 class RunningBounds(Bounds):
-    """For their loop. What is read is read at once, so there are no ids to compare later."""
+    """For their loop. Records are read at once, so there are no ids to compare later."""
 
     def __init__(self, brokers: RunningBrokers, read_committed: bool) -> None:
         self._brokers = brokers

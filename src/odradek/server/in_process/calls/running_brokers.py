@@ -1,7 +1,7 @@
-"""The brokers of a program that run now, and which of them to ask for what.
+"""The running brokers of a program, and which of them to ask.
 
-One for `odradek.Broker`, several for `odradek.Cluster`: whoever asks need not know. All calls
-are their loop's.
+One for `odradek.Broker`, several for `odradek.Cluster`: callers need not know. All calls are their
+loop's.
 """
 
 from collections.abc import Callable, Sequence
@@ -101,7 +101,7 @@ class RunningBrokers:
         return self.leader(self.group_partition(group))
 
     def group_partition(self, group: str) -> TopicPartition:
-        """Where the records of a group are; raises as `coordinator`."""
+        """The partition with a group's records; raises as `coordinator`."""
         index = self.all[0].coordinators.groups.coordinator.runtime.partition_of(group)
         return TopicPartition(GROUP_METADATA_TOPIC, index)
 

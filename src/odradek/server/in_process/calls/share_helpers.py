@@ -30,9 +30,9 @@ class HeldRecords(NamedTuple):
 
 
 class ShareGroupPartition(NamedTuple):
-    """A partition as a share group stands in it: before `start_offset` all is dealt with, -1 says
-    that nobody has read yet. `waiting` are records that were given back; `lag` is None where it is
-    not known."""
+    """A share group's state in a partition: all records before `start_offset` are finished, -1
+    means that no member has read yet. `waiting` are records that were given back; `lag` is None
+    where it is not known."""
 
     start_offset: int
     lag: int | None = None
@@ -74,7 +74,7 @@ class ShareGroupHelpers:
         return ShareGroupState(group, found.state_name, tuple(found.members), partitions)
 
     def offsets(self, found: ShareGroup) -> dict[TopicPartition, int]:
-        """Where the group begins, of the partitions in which it has begun."""
+        """The group's start offsets, of the partitions that it has begun to read."""
         starts = {where: _start(self._stored(key)) for where, key in self._keys(found)}
         return {where: start for where, start in starts.items() if start >= 0}
 
@@ -84,7 +84,7 @@ class ShareGroupHelpers:
         return {where: lag for where, lag in lags.items() if lag is not None}
 
     def state_partitions(self, group: str) -> list[TopicPartition]:
-        """Where the states of a share group are stored."""
+        """The store of a share group's states."""
         found = self.find(group)
         runtime = self._brokers.all[0].coordinators.share_states.coordinator.runtime
         keys = () if found is None else (key for _, key in self._keys(found))
@@ -163,7 +163,7 @@ class ShareGroupHelpers:
 
 
 def _start(stored: SharePartitionState | None) -> int:
-    """Where the group begins: the start that is stored may be behind what is dealt with."""
+    """The group's start: the stored one may be behind the finished records."""
     if stored is None:
         return -1
     start = stored.start_offset

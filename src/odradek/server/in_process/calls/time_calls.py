@@ -1,9 +1,9 @@
 """The calls about time that `odradek.Broker` and `odradek.Cluster` offer a test; see
 docs/time-in-tests.md.
 
-The brokers follow their clock: who moves it by hand, from any thread but theirs, goes on when they
-are at rest again (`settling`). They also come to rest before the move, so that what clients sent
-before it is handled at the time at which it was sent.
+The brokers follow their clock: a call that moves it by hand, from any thread but theirs, returns
+when they are at rest again (`settling`). They also come to rest before the move, so that what
+clients sent before it is handled at the time at which it was sent.
 """
 
 from collections.abc import Callable
@@ -25,23 +25,22 @@ from odradek.server.in_process.settling import settle
 
 
 class TimeCalls(BrokerCalls):
-    """The calls. What derives from it has the running brokers and their clock."""
+    """The calls. A derived class has the running brokers and their clock."""
 
     _clock: Clock
     _unfollow: Callable[[], None] | None = None
 
     async def settle_async(self) -> None:
-        """Returns when the broker is at rest: what clients have sent is handled and answered, what
-        is due has been done, and nothing is under way in the background. A clock that is moved does
-        this by itself."""
+        """Returns when the broker is at rest: clients' requests are handled and answered, due tasks
+        have run, and no work runs in the background. A clock that is moved does this by itself."""
         self._check_running()
         await self._there(settle(self._servers))
 
     settle = waits_for(settle_async)
 
     def next_deadline(self, kind: str | None = None) -> Deadline | None:
-        """The next thing that fires when the clock goes on, in how many ms, and why; None when
-        nothing waits for the clock but periodic upkeep.
+        """The next task that fires when the clock moves on, in how many ms, and why; None if only
+        periodic upkeep waits for the clock.
 
         With a `kind`, what of that kind does: `"DelayedFetch"`, or `"PeriodicTask"` for upkeep.
 
@@ -51,7 +50,7 @@ class TimeCalls(BrokerCalls):
         return self._now(lambda: self._next_deadline(kind))
 
     def advance_to_next_deadline(self, kind: str | None = None) -> Deadline:
-        """Moves the clock to what fires next, or next of that `kind`, which has fired when this
+        """Moves the clock to the next task, or the next of that `kind`, which has fired when this
         returns. To be called where `clock.advance` is.
 
         Raises:
@@ -68,7 +67,7 @@ class TimeCalls(BrokerCalls):
 
     async def expire_member_async(self, group: str, member: str) -> None:
         """Expires a member's session, as if it had fallen silent for its session time-out. Its
-        client, if it lives, learns of it by its next heartbeat, and joins anew.
+        client, if it lives, learns of it by its next heartbeat, and rejoins.
 
         `member` is its client id, or its member id where several have the same.
 

@@ -13,11 +13,11 @@ from odradek.suggestions import chosen
 from odradek.timer import PeriodicTask, TimerTask
 
 UPKEEP: Final = PeriodicTask.__name__
-"""The kind of what comes round for ever, whatever the clients do."""
+"""The kind of periodic tasks, which do not depend on clients."""
 
 
 class Deadline(NamedTuple):
-    """Something that happens when the clock has gone on so far, if nothing else comes first."""
+    """A task that fires when the clock has moved so far, if nothing else comes first."""
 
     in_ms: int
     """How far the clock has to go; 0 when it is due."""

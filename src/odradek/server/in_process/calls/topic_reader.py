@@ -43,7 +43,7 @@ class TopicReader:
         return sorted(self._records, key=lambda record: (record.partition, record.offset))
 
     async def read_on(self) -> None:
-        """Reads every partition that there is to its end.
+        """Reads every partition to its end.
 
         Raises:
             BrokerError: a partition cannot be read.

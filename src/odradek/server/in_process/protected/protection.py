@@ -1,4 +1,4 @@
-"""The meaning of one word about security: the listener's settings, and what its users show."""
+"""The meaning of one word about security: the listener's settings, and its users' credentials."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ _COMMON_NAME: Final = "RULE:^CN=(.*)$/$1/,DEFAULT"
 
 
 def _now() -> datetime:
-    """The time of the clients, who are not on a test's clock."""
+    """The clients' time, which is not a test's clock."""
     return datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC)
 
 
@@ -84,8 +84,8 @@ class Protection:
         ]
 
     def cluster_settings(self, given: Mapping[str, str]) -> dict[str, str]:
-        """The settings of brokers who protect what they say to each other, too, beside `given`
-        ones: they are a user of their own, who may do everything."""
+        """The settings of brokers that also protect their own connections, besides `given` ones:
+        they are a separate user, which may do everything."""
         settings = self.settings()
         for mechanism in self.mechanisms[:1]:
             settings["sasl.mechanism.inter.broker.protocol"] = mechanism

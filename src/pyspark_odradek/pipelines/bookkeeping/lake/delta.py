@@ -39,8 +39,7 @@ class DeltaTable:
         """Opens the table, and makes it if it is not there and it is said how it is cut.
 
         Raises:
-            PipelineError: Delta is not there.
-            Py4JError: what is there cannot be read.
+            PipelineError: Delta is not there. Py4JError: the existing table cannot be read.
         """
         self._spark: Final = spark
         self._java: Final[Any] = jvm(spark).java

@@ -3,11 +3,11 @@
     spark.sql.catalog.lake.type=hadoop   ... .warehouse=/data/lake     table lake.shop.orders
 
 A catalog is what the session's settings say of it, as for Iceberg's plug-in. The table has the
-columns of the source and is partitioned by the hours or days of `timestamp`, which is Iceberg's
-way: who asks for a time reads only its files. A batch is one snapshot; that the archive's batches
-up to it are in the table is a property of the table, changed in the same commit, so it outlives
-snapshots that are expired. A compaction is a rewrite, which Iceberg refuses if a file is gone that
-it replaces.
+columns of the source and is partitioned by the hours or days of `timestamp`, as Iceberg does: a
+query for a time reads only its files. A batch is one snapshot; that the archive's batches up to it
+are in the table is a property of the table, changed in the same commit, so it outlives snapshots
+that are expired. A compaction is a rewrite, which Iceberg refuses if a file is gone that it
+replaces.
 """
 
 import json

@@ -2,15 +2,15 @@
 
     orders/_table.json   {"format": "iceberg", "table": "lake.shop.orders", "id": "...", ...}
 
-The files are those of any archive, and `audit` and `restore` know no difference. When those of a
-batch are written down in the manifest they are added to the table, as one commit that carries
-the archive's id and the batch's number: a table that has them is left as it is, so a batch that
-Spark repeats, at whatever step it was killed, is in the table once. A compaction is decided in the
-manifest and then made in the table; one that was killed in between is made by the next. What it has
-replaced stays for a week, for those who read the table as it was.
+The files are the same as in any archive, and `audit` and `restore` see no difference. When the
+manifest has the files of a batch, one commit with the archive's id and the batch's number adds them
+to the table: a table that has them already stays as it is, so a batch that Spark repeats, at
+whatever step it was killed, is in the table once. A compaction is decided in the manifest and then
+committed to the table; if it was killed in between, the next one commits it. The files that it
+replaced stay for a week, for readers of older versions of the table.
 
-Tables are written by Delta's and Iceberg's own Java libraries, not by their plug-ins for Spark:
-those fit one version of Spark each, and there is none for every version; the libraries fit all.
+Delta's and Iceberg's own Java libraries write the tables, not their plug-ins for Spark: each
+plug-in fits one version of Spark, and some versions have none; the libraries fit all.
 """
 
 from collections.abc import Sequence
@@ -133,7 +133,7 @@ def _open(
 
 def _refuse_connect(spark: SparkSession, form: str | None) -> None:
     if not isinstance(spark, SparkSession):
-        raise PipelineError(f"{form} needs a session of its own, not Spark Connect")
+        raise PipelineError(f"{form} needs a local session, not Spark Connect")
 
 
 def _wanted(settings: PipelineSettings) -> Document:
