@@ -30,7 +30,7 @@ _POLL_S: Final = 0.02
 _PORT_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"
 _SECRET_VARIABLE: Final = "PYSPARK_GATEWAY_SECRET"
 
-# What Spark reaches into: its own list for Java 17 and later.
+# The packages that Spark opens: its own list for Java 17 and later.
 _OPENED_PACKAGES: Final = (
     "java.base/java.lang",
     "java.base/java.lang.invoke",
@@ -200,8 +200,8 @@ def _spark_home() -> str:
 
 
 def _scala_version() -> str:
-    """Of which Scala the jars are; Spark's scripts look for it, and workers that are started in
-    this JVM ask for it."""
+    """The Scala version of the jars; Spark's scripts look it up, and workers that this JVM starts
+    ask for it."""
     core = next(Path(_spark_home(), "jars").glob("spark-core_*.jar"))
     return core.name.partition("_")[2].partition("-")[0]
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 
 def topic(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """The topics of these options, which are those of `spark.read.format("odradek")`.
+    """The topics of these options, the same as for `spark.read.format("odradek")`.
 
     Each query on it, or on a DataFrame derived from it, looks up the offsets again.
 
@@ -35,8 +35,8 @@ def topic(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
 
 
 class LiveTable:
-    """A table of Spark's in Python: what Spark asks of it is asked of the table that the topic had
-    when it was loaded first, but for a scan."""
+    """A Spark table in Python: it answers a scan, and passes all other calls to the table of the
+    first load."""
 
     class Java:
         """Tells Py4J what this is in Java."""
@@ -63,12 +63,12 @@ class LiveTable:
         return self._text
 
     def equals(self, other: object) -> bool:
-        """Whether it is this very table, which comes back as an object of Java's: what Spark has
-        cached is found by it."""
+        """Whether it is this very table, which comes back as a Java object: Spark finds its cache
+        by this."""
         return str(other) == self._text
 
     def hashCode(self) -> int:  # noqa: N802
-        """A number of Java's that belongs to it."""
+        """Its hash code as a Java integer."""
         return hash(self._text) & 0x7FFFFFFF
 
 

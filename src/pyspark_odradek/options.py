@@ -1,10 +1,9 @@
 """The options of `format("odradek")`: one table, checked before anything is read.
 
-Names and meanings are those of Spark's Kafka connector, whatever the case they are written
-in, so that a job changes from `kafka` to `odradek` by its format alone. Options of the
-connector and of Kafka's consumer that only tune what is different here are accepted with a
-warning; an option that nobody knows is refused, since a misspelt limit that is silently
-ignored costs an evening.
+Names, in any case, and meanings are the same as in Spark's Kafka connector, so that a job changes
+from `kafka` to `odradek` by its format alone. Options of the connector and of Kafka's consumer that
+only tune what is different here are accepted with a warning; an option that nobody knows is
+refused, since a misspelt limit that is silently ignored costs an evening.
 """
 
 import logging

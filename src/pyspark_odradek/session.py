@@ -21,13 +21,13 @@ from pyspark_odradek.gateway import Gateway, launch
 from pyspark_odradek.progress import ProgressGroups
 from pyspark_odradek.source import DefaultSource
 
-# A local session starts faster and answers small queries sooner with these. Its time zone is that
-# of record timestamps, so hours and days are the same on every machine.
+# A local session starts faster and answers small queries sooner with these. Its time zone is UTC,
+# as for record timestamps, so hours and days are the same on every machine.
 DEFAULTS: Final[dict[str, str]] = {
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # What a query remembers is on disk: of a whole topic in its first batch it may be very much.
+    # The state of a query is on disk: with a whole topic in the first batch it may be very large.
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
@@ -38,8 +38,8 @@ DEFAULTS: Final[dict[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-# Of a JVM that works for seconds, as in tests: to compile what it runs as well as Java can, and to
-# collect garbage by several threads, costs several times what that saves there.
+# For a JVM that works for seconds, as in tests: Java's best compiler and a garbage collector with
+# several threads cost several times what they save there.
 FOR_SECONDS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 LOCAL_DEFAULTS: Final[dict[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -81,7 +81,8 @@ def session(
         spark.streams.addListener(progress)
         yield spark
         if master != "local" and not master.startswith("local["):
-            # The executors of a cluster are told; of one that is gone they would be started again.
+            # Ends the executors of the cluster; if only the driver went away, the cluster would
+            # start them again.
             spark.stop()
     finally:
         # The JVM stops its session by itself when it ends. Asking it to would need the

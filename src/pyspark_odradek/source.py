@@ -206,7 +206,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._opened: Bounds | None = None
         self._target: _Ends | None = None
         self._latest_seen: _Ends | None = None
-        # Of the last micro-batch.
+        # The lease of the last micro-batch.
         self._lease: ReadLease | None = None
 
     @in_one_sentence

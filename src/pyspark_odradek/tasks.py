@@ -49,7 +49,7 @@ def tasks_for(
 
 
 def _task(ranges: Sequence[OffsetRange], identity: Identity, lease: "ReadLease | None") -> ReadTask:
-    """A task, with the ids of its own topics alone: a plan may have thousands of both."""
+    """A task, with the ids of its topics only: a plan may have thousands of both."""
     topic_ids = {
         piece.topic_partition.topic: identity.topic_ids[piece.topic_partition.topic]
         for piece in ranges

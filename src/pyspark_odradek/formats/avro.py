@@ -1,8 +1,8 @@
 """Avro's binary form, read with the schema that it was written with into another's shape.
 
 `parse` reads a schema, `spark_type` is the column for it, `resolve` makes the function that
-decodes: compiled once from both schemas, so that a value costs no look at either. Types of
-unions are those of Spark's own Avro package: null and one other is that other; several are a
+decodes: compiled once from both schemas, so that a value costs no look at either. Types of unions
+are the same as in Spark's own Avro package: null and one other type give that type; several give a
 struct with a member for each.
 """
 
@@ -47,7 +47,7 @@ _WIDER: Final = {
 }
 _TIMES: Final = {"timestamp-millis": 1000, "timestamp-micros": 1}
 _BITS: Final = {"int": 32, "long": 64}
-# What each of these may be written as; with others they have no meaning, as the standard says.
+# The types that each logical type may have; with other types it is ignored, as the standard says.
 _WRITTEN_AS: Final = {
     "date": ("int",),
     "decimal": ("bytes", "fixed"),
@@ -397,7 +397,7 @@ def _default(value: Any, schema: Schema) -> Any:
 
 
 def _default_of_union(value: Any, union: list[Schema]) -> Any:
-    """Of the first branch that takes it."""
+    """The default in the first branch that accepts it."""
     members = _members(union)
     for branch in union:
         with suppress(*_UNFIT):
@@ -452,8 +452,8 @@ def _fits(writer: Schema, reader: Schema) -> bool:
 
 
 def _means_the_same(writer: Schema, reader: Schema) -> bool:
-    """Whether both are the same kind of time or decimal, unless one is only what it is written as:
-    a day is no millisecond."""
+    """Whether both are the same kind of time or decimal, or one has no logical type: a day is no
+    millisecond."""
     one, other = _kind(writer), _kind(reader)
     if one == _base(writer) or other == _base(reader):
         return True
@@ -463,14 +463,14 @@ def _means_the_same(writer: Schema, reader: Schema) -> bool:
 
 
 def _base(schema: Schema) -> str:
-    """The type as it is written, whatever it stands for."""
+    """The type in the encoding, without its logical type."""
     if isinstance(schema, list):
         return "union"
     return schema if isinstance(schema, str) else schema["type"]
 
 
 def _kind(schema: Schema) -> str:
-    """The type as it is meant; logical types that are not known are what they are written as."""
+    """The logical type; the encoded type if there is none or it is unknown."""
     base = _base(schema)
     logical = schema.get("logicalType") if isinstance(schema, dict) else None
     if not isinstance(logical, str) or base not in _WRITTEN_AS.get(logical, ()):

@@ -7,12 +7,13 @@ from pyspark_odradek.formats.errors import Undecodable
 
 _LONGEST_VARINT: Final = 10
 _MOST_BITS: Final = 64
-# Of items without bytes a value may have so many: otherwise it would be long by saying so.
+# The most items without bytes that a value may have: otherwise a short value could claim any number
+# of items.
 _MOST_EMPTY_ITEMS: Final = 1 << 16
 
 
 class ByteStream:
-    """Where a reader is in a value."""
+    """A value and the position of its reader."""
 
     __slots__ = ("_at", "_data", "_most_items")
 

@@ -44,7 +44,7 @@ class Number:
 
 
 def spark_type(text: str) -> t.DataType:
-    """The type of a column for a JSON Schema; what has no type there is text.
+    """The type of a column for a JSON Schema; a value without a type there becomes text.
 
     Raises:
         UnusableSchema: it is none, or a type contains itself, which no table can, or there are
@@ -185,7 +185,7 @@ def _given(type: t.DataType, is_nullable: bool) -> Convert:
 
 
 def _key(type: t.DataType) -> Convert:
-    """Makes keys, which are texts in JSON, of what such a text is by itself."""
+    """Converts keys, which are texts in JSON, to the type of the key."""
     convert = converter(type)
     match type:
         case t.StringType():

@@ -1,8 +1,8 @@
 """Protobuf's binary form, read by the descriptors that `protoc` and registries give out.
 
 A descriptor is itself a message, so the reader of messages reads them too: no package is needed.
-Types are those of Spark's own Protobuf package, but that unsigned numbers get a type that holds
-them: `uint32` is a long, `uint64` a decimal.
+Types are the same as in Spark's own Protobuf package, except that unsigned numbers get a type that
+holds them: `uint32` is a long, `uint64` a decimal.
 """
 
 import struct
@@ -214,7 +214,7 @@ def _read_message(
 
 def _read_field(data: bytes, has_zeros: bool) -> _Field:
     parts = _Parts(data)
-    # Of proto3, what may be absent is alone among its alternatives.
+    # In proto3 an optional field is the only member of a oneof.
     choice = parts.number(9) if parts.has(9) and not parts.number(17) else None
     return _Field(
         number=parts.number(3),

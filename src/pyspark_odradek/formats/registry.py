@@ -25,7 +25,7 @@ _SUFFIXES: Final = {".avsc": AVRO, ".json": JSON, ".desc": PROTOBUF}
 SCHEMA_FILES: Final = tuple(_SUFFIXES)
 _PATIENCE_S: Final = 10
 _NOT_FOUND: Final = 404
-# Of a registry by HTTP: one that is asked for a larger number may answer that it is none.
+# The largest id over HTTP: a registry may answer that a larger number is not an id.
 _LAST_ID: Final = (1 << 31) - 1
 
 

@@ -71,7 +71,8 @@ class Decoder:
                         written = registry.by_id(number)
                     reader = self._shape.reader(written)
             except (Undecodable, UnusableSchema) as error:
-                # Nor is it asked again for each of many values of a schema that is not there.
+                # Remembered, so many values with a missing schema cause one request to the
+                # registry.
                 reader = type(error)(str(error))
             self._readers[number] = reader
         if isinstance(reader, (Undecodable, UnusableSchema)):

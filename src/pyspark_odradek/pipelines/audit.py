@@ -80,7 +80,7 @@ def audit(
         facts["files of no batch"] = len(unnamed)
     damaged = list(compare_files(files, manifest.checksums(file.path for file in files)))
     if damaged:
-        # Spark would fail on some of them, and what it read would be in doubt.
+        # Spark would fail on some of them, and its results would be in doubt.
         return Outcome(damaged, facts)
     findings = list(compare_ranges(files))
     findings += missing_batches(archived.snapshot.last_batch, done)

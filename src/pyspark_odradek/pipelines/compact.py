@@ -58,7 +58,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> OnceJob:
 
 
 def check_topic(manifest: Manifest, topic: str) -> None:
-    """Checks that an archive is of a topic: what is put together is not what it was before.
+    """Checks that an archive is of a topic, since a compaction rewrites its files.
 
     Raises:
         PipelineError: there is no archive, or it is of another topic.

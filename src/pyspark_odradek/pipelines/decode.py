@@ -69,7 +69,7 @@ def dead_letters_of(settings: PipelineSettings) -> str:
     """The topic for values that fail.
 
     Raises:
-        PipelineError: it is the one that is read.
+        PipelineError: it is the topic that the pipeline reads.
     """
     return settings.written(settings.dead_letters or f"{settings.topic}-dead-letters")
 
@@ -117,7 +117,8 @@ def _header(name: str, value: Column) -> Column:
 
 
 def origin(letters: DataFrame) -> DataFrame:
-    """Dead letters as the records that they were; what others put there is left out."""
+    """Dead letters as the records that they were; records of other programs in the topic are left
+    out."""
     told = (_told(name, kind) for name, kind in _PLACE.items())
     theirs = f.filter("headers", lambda each: ~each["key"].isin(*_TOLD))
     records = letters.select(
@@ -216,7 +217,7 @@ def _decoder(settings: PipelineSettings) -> Decoder:
 
 
 def _columns(schema: str | None) -> t.StructType | None:
-    """Columns in SQL (`id LONG, name STRING`); None of what is the name of a file."""
+    """Columns in SQL (`id LONG, name STRING`); None for the name of a file."""
     if schema is None or " " not in schema.strip() or schema.endswith(SCHEMA_FILES):
         return None
     try:

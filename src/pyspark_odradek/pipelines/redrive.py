@@ -19,7 +19,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     """The job, with the settings of the `decode` whose failures it tries again.
 
     Raises:
-        PipelineError: as of `decode`, or it is to go on for ever, or nothing has failed yet.
+        PipelineError: as `decode`, or an interval is set, or nothing has failed yet.
     """
     if settings.every is not None:
         raise PipelineError("redrive runs once: records that fail again would come back for ever")

@@ -22,7 +22,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     """The count as a job; with a directory it continues where an earlier one ended.
 
     Raises:
-        PipelineError: the directory belongs to something else, or there is none to go on in.
+        PipelineError: the directory belongs to something else, or there is none to continue in.
     """
     if settings.to is None and settings.checkpoint is not None:
         raise PipelineError(

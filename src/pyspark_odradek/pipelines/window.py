@@ -143,7 +143,7 @@ def merged(windows: DataFrame) -> DataFrame:
 
 
 def _of_all(name: str, together: Callable[[str], Column]) -> Column:
-    """The value of all parts of a window together: null if one has numbers, and none of its own."""
+    """The value over all parts of a window: null if a part has numbers but no value."""
     is_known = f.bool_and(f.col(name).isNotNull() | (f.col("measured") == 0))
     return f.when(is_known, together(name)).alias(name)
 

@@ -1,8 +1,8 @@
 """SHA-256 of files, read in pieces: a file of any size takes a megabyte of memory.
 
-Spark's workers do it, each for some files, where the files are on a disk that they have; what takes
-less than starting them does not go that far. Elsewhere the driver's JVM does, which knows how to
-get there.
+Spark's workers compute them, each for some files, if they have the disk with the files; small
+amounts, which take less time than starting workers, are computed here. Elsewhere the driver's JVM
+does, which knows how to get there.
 """
 
 import os

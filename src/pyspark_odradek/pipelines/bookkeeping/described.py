@@ -1,5 +1,5 @@
-"""The topic of an archive: partitions, settings, and what groups have committed, in a broker and as
-an archive has them.
+"""The topic of an archive: partitions, settings and committed offsets of groups, in a broker and in
+an archive.
 
 An archive has them as they were when its newest batch was written, because a broker whose topic
 has to be restored may not be there to be asked:

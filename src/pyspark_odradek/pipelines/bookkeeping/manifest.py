@@ -8,9 +8,9 @@
          "offsets": ["{\\"orders\\": {\\"0\\": 120}}"],      up to which the topic was read
          "sha256": "..."}      of the document itself
 
-It is what every table of a pipeline has (`tables`), with more of each file. Compaction puts one
-document in the place of those of all batches up to its own. What it was read of stays until nobody
-reads it any more.
+It is what every table of a pipeline has (`tables`), with more of each file. A compaction replaces
+the documents of all batches up to its own with one. The replaced files stay until nobody reads
+them.
 """
 
 from collections import defaultdict
@@ -195,7 +195,7 @@ def on_archive(
 
 
 def path_of(uri: str) -> str:
-    """The relative path of an archive's file; empty of what cannot be one.
+    """The relative path of an archive's file; empty if it cannot be one.
 
     The part after the archive's name is the same in a path and in a URI.
     """

@@ -1,1 +1,2 @@
-"""Where pipelines read and write: topics as streams and at one moment, batches, small files."""
+"""The inputs and outputs of pipelines: topics as streams and at one moment, batches, small
+files."""

@@ -57,7 +57,7 @@ class Output:
         files = FileSystem(spark)
         self.table: Final = Table(files, directory, parts)
         self.run: Final = uuid4().hex[:8]
-        # Of a run only the first batch may have been begun before.
+        # Only the first batch of a run may have begun before.
         self.may_be_repeated = True
         self._files: Final = files
         self._lock: Final = lock or Lock(files, directory)
@@ -188,15 +188,15 @@ class Output:
 
     def take_back(self) -> None:
         """Removes what a query has made that failed before a batch was committed, its checkpoint
-        too. Nothing of a query that had one before."""
+        too. If the query had a checkpoint before, it removes nothing."""
         if not self.checkpoint.was_there and self.table.last_batch() < 0:
             self.table.forget(self.run)
             self.checkpoint.take_back()
 
 
 def _pass_over(batch: DataFrame) -> None:
-    """Makes Spark go through a batch without output: a query whose state did not come along could
-    not go on."""
+    """Makes Spark process a batch without output: otherwise the state of the query would miss it,
+    and the query could not continue."""
     batch.write.format("noop").mode("overwrite").save()
 
 

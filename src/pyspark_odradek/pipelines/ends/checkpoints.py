@@ -1,4 +1,4 @@
-"""Where a stream keeps how far it is, and that a run which failed at once leaves none behind.
+"""The checkpoint of a stream; a run that failed at once leaves none behind.
 
 Spark makes the directory before it asks source and sink anything, and writes down what the first
 batch is of before it runs it. When that fails, somebody corrects a setting and comes again: to a
@@ -12,7 +12,8 @@ from pyspark_odradek.pipelines.ends.directories import MARK, Mark
 from pyspark_odradek.pipelines.ends.files import Files
 from pyspark_odradek.pipelines.ends.owners import LOCK
 
-# Before the offsets, a file of them has its version and what the batch was planned with.
+# Before the offsets, an offset file has its version and the settings with which the batch was
+# planned.
 _LINES_BEFORE: Final = 2
 
 

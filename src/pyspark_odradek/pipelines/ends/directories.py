@@ -86,8 +86,8 @@ class ClaimedLock:
     """The right to write to a directory as a pipeline of a topic; a context that gives it back.
 
     Whose a directory is is written down while nobody else may write there. So a mark is changed
-    only where nothing is but what a failed start has left, and whoever left it has ended. With a
-    `part` it is the right to write to that directory below only; others may write to their parts.
+    only if the directory has nothing but leftovers of a failed start, and that run has ended. With
+    a `part` it is the right to write to that directory below only; others may write to their parts.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class ClaimedLock:
             found, has_rows = self._files.read(f"{self._directory}/{MARK}"), MANIFEST in names
             self._mark.check(self._directory, found, has_rows=has_rows)
             return self._mark.is_in(found) if has_rows else found == self._mark.text()
-        # Hidden files too: nobody knows what they are to whom.
+        # Hidden files too: they may matter to somebody.
         if others:
             raise PipelineError(
                 f"{self._directory} holds {others[0]}, which is not of {self._mark}; "
@@ -174,8 +174,8 @@ def put_table(
     *,
     is_whole: bool = True,
 ) -> None:
-    """Writes a table as the next batch of a directory, with the right to do so: in the place of
-    what is there if it `is_whole`, else beside it.
+    """Writes a table as the next batch of a directory, under its lock: it replaces the rows there
+    if it `is_whole`, else it adds to them.
 
     Raises:
         PipelineError: the directory is another's, or somebody else is writing to it.

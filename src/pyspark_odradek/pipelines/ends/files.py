@@ -22,8 +22,8 @@ _FILE: Final = "file:"
 _OBJECT_STORES: Final = ("s3a", "s3", "gs", "abfs", "abfss", "oss", "cosn")
 # Hadoop's errors without permission to write; the second for object stores.
 _MAY_NOT: Final = ("AccessControlException", "AccessDeniedException")
-# What Hadoop says when a condition of a put does not hold; the second of S3, where the put is made
-# when the file is closed.
+# Hadoop's errors when a conditional put fails; the second for S3, which puts the file when it is
+# closed.
 _IS_THERE: Final = ("FileAlreadyExistsException", "RemoteFileChangedException")
 
 
@@ -180,7 +180,8 @@ class LocalFiles:
         """See `Files`."""
         partial = _write_aside(path, text)
         try:
-            # A rename takes the place of what is there, and an open comes without the text.
+            # A rename would replace an existing file, and an exclusive open would show the file
+            # without its text.
             os.link(partial, path)
         except FileExistsError:
             return False
@@ -226,7 +227,7 @@ def _write_aside(path: str, text: str) -> str:
 
 
 def _make_directory(path: str) -> None:
-    """With those above it, each written down in the one that it is in."""
+    """Creates it and the directories above, and syncs the parent of each."""
     if not os.path.isdir(path):
         above = os.path.dirname(path) or "."
         _make_directory(above)

@@ -56,7 +56,7 @@ class Letters:
         query = self._output.checkpoint.query_id()
         run = QueryRun(query, query, self._output.run, TopicPartition(self._topic, 0))
         share = _share_of(letters, self._options, run, batch_id, self._limit)
-        # Of none there is nothing to say, unless there may have been some.
+        # A batch without letters needs no transaction, unless an earlier attempt may have had some.
         if share.content.records or self._output.may_be_repeated:
             with telling_in_one_sentence():
                 commit_prepared(self._options, [Prepared(0, run, share)], batch_id)

@@ -221,8 +221,9 @@ class Reader:
                 raise
 
     def begin_for_process(self) -> None:
-        """The same, taken back at the regular end of this process where that is a disk: whoever is
-        on another machine or in another container would take it to read for a day."""
+        """The same; if the directory is on a disk, the regular end of this process removes it: a
+        process on another machine or in another container would consider this one a reader for a
+        day."""
         self.begin()
         place = local_path(self.path)
         if place is not None:
@@ -285,7 +286,7 @@ def process_owner() -> Owner:
 
 @cache
 def _owner_of(_pid: int) -> Owner:
-    # Of a process that was forked it is another one.
+    # A forked process is another owner.
     return Owner.here()
 
 

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 
 from pyspark_odradek.pipelines.running.settings import PipelineError
 
-# What each of these is read as, too.
+# The wider types that each of these may be read as.
 _WIDER: Final[dict[DataType, tuple[DataType, ...]]] = {
     IntegerType(): (LongType(), DoubleType()),
     FloatType(): (DoubleType(),),

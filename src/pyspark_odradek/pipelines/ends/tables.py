@@ -6,8 +6,8 @@
 All pipelines write in this way. A batch is written to a directory that no other attempt uses, then
 its files are listed, and last the document of the batch is created: as a whole, once, and never
 changed. Before that the batch does not exist, after it the batch is committed for good. If two runs
-write the same batch, for example because one was considered dead, the second finds the document.
-Nothing is renamed, so object stores work as well.
+write the same batch, for example because one was considered dead, the second finds the document. No
+file is renamed, so object stores work as well.
 
 A document may say that it is `complete`: earlier ones no longer count. A table that is rewritten
 each time works the same way, and a compaction, whose document replaces all batches up to its own:
@@ -46,7 +46,8 @@ from pyspark_odradek.pipelines.running.settings import PipelineError
 MANIFEST: Final = "_manifest"
 _SYSTEM_CLOCK: Final = SystemClock()
 _Seen = TypeVar("_Seen")
-# Who only looks has not said so, and a document may go while he does.
+# A look at the documents takes no reader's lock, so a document may go meanwhile; then the look is
+# repeated.
 _LOOKS: Final = 5
 # A place without a run is one of an earlier version.
 _PLACE: Final = re.compile(r"batch=(?P<batch>\d+)-(?:compacted-(?P<compaction>\d+)-)?\w+")
@@ -64,7 +65,7 @@ class Number(NamedTuple):
 
     @property
     def is_compaction(self) -> bool:
-        """Whether it stands for all batches up to its own."""
+        """Whether it replaces all batches up to its own."""
         return self.compaction >= 0
 
     def __str__(self) -> str:
@@ -110,7 +111,7 @@ class Snapshot:
 
     @property
     def paths(self) -> set[str]:
-        """Where all its files are, those of the state too."""
+        """The paths of all its files, those of the state too."""
         state = self.documents[-1].get("state", []) if self.documents else []
         return {file["path"] for file in (*self.files, *state)}
 

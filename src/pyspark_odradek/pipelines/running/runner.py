@@ -44,7 +44,7 @@ def run_pipeline(
     pipeline = next((row for row in PIPELINES if row.name == name), None)
     if pipeline is None:
         raise PipelineError(f"there is no pipeline {name!r}")
-    # Where a query reads by TLS or SASL the session's own listener is not told.
+    # The session's listener does not report a query that reads by TLS or SASL.
     progress = ProgressGroups(settings.brokers)
     with (
         closing(progress),

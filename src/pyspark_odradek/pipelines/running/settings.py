@@ -113,7 +113,7 @@ class PipelineSettings:
         """The name of a topic to write to.
 
         Raises:
-            PipelineError: it is the one that is read, which so would never end.
+            PipelineError: it is the topic that the pipeline reads, so the pipeline would never end.
         """
         if topic == self.topic:
             raise PipelineError(f"{topic} is read, and cannot be written to: choose another topic")
@@ -152,7 +152,7 @@ class Pipeline(NamedTuple):
     takes: tuple[str, ...]
 
 
-# Of every pipeline that goes along a topic.
+# The settings of every pipeline that reads a topic as a stream.
 _STREAM: Final = (
     "path",
     "isolation_level",

@@ -95,8 +95,8 @@ def refuse_unusable(spark: SparkSession, settings: PipelineSettings, archive: st
 def open_table(spark: SparkSession, settings: PipelineSettings, output: Output) -> LakeTable | None:
     """The table that the settings ask for, made if it is not there; None for plain Parquet.
 
-    Of two runs that make it at once each would have an id of its own, by which it tells what of the
-    archive the table has: it is made with the right to write.
+    A run creates it under the lock for writing: two runs at once would each write another archive
+    id, by which a run knows which batches the table has.
 
     Raises:
         PipelineError: the format's catalog is missing, the table cannot be opened, or somebody
