@@ -132,29 +132,34 @@ def refuse_held(log: ListLog, *, loses_tail: bool) -> None:
 
 
 class Route(SharePersister):
-    """The way of one sender to the coordinator of states: in order, late, and not always."""
+    """The way of one sender to the coordinator of states: late, and not always. What is said of one
+    state arrives in order; it is overtaken by what is said of others, which may be quicker."""
 
     def __init__(self, simulation: "Simulation") -> None:
         self._simulation = simulation
-        self._on_their_way: deque[Callable[[], None]] = deque()
+        self._on_their_way: dict[SharePartitionKey, deque[Callable[[], None]]] = {}
         self.is_dead = False
 
     def initialize(self, key, state_epoch, start_offset, on_done) -> None:
-        self._send(lambda to, take: to.initialize(key, state_epoch, start_offset, take), on_done)
+        self._send(
+            key, lambda to, take: to.initialize(key, state_epoch, start_offset, take), on_done
+        )
 
     def delete(self, key, on_done) -> None:
-        self._send(lambda to, take: to.delete(key, take), on_done)
+        self._send(key, lambda to, take: to.delete(key, take), on_done)
 
     def summarize(self, key, leader_epoch, on_done) -> None:
-        self._send(lambda to, take: to.summarize(key, leader_epoch, take), on_done)
+        self._send(key, lambda to, take: to.summarize(key, leader_epoch, take), on_done)
 
     def read(self, key, leader_epoch, on_done) -> None:
-        self._send(lambda to, take: to.read(key, leader_epoch, take), on_done)
+        self._send(key, lambda to, take: to.read(key, leader_epoch, take), on_done)
 
     def write(self, key, leader_epoch, state, on_done) -> None:
-        self._send(lambda to, take: to.write(key, leader_epoch, state, take), on_done)
+        self._send(key, lambda to, take: to.write(key, leader_epoch, state, take), on_done)
 
-    def _send(self, question: Callable[..., None], on_done: Answered) -> None:
+    def _send(
+        self, key: SharePartitionKey, question: Callable[..., None], on_done: Answered
+    ) -> None:
         def take(outcome: Any) -> None:
             if not self.is_dead:
                 is_lost = self._simulation.chance(0.02)
@@ -166,15 +171,17 @@ class Route(SharePersister):
             else:
                 self._simulation.states.ask(question, take)
 
-        if self._on_their_way or self._simulation.chance(0.3):
-            self._on_their_way.append(arrive)
+        waiting = self._on_their_way.setdefault(key, deque())
+        if waiting or self._simulation.chance(0.5):
+            waiting.append(arrive)
         else:
             arrive()
 
     def go_on(self) -> None:
         """Something of what is on its way arrives."""
-        while self._on_their_way and not self._simulation.chance(0.7):
-            self._on_their_way.popleft()()
+        for waiting in list(self._on_their_way.values()):
+            while waiting and not self._simulation.chance(0.9):
+                waiting.popleft()()
 
 
 class GroupWorld(ConsumerWorld):

@@ -345,7 +345,7 @@ class Simulation:
             (0.06, lambda: self.vanish_or_return(self.random.choice(self.members))),
             (0.02, self.everybody_leaves),
             (0.03, self.operate),
-            (0.03, self.states.coordinator.prune),
+            (0.1, self.states.coordinator.prune),
             (0.01, lambda: self.advance(SESSION_MS)),
         )
         for probability, happens in kinds:

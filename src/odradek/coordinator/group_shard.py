@@ -6,6 +6,7 @@ Holds the parts and passes each record to the part that it concerns.
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from odradek.background import run_each
 from odradek.coordinator.classic.groups import ClassicGroups
 from odradek.coordinator.classic.protocol import ClassicProtocol
 from odradek.coordinator.consumer.classic_members import ClassicMembers
@@ -108,7 +109,5 @@ class GroupShard(CoordinatorShard):
 
     def on_unloaded(self) -> None:
         """See `CoordinatorShard`."""
-        for group in self.registry:
-            group.on_unloaded()
-        self.consumer.on_unloaded()
-        self.share.on_unloaded()
+        groups = [group.on_unloaded for group in self.registry]
+        run_each([*groups, self.consumer.on_unloaded, self.share.on_unloaded])

@@ -5,12 +5,13 @@ from contextlib import suppress
 
 import pytest
 from tests.unit.coordinator.consumers import Consumer, ConsumerWorld
-from tests.unit.coordinator.fakes import ListLog, World
+from tests.unit.coordinator.fakes import ListLog, Member, World, settle
 from tests.unit.coordinator.test_upkeep import RETENTION_MS
 from tests.unit.coordinator.transactional.transactions import ORDERS, TransactionWorld
 
 from odradek.background import do_each
 from odradek.clock import ManualClock
+from odradek.coordinator.classic.requests import JoinResult, SyncResult
 from odradek.coordinator.group_shard import GroupShard
 from odradek.coordinator.offsets.requests import (
     CommittedPartition,
@@ -380,6 +381,78 @@ def test_who_waits_hears_of_a_resignation_beside_one_that_raises(world: World) -
     world.log.lose()
     codes = [code_of(each) for each in seen]
     assert codes == [ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+class Broken(Member):
+    """A member whose answers cannot be given."""
+
+    def _on_joined(self, result: JoinResult) -> None:
+        super()._on_joined(result)
+        if result.error_code is not ErrorCode.MEMBER_ID_REQUIRED:
+            raise ZeroDivisionError
+
+
+def test_members_hear_of_a_resignation_beside_one_that_raises() -> None:
+    """Fails when consumers wait for a coordinator that has moved, by a mistake about another."""
+    world = World()
+    waiting: list[Member] = []
+    for group_id in ("g", "h"):
+        settle(Member(world, "a", group_id), Member(world, "b", group_id))
+        waiting += [Broken(world, "broken", group_id), Member(world, "c", group_id)]
+    for member in waiting:
+        member.join()
+        assert member.joined[-1].error_code is ErrorCode.MEMBER_ID_REQUIRED
+    with pytest.raises(ZeroDivisionError):
+        world.runtime.on_resigned(0)
+    assert {each.joined[-1].error_code for each in waiting} == {ErrorCode.NOT_COORDINATOR}
+
+
+def test_members_hear_of_a_generation_beside_one_that_raises() -> None:
+    """Fails when all others wait for a generation that has begun, until their time-outs."""
+    world = World()
+    first, broken, last = Member(world, "a"), Broken(world, "broken"), Member(world, "c")
+    settle(first)
+    broken.join()
+    last.join()
+    with suppress(ZeroDivisionError):
+        first.send_join()
+    for member in (first, broken, last):
+        assert (member.joined[-1].error_code, member.generation_id) == (ErrorCode.NONE, 2)
+
+
+def test_members_are_assigned_beside_one_that_raises() -> None:
+    """Fails when all others wait for what they are to read, until their time-outs."""
+    world = World()
+    leader, *others = (Member(world, name) for name in "abc")
+    settle(leader)
+    for member in others:
+        member.join()
+    leader.send_join()
+    others[0].synced = Unheard()
+    for member in others:
+        member.sync()
+    with suppress(ZeroDivisionError):
+        leader.sync({leader.member_id: b"x"})
+    assert [each.error_code for each in others[1].synced] == [ErrorCode.NONE]
+
+
+class Unheard(list[SyncResult]):
+    """Takes no answer."""
+
+    def append(self, _result: SyncResult) -> None:
+        raise ZeroDivisionError
+
+
+def test_who_waits_for_replicas_hears_that_it_is_late_beside_one_that_raises(world: World) -> None:
+    """Fails when a commit waits for replicas without an end, by a mistake about another one."""
+    answers: list[TopicErrors | BrokerError] = []
+    world.log.holds = True
+    for on_done in (fail, answers.append):
+        world.groups.commit_offsets(commit_of(7), on_done, linger=True)
+    world.groups.flush()
+    with suppress(ZeroDivisionError):
+        world.advance(world.config["offsets.commit.timeout.ms"])
+    assert [code_of(each) for each in answers] != []
 
 
 # Markers

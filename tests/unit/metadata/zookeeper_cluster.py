@@ -107,7 +107,13 @@ class Broker:
     """A store of one broker, its real controller and quotas, and replicas that have no logs."""
 
     def __init__(
-        self, cluster: "Cluster", broker_id: int, zookeeper: TreeClient, *, unclean: bool
+        self,
+        cluster: "Cluster",
+        broker_id: int,
+        zookeeper: TreeClient,
+        broken: list[Exception],
+        *,
+        unclean: bool,
     ) -> None:
         self.id = broker_id
         self.cluster = cluster
@@ -121,7 +127,7 @@ class Broker:
         self.hosts: set[TopicPartition] = set()
         self.largest_step = 0
         self.raises: Exception | None = None
-        self.broken: list[Exception] = []
+        self.broken = broken
         self.store = ZooKeeperMetadataStore(
             self.cache,
             broker_id,
@@ -270,8 +276,9 @@ class Cluster:
         return broker
 
     def add(self, broker_id: int) -> Broker:
-        client = TreeClient(self.tree)
-        broker = Broker(self, broker_id, client, unclean=self._unclean)
+        broken: list[Exception] = []
+        client = TreeClient(self.tree, broken.append)
+        broker = Broker(self, broker_id, client, broken, unclean=self._unclean)
         self.brokers[broker_id] = broker
         return broker
 

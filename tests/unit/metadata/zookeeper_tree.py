@@ -8,6 +8,7 @@ any two steps: `drop` breaks a client's connection, `expire` ends its session. W
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -31,6 +32,22 @@ from odradek.timer import Timer, TimerTask
 
 MOST_STEPS = 100_000
 UNREADABLE_MS = 100
+
+OnBroken = Callable[[Exception], None]
+
+
+def fail(error: Exception) -> None:
+    """Ends the test, where there is no broker to end."""
+    raise error
+
+
+def attempt(step: Callable[[], None], on_broken: OnBroken) -> None:
+    """Takes a step; if it raises, the broker ends. It is ours in the session with a real ZooKeeper,
+    which is no step of a walk through the modules."""
+    try:
+        step()
+    except Exception as error:  # noqa: BLE001 - of whatever kind, it is the end
+        on_broken(error)
 
 
 class _Entry:
@@ -83,12 +100,14 @@ class Tree:
 
     def step(self) -> bool:
         """One thing, of somebody."""
-        ready = [each.turns for each in self.clients if each.turns and each.is_connected]
-        ready += [each.events for each in self.clients if each.events and each.is_connected]
-        ready += [each for each in self.others if each]
+        connected = [each for each in self.clients if each.is_connected]
+        ready = [(each.turns, each.on_broken) for each in connected if each.turns]
+        ready += [(each.events, each.on_broken) for each in connected if each.events]
+        ready += [(each, fail) for each in self.others if each]
         if not ready:
             return False
-        self.random.choice(ready).popleft()()
+        queue, on_broken = self.random.choice(ready)
+        attempt(queue.popleft(), on_broken)
         return True
 
     def children(self, path: str) -> list[str]:
@@ -203,10 +222,12 @@ class Tree:
 
 
 class TreeClient(ZooKeeperClient):
-    """A client of a tree."""
+    """A client of a tree. As with ours of ZooKeeper, `on_broken` ends the broker when whoever was
+    told something raises."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, on_broken: OnBroken = fail) -> None:
         self.tree = tree
+        self.on_broken = on_broken
         self.turns: deque[Callable[[], None]] = deque()
         self.events: deque[Callable[[], None]] = deque()
         self.is_connected = True
@@ -241,11 +262,13 @@ class TreeClient(ZooKeeperClient):
         self.tree.sessions += 1
         self._session = self.tree.sessions
         self._fail()
-        for listener in tuple(self._listeners):
-            listener()
+        self.lose_by_itself()
 
     def lose_by_itself(self) -> None:
         """The client takes the session for lost; the ensemble does not know."""
+        attempt(self._tell_lost, self.on_broken)
+
+    def _tell_lost(self) -> None:
         for listener in tuple(self._listeners):
             listener()
 
@@ -254,7 +277,7 @@ class TreeClient(ZooKeeperClient):
         self.turns.clear()
         self.events.clear()
         for answer in waiting:
-            answer(Failure.SESSION_LOST)
+            attempt(partial(answer, Failure.SESSION_LOST), self.on_broken)
 
     @property
     def session_id(self) -> int:

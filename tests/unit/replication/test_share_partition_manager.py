@@ -1,6 +1,7 @@
 """Share partitions over real logs: fetches that wait, acknowledgements, and the ends of both."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from tests.unit.replication.fakes import Cluster
@@ -457,3 +458,92 @@ def test_writes_gather_behind_one_that_is_under_way() -> None:
     failure = BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     sent[1][1](failure)
     assert answers == [None, failure, failure, failure]
+
+
+def fail(*_: object) -> None:
+    raise ZeroDivisionError
+
+
+ONE_BATCH = [StateBatch(0, 0, RecordState.ACKNOWLEDGED, 1)]
+
+
+def test_an_answer_that_raises_keeps_no_write_behind_it_waiting() -> None:
+    """If this fails, a share partition stores nothing any more after one mistake of ours."""
+    sent, answers = [], []
+    writes = StateWrites(lambda batches, on_done: sent.append((batches, on_done)))
+    for on_stored in (fail, fail, answers.append):
+        writes.store(ONE_BATCH, on_stored)
+    for _, on_done in sent:
+        with pytest.raises(ZeroDivisionError):
+            on_done(None)
+    assert (len(sent), answers) == (2, [None])
+    writes.store(ONE_BATCH, answers.append)
+    assert len(sent) == 3
+
+
+def test_a_write_that_raises_has_failed_once() -> None:
+    """If this fails, members wait for ever for what was never sent, or are told twice."""
+    sends, late, answers = [fail], [], []
+
+    def send(batches, on_done):
+        late.append(on_done)
+        if sends:
+            sends.pop()()
+
+    writes = StateWrites(send)
+    with pytest.raises(ZeroDivisionError):
+        writes.store(ONE_BATCH, answers.append)
+    assert [each.code for each in answers] == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    writes.store(ONE_BATCH, answers.append)
+    late[0](None)
+    assert (len(late), len(answers)) == (2, 1)
+    late[1](None)
+    assert answers[1:] == [None]
+
+
+@pytest.mark.parametrize("question", ["read", "summarize"])
+def test_a_question_that_raises_leaves_nothing_that_waits_for_its_answer(
+    world: World, monkeypatch: pytest.MonkeyPatch, question: str
+) -> None:
+    """If this fails, a share partition is loading for ever, and all its members hang."""
+    world.cluster.produce(A, b"a")
+    if question == "summarize":
+        assert world.fetch(max_wait_ms=500) != []
+        world.manager.release_member("g", "a")
+        world.manager.suspend_group("g")
+    with monkeypatch.context() as patch:
+        patch.setattr(world.states, question, fail)
+        with pytest.raises(ZeroDivisionError):
+            world.fetch()
+    assert [each[:2] for each in world.acquired()] == [(0, 0)]
+
+
+@pytest.mark.parametrize("is_session", [True, False])
+def test_a_member_lets_go_of_all_it_holds_beside_a_partition_that_raises(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_session: bool
+) -> None:
+    """If this fails, records of a member that is gone are held until their locks end."""
+    bills = TopicPartition("bills", 0)
+    topic = world.cluster.create("bills")
+    orders = world.partition
+    partitions = [orders, ShareFetchPartition(orders.key._replace(topic_id=topic.topic_id), bills)]
+    sessions = ShareSessionCache(2, world.manager)
+    members = ["a", "c"] if is_session else ["a", "a"]
+    for member, world.partition in zip(members, partitions, strict=True):
+        world.cluster.produce(world.partition.topic_partition, b"a")
+        assert world.acquired(member) == [(0, 0, 1)]
+        if is_session:
+            sessions.open("g", member, "connection 1")
+    waiting = []
+    for world.partition in partitions:
+        waiting.append(world.fetch("b", max_wait_ms=500))
+    leave = partial(
+        *(sessions.connection_closed, "connection 1")
+        if is_session
+        else (world.manager.release_member, "g", "a")
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(world.states, "write", fail)
+        with pytest.raises(ZeroDivisionError):
+            leave()
+    assert [[tuple(each) for each in one.acquired] for (one,) in waiting] == [[(0, 0, 2)]] * 2

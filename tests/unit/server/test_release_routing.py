@@ -1,18 +1,18 @@
 """Released records find the leader of their target, and it is told what is certainly not there."""
 
-from types import SimpleNamespace
-
 import pytest
 from tests.unit.replication.fakes import Cluster, batch
 from tests.unit.server.test_transaction_routing import Channel
 
 from odradek.config.broker import BrokerConfig
 from odradek.errors import BrokerError, ErrorCode
-from odradek.metadata.image import BrokerRegistration
+from odradek.metadata.cache import MetadataCache
+from odradek.metadata.image import BrokerRegistration, MetadataDelta
 from odradek.model import TopicPartition
 from odradek.records.builder import RecordBatchBuilder
 from odradek.replication.schedule.sender import NotAppended
 from odradek.server.coordination.release_routing import RoutedReleases
+from odradek.server.peers.batched_requests import SLOW_AFTER_MS, TOGETHER_BYTES, UNDER_WAY
 from odradek.testing.faulty_files import FaultyFileSystem
 
 OUT = TopicPartition("out", 0)
@@ -24,10 +24,10 @@ class World:
     def __init__(self, directory, brokers=(1, 2)):
         self.files = FaultyFileSystem()
         self.cluster = Cluster(directory, file_system=self.files)
-        self.channel = Channel()
+        self.channels = []
         registered = {one: BrokerRegistration(one, (), None, 5) for one in brokers}
         self.cluster.image = self.cluster.image.with_brokers(registered, 1)
-        self.metadata = SimpleNamespace(image=self.cluster.image)
+        self.metadata = MetadataCache(self.cluster.image)
         self.outcomes = []
         self.releases = RoutedReleases(
             BrokerConfig({"broker.id": "1"}),
@@ -38,7 +38,14 @@ class World:
         )
 
     def _open(self, broker):
-        return self.channel
+        self.channels.append(Channel())
+        return self.channels[-1]
+
+    @property
+    def channel(self):
+        """The only one on which something is asked."""
+        (found,) = [each for each in self.channels if each.asked]
+        return found
 
     def send(self):
         self.releases.send(OUT, bytearray(batch(b"v")), self.outcomes.append)
@@ -181,3 +188,105 @@ def test_nobody_leads(tmp_path):
     world.send()
     assert world.outcome == (NotAppended, ErrorCode.LEADER_NOT_AVAILABLE)
     world.cluster.close()
+
+
+class Targets(World):
+    """Broker 2 leads every target, and answers when the test says so."""
+
+    def __init__(self, directory):
+        super().__init__(directory)
+        self.told = []
+
+    def create(self, *names):
+        for name in names:
+            self.cluster.create(name, (2,), leader=2)
+
+    def release(self, name, values=(b"v",)):
+        target = TopicPartition(name, 0)
+        self.releases.send(
+            target, bytearray(batch(*values)), lambda error: self.told.append((name, error))
+        )
+
+    def under_way(self):
+        """What each request that broker 2 has is about."""
+        return [
+            [topic["name"] for topic in values["topic_data"]]
+            for channel in self.channels
+            for _, values, _ in channel.asked
+            if not channel.is_closed
+        ]
+
+    def answer_about(self, name, code=ErrorCode.NONE):
+        """Broker 2 has done with the request about a topic, and with what went with it."""
+        (channel,) = [
+            each
+            for each in self.channels
+            if each.asked and name in [one["name"] for one in each.asked[0][1]["topic_data"]]
+        ]
+        names = [each["name"] for each in channel.asked[0][1]["topic_data"]]
+        partition = {"index": 0, "error_code": code, "base_offset": 7}
+        topics = [{"name": each, "partition_responses": [partition]} for each in names]
+        channel.answer({"responses": topics, "throttle_time_ms": 0})
+
+
+@pytest.fixture
+def targets(tmp_path):
+    made = Targets(str(tmp_path / "data"))
+    yield made
+    made.cluster.close()
+
+
+class TestManyTargets:
+    def test_a_slow_one_holds_up_no_other(self, targets):
+        """Fails when one slow replica keeps everything that is due on its leader from delivery."""
+        names = [f"slow{number}" for number in range(6)]
+        targets.create("quick", *names)
+        for name in names:
+            targets.release(name)
+        targets.cluster.timer.advance_clock(SLOW_AFTER_MS)
+        for _ in range(2):
+            targets.release("quick")
+            targets.answer_about("quick")
+        assert targets.told == [("quick", None)] * 2
+        for name in names:
+            if targets.told.count((name, None)) == 0:
+                targets.answer_about(name)
+        assert sorted(targets.told[2:]) == [(name, None) for name in names]
+
+    def test_batches_for_one_target_keep_their_order(self, targets):
+        """Fails when a later batch of a producer arrives first, and the target refuses it."""
+        targets.create("out")
+        targets.release("out", [b"1"])
+        targets.release("out", [b"2"])
+        assert targets.under_way() == [["out"]]
+        targets.answer_about("out", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert targets.under_way() == [["out"]]
+        targets.answer_about("out")
+        assert [None if each is None else each.code for _, each in targets.told] == [
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            None,
+        ]
+
+    def test_small_batches_go_together_and_large_ones_do_not(self, targets):
+        """Fails when each of many targets is a request, or a request is too large for a broker."""
+        busy = [f"busy{number}" for number in range(UNDER_WAY)]
+        targets.create(*busy, "a", "b", "large")
+        for name in (*busy, "a", "b"):
+            targets.release(name)
+        targets.release("large", [bytes(TOGETHER_BYTES)])
+        targets.answer_about(busy[0])
+        targets.answer_about(busy[1])
+        assert targets.under_way() == [["a", "b"], ["large"], [busy[2]], [busy[3]]]
+
+    def test_nobody_waits_for_a_leader_that_is_gone(self, targets):
+        """Fails when a record waits for ever for a broker that will not answer."""
+        targets.create("out")
+        targets.release("out")
+        targets.release("out")
+        before = targets.cluster.image
+        targets.cluster.image = before.with_brokers({}, 1)
+        change = MetadataDelta(before, targets.cluster.image, brokers_changed=True)
+        targets.metadata.publish(change)
+        targets.cluster.timer.advance_clock(0)
+        assert [type(error) for _, error in targets.told] == [BrokerError, BrokerError]
+        assert targets.under_way() == []

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 import odradek
 from odradek.coordinator.runtime.batches import EndMarker
 from odradek.errors import ErrorCode
@@ -37,6 +39,26 @@ def test_a_partition_that_is_not_known_yet_is_not_gone() -> None:
         assert marked(broker, NOWHERE) is ErrorCode.NOT_LEADER_OR_FOLLOWER
         metadata.tell()
         assert marked(broker, NOWHERE) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_each_partition_of_a_marker_is_answered_beside_one_that_raises() -> None:
+    """Fails when a coordinator waits for partitions that have long had their markers."""
+    partitions = [TopicPartition("t", 0), TopicPartition("t", 1)]
+    with odradek.Broker() as broker:
+        broker.create_topic("t", partitions=2)
+        local = broker._running().coordinators.transactions.markers._markers
+        answered: list[TopicPartition] = []
+
+        def on_done(partition: TopicPartition, _code: ErrorCode) -> None:
+            answered.append(partition)
+            raise KeyError("ours")
+
+        def write() -> None:
+            with pytest.raises(KeyError):
+                local.write(MARKER, partitions, on_done)
+
+        on_loop(broker, write)
+        assert answered == partitions
 
 
 def test_a_partition_is_not_gone_before_a_change_is_through() -> None:

@@ -298,6 +298,18 @@ def test_markers_and_questions_do_not_wait_for_each_other():
     assert codes == [[E.NONE]]
 
 
+def test_markers_for_one_broker_go_beside_those_that_raise():
+    """Fails when a mistake about one partition keeps a transaction's other partitions waiting."""
+    world = World({ORDERS: 1, BILLS: 2})
+    local, done = Leaders(), Written()
+    local.raises = KeyError("ours")
+    with pytest.raises(KeyError):
+        world.markers(local).write(MARKER, [ORDERS, BILLS], done)
+    (channel,) = world.channels
+    channel.answer(marker_codes(MARKER, 0, BILLS))
+    assert done == [(BILLS, E.NONE)]
+
+
 def test_a_slow_partition_holds_up_its_own_markers_only():
     """Fails when one partition stalls the transactions of all others between two brokers."""
     world = World({BILLS: 2, ORDERS: 2})

@@ -22,6 +22,7 @@ committed.
 from collections.abc import Iterable, Sequence
 from typing import Self
 
+from odradek.background import do_each
 from odradek.coordinator.classic.member import ClassicMember
 from odradek.coordinator.classic.requests import (
     NO_MEMBER_ID,
@@ -208,9 +209,12 @@ class ClassicGroup(Group):
     def _end(self, code: ErrorCode) -> None:
         if not self.is_dead:
             self.state = transition(self.state, GroupEvent.REMOVED)
-        for member in self.members.values():
+
+        def answer(member: ClassicMember) -> None:
             self.answer_join(member, JoinResult(code, member.member_id))
             member.answer_sync(SyncResult(code))
+
+        do_each(list(self.members.values()), answer)
 
     # Membership
 

@@ -18,6 +18,7 @@ next. Everything that a member does, or fails to do, ends in one of the methods 
 import logging
 from typing import Final, Self
 
+from odradek.background import do_each
 from odradek.coordinator.classic.delayed import (
     DelayedHeartbeat,
     DelayedJoin,
@@ -265,10 +266,12 @@ class RebalancingGroup(ClassicGroup):
         self.services.rebalances.try_complete_else_watch(
             DelayedSync(self, generation_id, self.rebalance_timeout_ms), [self._sync_key]
         )
-        for member in members:
-            member.is_new = False
-            if self.answer_join(member, self.joined(member)):
-                self.reschedule_heartbeat(member)
+        do_each(members, self._answer_join)
+
+    def _answer_join(self, member: ClassicMember) -> None:
+        member.is_new = False
+        if self.answer_join(member, self.joined(member)):
+            self.reschedule_heartbeat(member)
 
     def _store_empty(self) -> None:
         logger.info("group %s: generation %d is empty", self.group_id, self.generation_id)
@@ -324,8 +327,11 @@ class RebalancingGroup(ClassicGroup):
                 self._answer_syncs()
             elif error is not None and self.state is GroupState.COMPLETING_REBALANCE:
                 logger.error("group %s: assignment not stored: %s", self.group_id, error)
-                self._refuse_syncs(error.code)
-                self.prepare_rebalance(f"the assignment could not be stored: {error.code.name}")
+                try:
+                    self._refuse_syncs(error.code)
+                finally:
+                    reason = f"the assignment could not be stored: {error.code.name}"
+                    self.prepare_rebalance(reason)
 
         self.store(
             self.to_value(assignments),
@@ -350,16 +356,19 @@ class RebalancingGroup(ClassicGroup):
         self.services.append([record], on_written, on_late)
 
     def _answer_syncs(self) -> None:
-        for member in list(self.members.values()):
-            if member.answer_sync(self.synced(member)):
-                # While it waited, its session could not run out and was not renewed.
-                self.reschedule_heartbeat(member)
+        members = list(self.members.values())
+        do_each(members, lambda member: self._answer_sync(member, self.synced(member)))
 
     def _refuse_syncs(self, code: ErrorCode) -> None:
-        for member in list(self.members.values()):
+        members = list(self.members.values())
+        for member in members:
             member.assignment = b""
-            if member.answer_sync(SyncResult(code)):
-                self.reschedule_heartbeat(member)
+        do_each(members, lambda member: self._answer_sync(member, SyncResult(code)))
+
+    def _answer_sync(self, member: ClassicMember, result: SyncResult) -> None:
+        if member.answer_sync(result):
+            # While it waited, its session could not run out and was not renewed.
+            self.reschedule_heartbeat(member)
 
     # As any group
 
@@ -371,13 +380,17 @@ class RebalancingGroup(ClassicGroup):
 
     def on_removed(self) -> None:
         """See `Group`."""
-        super().on_removed()
-        self._end_waits()
+        try:
+            super().on_removed()
+        finally:
+            self._end_waits()
 
     def on_unloaded(self) -> None:
         """See `Group`."""
-        super().on_unloaded()
-        self._end_waits()
+        try:
+            super().on_unloaded()
+        finally:
+            self._end_waits()
 
     def _end_waits(self) -> None:
         """Everything that waits for a dead group is over."""

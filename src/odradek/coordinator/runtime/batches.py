@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar, final
 
+from odradek.background import do_each
 from odradek.coordinator.records.record import CoordinatorRecord
 from odradek.coordinator.runtime.delayed_write import DelayedWrite
 from odradek.coordinator.runtime.partition_writer import OnCommitted
@@ -116,6 +117,5 @@ class Batch:
         return self.producer is not NO_PRODUCER
 
     def on_late(self) -> None:
-        """The replicas take too long: the waiters are answered with an error."""
-        for write in self.writes:
-            write.on_late()
+        """The replicas take too long: those who wait are told so."""
+        do_each(self.writes, lambda write: write.on_late())

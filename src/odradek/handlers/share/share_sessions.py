@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
+from odradek.background import do_each
 from odradek.errors import BrokerError, ErrorCode
 from odradek.replication.share.delayed_fetch import DelayedShareFetch
 from odradek.replication.share.fetch import (
@@ -56,9 +57,8 @@ class ShareSession:
     def give_up(self, connection_id: str | None = None) -> None:
         """Answers the fetches that wait, or those of one connection, without handing anything
         out."""
-        for waits_on, fetch in self.waiting:
-            if connection_id in (None, waits_on):
-                fetch.give_up()
+        meant = [fetch for waits_on, fetch in self.waiting if connection_id in (None, waits_on)]
+        do_each(meant, lambda fetch: fetch.give_up())
 
     def move_to_end(self, partition: SessionPartition) -> None:
         """It has given records: the others come first the next time."""
@@ -138,12 +138,14 @@ class ShareSessionCache:
             self._partitions.suspend_group(session.group_id)
 
     def connection_closed(self, connection_id: str) -> None:
-        """Ends the sessions of a connection, and requests that wait on it in other sessions."""
-        for session in list(self._sessions.values()):
-            if session.connection_id == connection_id:
-                self.close(session)
-            else:
-                session.give_up(connection_id)
+        """Ends the sessions of a connection, and what waits on it in others."""
+        do_each(list(self._sessions.values()), lambda each: self._let_go(each, connection_id))
+
+    def _let_go(self, session: ShareSession, connection_id: str) -> None:
+        if session.connection_id == connection_id:
+            self.close(session)
+        else:
+            session.give_up(connection_id)
 
     def _is_current(self, session: ShareSession) -> bool:
         return self._sessions.get((session.group_id, session.member_id)) is session

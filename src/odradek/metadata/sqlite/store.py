@@ -87,9 +87,12 @@ class EmbeddedMetadataStore(MetadataStore):
 
     def expire(self) -> None:
         """Ends the session as if the broker had fallen silent; it hears of it first."""
+        self._view.attempt(self._tell_lost)
+        self._end_session()
+
+    def _tell_lost(self) -> None:
         for listener in tuple(self._session_listeners):
             listener()
-        self._end_session()
 
     def subscribe(self, stage: ListenerStage, listener: MetadataListener) -> None:
         """See `MetadataStore`."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Final
 
+from odradek.background import do_each
 from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
 from odradek.errors import BrokerError, ErrorCode
@@ -253,10 +254,10 @@ class SharePartitionManager:
         led.records.acknowledge(member_id, batches, on_stored)
 
     def release_member(self, group_id: str, member_id: str) -> None:
-        """A member is gone: its records are available again."""
-        for led in list(self.partitions.values()):
-            if led.key.group_id == group_id and led.is_active:
-                led.records.release(member_id)
+        """A member is gone: what it holds may be handed out again."""
+        active = [each for each in self.partitions.values() if each.is_active]
+        held = [each for each in active if each.key.group_id == group_id]
+        do_each(held, lambda led: led.records.release(member_id))
 
     def suspend_group(self, group_id: str) -> None:
         """No member reads for the group here any more: before one does again its states are
@@ -292,9 +293,9 @@ class SharePartitionManager:
 
     def _check(self, led: LedSharePartition) -> None:
         led.status = SharePartitionStatus.CHECKING
-        self._states.summarize(
-            led.key, led.leader_epoch, lambda outcome: self._on_summary(led, outcome)
-        )
+        key, epoch = led.key, led.leader_epoch
+        on_done = partial(self._on_summary, led)
+        self._ask(led, lambda: self._states.summarize(key, epoch, on_done))
 
     def _on_summary(self, led: LedSharePartition, outcome: ShareSummary | BrokerError) -> None:
         if led.status is not SharePartitionStatus.CHECKING:
@@ -327,8 +328,18 @@ class SharePartitionManager:
         )
         led = LedSharePartition(key, partition.topic_partition, found.leader_epoch, records)
         self.partitions[key] = led
-        self._states.read(key, led.leader_epoch, lambda outcome: self._on_state(led, outcome))
+        on_done = partial(self._on_state, led)
+        self._ask(led, lambda: self._states.read(key, found.leader_epoch, on_done))
         return led
+
+    def _ask(self, led: LedSharePartition, ask: Callable[[], None]) -> None:
+        """Asks for a state. Where that raises, nobody may ever answer, and who comes next begins
+        with another share partition."""
+        try:
+            ask()
+        except Exception:
+            self._drop(led)
+            raise
 
     def _on_state(self, led: LedSharePartition, outcome: ShareState | BrokerError) -> None:
         if led.status is not SharePartitionStatus.INITIALIZING:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from odradek.background import ignore
+from odradek.background import ignore, run_each
 from odradek.errors import BrokerError, ErrorCode
 from odradek.replication.share.acknowledgements import (
     AcknowledgedRange,
@@ -413,9 +413,8 @@ class SharePartition:
         if not stored:
             return
         # The end of a lock counts whether it is stored or not.
-        self._writes.store(stored, ignore)
-        self._move_start()
-        self._on_available()
+        store = partial(self._writes.store, stored, ignore)
+        run_each([store, self._move_start, self._on_available])
 
     def _backoffs(self) -> BackOffs:
         limits = self._limits()

@@ -5,14 +5,17 @@ acknowledgements, or locks that end at once, are two writes.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from odradek.errors import BrokerError
+from odradek.background import run_each
+from odradek.errors import BrokerError, ErrorCode
 from odradek.replication.share.persister import OnPersisted, StateBatch
 
 
 class StateWrites:
-    """The writes of one share partition; `send` carries one out and calls back once. The other
-    fields are added then: earlier, the write before might still be refused."""
+    """The writes of one share partition; `send` carries one out and calls back once. What is to be
+    said beside the batches it adds then: earlier the write before might still be refused. A write
+    that raises has failed, and keeps none of those behind it from their turn."""
 
     def __init__(self, send: Callable[[Sequence[StateBatch], OnPersisted], None]) -> None:
         self._send = send
@@ -31,11 +34,21 @@ class StateWrites:
             self._write(together)
 
     def _write(self, together: list[tuple[Sequence[StateBatch], OnPersisted]]) -> None:
-        def on_done(error: BrokerError | None) -> None:
-            for _, on_stored in together:
-                on_stored(error)
-            # Writes that these callbacks request go together as well.
-            self._is_under_way = False
-            self._go_on()
+        is_done = False
 
-        self._send([batch for batches, _ in together for batch in batches], on_done)
+        def on_done(error: BrokerError | None) -> None:
+            nonlocal is_done
+            if not is_done:
+                is_done = True
+                # What these have stored in their turn goes together as well.
+                run_each([*(partial(on_stored, error) for _, on_stored in together), self._end])
+
+        try:
+            self._send([batch for batches, _ in together for batch in batches], on_done)
+        except Exception:
+            on_done(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))  # nobody else would
+            raise
+
+    def _end(self) -> None:
+        self._is_under_way = False
+        self._go_on()

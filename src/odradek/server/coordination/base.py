@@ -7,7 +7,7 @@ internal topic come from the metadata, after the replica manager has acted on th
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-from odradek.background import do_each
+from odradek.background import do_each, run_each
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
 from odradek.coordinator.records.record import RecordCodec
@@ -146,9 +146,7 @@ class Coordination(Generic[S]):
         """Ends the upkeep and everything that waits."""
         for task in self._upkeep:
             task.cancel()
-        self._runtime.shutdown()
-        for purgatory in self.purgatories:
-            purgatory.shutdown()
+        run_each([self._runtime.shutdown, *(each.shutdown for each in self.purgatories)])
 
     def _partition_count(self) -> int | None:
         topic = self._metadata.image.topic(self._topic)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
+from odradek.background import run_each
 from odradek.client.core.producing.partitioner import partition_for_key
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
@@ -95,7 +96,6 @@ class Coordinators:
         for follow in (
             self.share_states.apply_delta,
             self.share_partitions.apply_delta,
-            self._releases.apply_delta,
             self.schedules.apply_delta,
             self.groups.apply_delta,
             self.transactions.apply_delta,
@@ -113,12 +113,16 @@ class Coordinators:
 
     def shutdown(self) -> None:
         """Answers or drops what waits, and coordinates nothing any more."""
-        self.transactions.shutdown()
-        self.schedules.shutdown()
-        self.share_partitions.shutdown()
-        self.share_states.shutdown()
-        self.groups.shutdown()
-        self._releases.close()
+        run_each(
+            [
+                self.transactions.shutdown,
+                self.schedules.shutdown,
+                self.share_partitions.shutdown,
+                self.share_states.shutdown,
+                self.groups.shutdown,
+                self._releases.close,
+            ]
+        )
 
     def _create_share_state_topic(self, on_done: Callable[[], None]) -> None:
         self._controller.auto_create_topics(

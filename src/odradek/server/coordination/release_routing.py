@@ -1,10 +1,15 @@
-"""Takes released records to the broker that leads their target: this one, or another by Produce."""
+"""Takes released records to the broker that leads their target: this one, or another by Produce.
 
-from collections.abc import Callable
-from typing import Any, Final
+What is due at the same time for several partitions of a broker goes together, and a partition that
+is slow holds up none of the others (`BatchedRequests`).
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Final, NamedTuple
 
 from odradek.client.apis import DESCRIBE_PRODUCERS, ClientApi
 from odradek.config import BrokerConfig
+from odradek.coordinator.transactions.commands import partitions_by_topic
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.image import BrokerRegistration, MetadataDelta
@@ -20,7 +25,8 @@ from odradek.replication.schedule.sender import (
     RecordSender,
     outcome_of,
 )
-from odradek.server.peers.broker_channel import BrokerChannel, BrokerChannels
+from odradek.server.peers.batched_requests import BatchedRequests
+from odradek.server.peers.broker_channel import BrokerChannel
 from odradek.timer import Timer
 
 # By the name of the topic, which is checked to be the same before.
@@ -41,7 +47,10 @@ class RoutedReleases(RecordSender):
         self._config: Final = config
         self._timer: Final = timer
         self._replicas: Final = replicas
-        self._channels: Final = BrokerChannels(metadata, open_channel)
+        self._requests: Final[BatchedRequests[TopicPartition]] = BatchedRequests(
+            metadata, timer, open_channel
+        )
+        metadata.on_published(self._on_published)
 
     def send(self, target: TopicPartition, batch: bytearray, on_done: OnSent) -> None:
         """See `RecordSender`."""
@@ -67,13 +76,12 @@ class RoutedReleases(RecordSender):
         elif partition.leader == self._config.broker_id:
             on_done(self._last_sequence(target, producer_id))
         else:
-
-            def on_answered(outcome: Any) -> None:
-                on_done(_sequence_told(outcome, producer_id))
-
-            topics = [{"name": target.topic, "partition_indexes": [target.partition]}]
-            values = {"topics": topics}
-            self._channels.ask(partition.leader, DESCRIBE_PRODUCERS, values, on_answered)
+            self._requests.ask(
+                partition.leader,
+                _LookForm(),
+                {target: target},
+                lambda _target, outcome: on_done(_sequence_told(outcome, producer_id)),
+            )
 
     def _last_sequence(self, target: TopicPartition, producer_id: int) -> int | BrokerError:
         try:
@@ -102,46 +110,98 @@ class RoutedReleases(RecordSender):
         return log is None or log.log_directory.failure is not None
 
     def _ask(self, leader: int, target: TopicPartition, batch: bytearray, on_done: OnSent) -> None:
-        def on_answered(outcome: Any) -> None:
-            on_done(outcome if isinstance(outcome, BrokerError) else _told(outcome))
+        self._requests.ask(
+            leader,
+            _ProduceForm(self._config["request.timeout.ms"]),
+            {target: (target, batch)},
+            lambda _target, outcome: on_done(_told(outcome)),
+            len(batch),
+        )
 
-        partition = {"index": target.partition, "records": bytes(batch)}
-        values = {
-            "transactional_id": None,
-            "acks": ACKS_ALL,
-            "timeout_ms": self._config["request.timeout.ms"],
-            "topic_data": [{"name": target.topic, "partition_data": [partition]}],
-        }
-        self._channels.ask(leader, _PRODUCE, values, on_answered)
-
-    def apply_delta(self, delta: MetadataDelta) -> tuple[()]:
+    def _on_published(self, delta: MetadataDelta) -> None:
         """Waits no more for brokers that are gone."""
         if delta.brokers_changed:
             # Once the change is through; to append in the middle of one would be too early.
-            self._timer.call_threadsafe(self._channels.drop_gone)
-        return ()
+            self._timer.call_threadsafe(self._requests.drop_gone)
 
     def close(self) -> None:
         """Closes the ways to other brokers."""
-        self._channels.close()
+        self._requests.close()
 
 
-def _told(answer: Any) -> BrokerError | None:
-    for topic in answer.responses:
-        for each in topic.partition_responses:
-            code = ErrorCode(int(each.error_code))
-            return outcome_of(code, each.error_message, each.base_offset)
-    return BrokerError(ErrorCode.NETWORK_EXCEPTION, "an answer without a partition")
+class _ProduceForm(NamedTuple):
+    """Batches together, one for a partition; see `RequestForm`."""
+
+    timeout_ms: int
+
+    @property
+    def api(self) -> ClientApi:
+        return _PRODUCE
+
+    def name(self, question: "_Batch") -> TopicPartition:
+        return question[0]
+
+    def encode(self, questions: "Sequence[_Batch]") -> dict[str, object]:
+        topics: dict[str, list[dict[str, object]]] = {}
+        for target, batch in questions:
+            partition = {"index": target.partition, "records": bytes(batch)}
+            topics.setdefault(target.topic, []).append(partition)
+        return {
+            "transactional_id": None,
+            "acks": ACKS_ALL,
+            "timeout_ms": self.timeout_ms,
+            "topic_data": [
+                {"name": name, "partition_data": partitions} for name, partitions in topics.items()
+            ],
+        }
+
+    def decode(self, response: Any) -> dict[Hashable, Any]:
+        return {
+            TopicPartition(topic.name, each.index): each
+            for topic in response.responses
+            for each in topic.partition_responses
+        }
 
 
-def _sequence_told(answer: Any, producer_id: int) -> int | BrokerError:
-    if isinstance(answer, BrokerError):
-        return answer
-    for topic in answer.topics:
-        for each in topic.partitions:
-            code = ErrorCode(int(each.error_code))
-            if code is not ErrorCode.NONE:
-                return BrokerError(code, each.error_message or "")
-            known = (one for one in each.active_producers if one.producer_id == producer_id)
-            return next((one.last_sequence for one in known), NO_SEQUENCE)
-    return BrokerError(ErrorCode.NETWORK_EXCEPTION, "an answer without a partition")
+_Batch = tuple[TopicPartition, bytearray]
+
+
+class _LookForm(NamedTuple):
+    """Partitions whose producers are looked at together; see `RequestForm`."""
+
+    api: ClientApi = DESCRIBE_PRODUCERS
+
+    def name(self, question: TopicPartition) -> TopicPartition:
+        return question
+
+    def encode(self, questions: Sequence[TopicPartition]) -> dict[str, object]:
+        return {
+            "topics": [
+                {"name": name, "partition_indexes": indexes}
+                for name, indexes in partitions_by_topic(questions).items()
+            ]
+        }
+
+    def decode(self, response: Any) -> dict[Hashable, Any]:
+        return {
+            TopicPartition(topic.name, each.partition_index): each
+            for topic in response.topics
+            for each in topic.partitions
+        }
+
+
+def _told(outcome: Any) -> BrokerError | None:
+    if isinstance(outcome, BrokerError):
+        return outcome
+    code = ErrorCode(int(outcome.error_code))
+    return outcome_of(code, outcome.error_message, outcome.base_offset)
+
+
+def _sequence_told(outcome: Any, producer_id: int) -> int | BrokerError:
+    if isinstance(outcome, BrokerError):
+        return outcome
+    code = ErrorCode(int(outcome.error_code))
+    if code is not ErrorCode.NONE:
+        return BrokerError(code, outcome.error_message or "")
+    known = (each for each in outcome.active_producers if each.producer_id == producer_id)
+    return next((each.last_sequence for each in known), NO_SEQUENCE)

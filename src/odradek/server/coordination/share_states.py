@@ -4,10 +4,11 @@ States that this broker coordinates need no request; others go to their coordina
 requests that brokers of several machines would send.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+from uuid import UUID
 
-from odradek.background import ignore
+from odradek.background import ignore, run_each
 from odradek.client.apis import ClientApi
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
@@ -32,7 +33,8 @@ from odradek.replication.share.persister import (
 )
 from odradek.replication.share.states import RecordState
 from odradek.server.coordination.base import Coordination, ReplicatedLog
-from odradek.server.peers.broker_channel import BrokerChannel, BrokerChannels
+from odradek.server.peers.batched_requests import BatchedRequests
+from odradek.server.peers.broker_channel import BrokerChannel
 from odradek.timer import Timer
 
 R = TypeVar("R")
@@ -42,6 +44,8 @@ _READ: Final = ClientApi(84, "ReadShareGroupState", 0, 0, 0)
 _WRITE: Final = ClientApi(85, "WriteShareGroupState", 0, 1, 0)
 _DELETE: Final = ClientApi(86, "DeleteShareGroupState", 0, 0, 0)
 _SUMMARY: Final = ClientApi(87, "ReadShareGroupStateSummary", 0, 1, 0)
+_STATE_BYTES: Final = 32
+"""How much of a request a batch of records takes up."""
 
 
 class ShareCoordination(Coordination[ShareShard]):
@@ -83,29 +87,27 @@ class ShareCoordination(Coordination[ShareShard]):
         self.coordinator = ShareCoordinator(
             self._runtime, timer.call_threadsafe, self._end_of, self._delete_before
         )
-        self._channels = BrokerChannels(metadata, open_channel)
+        self._requests = BatchedRequests[SharePartitionKey](metadata, timer, open_channel)
         self.states = RoutedShareStates(
-            config.broker_id, self.coordinator, metadata, self._channels, create_topic
+            config.broker_id, self.coordinator, metadata, self._requests, create_topic
         )
+        metadata.on_published(self._on_published)
         self._repeat(
             lambda: config["share.coordinator.state.topic.prune.interval.ms"],
             self._tidy_up,
         )
 
-    def apply_delta(self, delta: MetadataDelta) -> tuple[()]:
-        """Also waits no more for brokers that are gone, and forgets deleted topics."""
-        super().apply_delta(delta)
+    def _on_published(self, delta: MetadataDelta) -> None:
+        """Waits no more for brokers that are gone, and forgets deleted topics."""
         # Once the change is through; to append in the middle of one would be too early.
         if delta.brokers_changed:
-            self._timer.call_threadsafe(self._channels.drop_gone)
+            self._timer.call_threadsafe(self._requests.drop_gone)
         if delta.topics_removed and delta.are_deleted:
             self._timer.call_threadsafe(self._forget_topics)
-        return ()
 
     def _tidy_up(self) -> None:
         """Also forgets what was deleted while nobody could write that down."""
-        self._forget_topics()
-        self.coordinator.prune()
+        run_each([self._forget_topics, self.coordinator.prune])
 
     def _forget_topics(self) -> None:
         # Else a topic may only be unknown as yet.
@@ -114,8 +116,7 @@ class ShareCoordination(Coordination[ShareShard]):
 
     def shutdown(self) -> None:
         """Also closes the ways to other brokers."""
-        super().shutdown()
-        self._channels.close()
+        run_each([super().shutdown, self._requests.close])
 
     def _make_shard(
         self, partition: int, _leader_epoch: int, _append: Append, _execute: Execute
@@ -145,13 +146,13 @@ class RoutedShareStates(SharePersister):
         broker_id: int,
         local: SharePersister,
         metadata: MetadataCache,
-        channels: BrokerChannels,
+        requests: BatchedRequests[SharePartitionKey],
         create_topic: Callable[[Callable[[], None]], None],
     ) -> None:
         self._broker_id = broker_id
         self._local = local
         self._metadata = metadata
-        self._channels = channels
+        self._requests = requests
         self._create_topic = create_topic
 
     def initialize(
@@ -221,7 +222,7 @@ class RoutedShareStates(SharePersister):
         self,
         key: SharePartitionKey,
         local: Callable[[], None],
-        question: "tuple[ClientApi, Mapping[str, object], Callable[[Any], R]]",
+        question: "tuple[ClientApi, Mapping[str, Any], Callable[[Any], R]]",
         on_done: Callable[[R | BrokerError], None],
     ) -> None:
         topic = self._metadata.image.topic(SHARE_GROUP_STATE_TOPIC)
@@ -234,7 +235,7 @@ class RoutedShareStates(SharePersister):
         self,
         key: SharePartitionKey,
         local: Callable[[], None],
-        question: "tuple[ClientApi, Mapping[str, object], Callable[[Any], R]]",
+        question: "tuple[ClientApi, Mapping[str, Any], Callable[[Any], R]]",
         on_done: Callable[[R | BrokerError], None],
     ) -> None:
         topic = self._metadata.image.topic(SHARE_GROUP_STATE_TOPIC)
@@ -247,29 +248,62 @@ class RoutedShareStates(SharePersister):
             local()
             return
         api, data, decode = question
-
-        def on_answered(outcome: Any) -> None:
-            on_done(_answered(outcome, decode))
-
-        partitions = [{"partition": key.partition, **data}]
-        topics = [{"topic_id": key.topic_id, "partitions": partitions}]
-        self._channels.ask(
-            coordinator, api, {"group_id": key.group_id, "topics": topics}, on_answered
+        form = _StatesForm(api, key.group_id)
+        size_bytes = _STATE_BYTES * len(data.get("state_batches", ()))
+        self._requests.ask(
+            coordinator,
+            form,
+            {key: (key, data)},
+            lambda _key, outcome: on_done(_answered(outcome, decode)),
+            size_bytes,
         )
+
+
+class _StatesForm(NamedTuple):
+    """One question about states of one group; see `RequestForm`."""
+
+    api: ClientApi
+    group_id: str
+
+    def name(self, question: "_Question") -> SharePartitionKey:
+        return question[0]
+
+    def encode(self, questions: "Sequence[_Question]") -> dict[str, object]:
+        topics: dict[UUID, list[dict[str, object]]] = {}
+        for key, data in questions:
+            partitions = topics.setdefault(key.topic_id, [])
+            partitions.append({"partition": key.partition, **data})
+        return {
+            "group_id": self.group_id,
+            "topics": [
+                {"topic_id": topic_id, "partitions": partitions}
+                for topic_id, partitions in topics.items()
+            ],
+        }
+
+    def decode(self, response: Any) -> dict[Hashable, Any]:
+        return {
+            SharePartitionKey(self.group_id, topic.topic_id, each.partition): each
+            for topic in response.results
+            for each in topic.partitions
+        }
+
+
+_Question = tuple[SharePartitionKey, Mapping[str, Any]]
 
 
 def _answered(outcome: Any, decode: Callable[[Any], R]) -> R | BrokerError:
     """A coordinator's answer about one partition. An unreadable response, newer or broken, is an
     error as well, so the caller is answered."""
     if isinstance(outcome, BrokerError):
-        return BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        is_reached = outcome.code is ErrorCode.UNKNOWN_SERVER_ERROR
+        return outcome if is_reached else BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     try:
-        result = outcome.results[0].partitions[0]
-        code = ErrorCode(int(result.error_code))
+        code = ErrorCode(int(outcome.error_code))
         if code is not ErrorCode.NONE:
-            return BrokerError(code, result.error_message or "")
-        return decode(result)
-    except (IndexError, ValueError) as error:
+            return BrokerError(code, outcome.error_message or "")
+        return decode(outcome)
+    except ValueError as error:
         return BrokerError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"a share state cannot be understood: {error}"
         )

@@ -7,7 +7,7 @@ answered for with an error that whoever asked tries again after.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ from odradek.model import (
 )
 from odradek.replication.append import ACKS_ALL, AppendRequest, AppendResult
 from odradek.replication.replica_manager import ReplicaManager
-from odradek.server.peers.batched_requests import BatchedRequests, Codes
+from odradek.server.peers.batched_requests import BatchedRequests
 from odradek.server.peers.broker_channel import BrokerChannel
 from odradek.timer import Timer
 
@@ -97,8 +97,7 @@ class LocalMarkers(MarkerWriter):
         self, marker: EndMarker, partitions: list[TopicPartition], on_done: OnMarked
     ) -> None:
         def on_appended(results: list[AppendResult]) -> None:
-            for result in results:
-                on_done(result.topic_partition, _marked(result.error_code))
+            do_each(results, lambda each: on_done(each.topic_partition, _marked(each.error_code)))
 
         batch = marker.batch(self._clock.wall_ms())
         entries = [(each, memoryview(bytearray(batch))) for each in partitions]
@@ -218,14 +217,8 @@ class RoutedMarkers(MarkerWriter):
         self._broker_id = broker_id
         self._local = local
         self._metadata = metadata
-        self.requests: Final[BatchedRequests[TopicPartition, _Marker]] = BatchedRequests(
-            _WRITE_TXN_MARKERS,
-            _marker_request,
-            _marker_codes,
-            _marked_producer,
-            metadata,
-            timer,
-            open_channel,
+        self.requests: Final[BatchedRequests[TopicPartition]] = BatchedRequests(
+            metadata, timer, open_channel
         )
 
     def write(
@@ -238,60 +231,70 @@ class RoutedMarkers(MarkerWriter):
             partition = image.partition(each)
             leader = self._broker_id if partition is None else partition.leader
             by_leader.setdefault(leader, []).append(each)
-        for leader, led in by_leader.items():
-            if leader == self._broker_id:
-                self._local.write(marker, led, on_done)
-            else:
-                self._ask(leader, marker, led, on_done)
+        do_each(by_leader.items(), lambda each: self._write_to(each[0], marker, each[1], on_done))
 
-    def _ask(
+    def _write_to(
         self, leader: int, marker: EndMarker, partitions: list[TopicPartition], on_done: OnMarked
     ) -> None:
-        def on_codes(topic_partition: TopicPartition, codes: Codes) -> None:
-            key = (marker.producer_id, topic_partition)
-            on_done(topic_partition, _marked(codes.get(key, ErrorCode.NETWORK_EXCEPTION)))
+        if leader == self._broker_id:
+            self._local.write(marker, partitions, on_done)
+            return
 
-        self.requests.ask(leader, {each: (marker, each) for each in partitions}, on_codes)
+        def on_code(topic_partition: TopicPartition, code: ErrorCode | BrokerError) -> None:
+            on_done(topic_partition, _marked(_NO_ANSWER if isinstance(code, BrokerError) else code))
+
+        questions = {each: (marker, each) for each in partitions}
+        self.requests.ask(leader, _MARKERS, questions, on_code)
 
 
 _Marker = tuple[EndMarker, TopicPartition]
 
 
-def _marked_producer(marker: _Marker) -> int:
-    return marker[0].producer_id
+class _Markers:
+    """Markers together; see `RequestForm`."""
+
+    @property
+    def api(self) -> ClientApi:
+        return _WRITE_TXN_MARKERS
+
+    def name(self, question: _Marker) -> tuple[int, TopicPartition]:
+        marker, topic_partition = question
+        return marker.producer_id, topic_partition
+
+    def encode(self, questions: Sequence[_Marker]) -> dict[str, object]:
+        partitions: dict[EndMarker, list[TopicPartition]] = {}
+        for marker, topic_partition in questions:
+            partitions.setdefault(marker, []).append(topic_partition)
+        return {
+            "markers": [
+                {
+                    "producer_id": marker.producer_id,
+                    "producer_epoch": marker.producer_epoch,
+                    "transaction_result": marker.result is TransactionResult.COMMIT,
+                    "coordinator_epoch": marker.coordinator_epoch,
+                    "transaction_version": marker.transaction_version,
+                    "topics": [
+                        {"name": name, "partition_indexes": indexes}
+                        for name, indexes in partitions_by_topic(marked).items()
+                    ],
+                }
+                for marker, marked in partitions.items()
+            ]
+        }
+
+    def decode(self, response: Any) -> dict[Hashable, ErrorCode]:
+        return {
+            (marker.producer_id, TopicPartition(topic.name, each.partition_index)): ErrorCode(
+                int(each.error_code)
+            )
+            for marker in response.markers
+            for topic in marker.topics
+            for each in topic.partitions
+        }
 
 
-def _marker_request(markers: Sequence[_Marker]) -> dict[str, object]:
-    partitions: dict[EndMarker, list[TopicPartition]] = {}
-    for marker, topic_partition in markers:
-        partitions.setdefault(marker, []).append(topic_partition)
-    return {
-        "markers": [
-            {
-                "producer_id": marker.producer_id,
-                "producer_epoch": marker.producer_epoch,
-                "transaction_result": marker.result is TransactionResult.COMMIT,
-                "coordinator_epoch": marker.coordinator_epoch,
-                "transaction_version": marker.transaction_version,
-                "topics": [
-                    {"name": name, "partition_indexes": indexes}
-                    for name, indexes in partitions_by_topic(marked).items()
-                ],
-            }
-            for marker, marked in partitions.items()
-        ]
-    }
-
-
-def _marker_codes(answer: Any) -> Codes:
-    return {
-        (marker.producer_id, TopicPartition(topic.name, each.partition_index)): ErrorCode(
-            int(each.error_code)
-        )
-        for marker in answer.markers
-        for topic in marker.topics
-        for each in topic.partitions
-    }
+_MARKERS: Final = _Markers()
+_NO_ANSWER: Final = ErrorCode.NETWORK_EXCEPTION
 
 
 class RoutedWrites(TransactionWrites):
@@ -308,15 +311,7 @@ class RoutedWrites(TransactionWrites):
         self._broker_id = broker_id
         self._local = local
         self._metadata = metadata
-        self.requests: Final[BatchedRequests[str, _Write]] = BatchedRequests(
-            _ADD_PARTITIONS_TO_TXN,
-            _write_request,
-            _write_codes,
-            _writing_id,
-            metadata,
-            timer,
-            open_channel,
-        )
+        self.requests: Final[BatchedRequests[str]] = BatchedRequests(metadata, timer, open_channel)
 
     def add_or_verify(
         self, request: AddPartitionsRequest, verify_only: bool, on_done: OnCodes
@@ -327,12 +322,12 @@ class RoutedWrites(TransactionWrites):
             self._local.add_or_verify(request, verify_only, on_done)
             return
 
-        def on_codes(transactional_id: str, codes: Codes) -> None:
-            missing = ErrorCode.NETWORK_EXCEPTION
-            on_done([codes.get((transactional_id, each), missing) for each in request.partitions])
+        def on_codes(_id: str, codes: _Codes | BrokerError) -> None:
+            told = {} if isinstance(codes, BrokerError) else codes
+            on_done([told.get(each, _NO_ANSWER) for each in request.partitions])
 
         questions = {request.transactional_id: (request, verify_only)}
-        self.requests.ask(coordinator, questions, on_codes)
+        self.requests.ask(coordinator, _WRITES, questions, on_codes)
 
     def _coordinator_id(self, transactional_id: str) -> int:
         """This broker where there is no topic: it says so."""
@@ -343,36 +338,47 @@ class RoutedWrites(TransactionWrites):
 
 
 _Write = tuple[AddPartitionsRequest, bool]
+_Codes = dict[TopicPartition, ErrorCode]
 
 
-def _writing_id(write: _Write) -> str:
-    return write[0].transactional_id
+class _Writes:
+    """Questions about writes together; see `RequestForm`."""
 
+    @property
+    def api(self) -> ClientApi:
+        return _ADD_PARTITIONS_TO_TXN
 
-def _write_request(writes: Sequence[_Write]) -> dict[str, object]:
-    return {
-        "transactions": [
-            {
-                "transactional_id": request.transactional_id,
-                "producer_id": request.producer.producer_id,
-                "producer_epoch": request.producer.producer_epoch,
-                "verify_only": verify_only,
-                "topics": [
-                    {"name": name, "partitions": indexes}
-                    for name, indexes in partitions_by_topic(request.partitions).items()
-                ],
+    def name(self, question: _Write) -> str:
+        return question[0].transactional_id
+
+    def encode(self, questions: Sequence[_Write]) -> dict[str, object]:
+        return {
+            "transactions": [
+                {
+                    "transactional_id": request.transactional_id,
+                    "producer_id": request.producer.producer_id,
+                    "producer_epoch": request.producer.producer_epoch,
+                    "verify_only": verify_only,
+                    "topics": [
+                        {"name": name, "partitions": indexes}
+                        for name, indexes in partitions_by_topic(request.partitions).items()
+                    ],
+                }
+                for request, verify_only in questions
+            ]
+        }
+
+    def decode(self, response: Any) -> dict[Hashable, _Codes]:
+        return {
+            transaction.transactional_id: {
+                TopicPartition(topic.name, each.partition_index): ErrorCode(
+                    int(each.partition_error_code)
+                )
+                for topic in transaction.topic_results
+                for each in topic.results_by_partition
             }
-            for request, verify_only in writes
-        ]
-    }
+            for transaction in response.results_by_transaction
+        }
 
 
-def _write_codes(answer: Any) -> Codes:
-    return {
-        (transaction.transactional_id, TopicPartition(topic.name, each.partition_index)): ErrorCode(
-            int(each.partition_error_code)
-        )
-        for transaction in answer.results_by_transaction
-        for topic in transaction.topic_results
-        for each in topic.results_by_partition
-    }
+_WRITES: Final = _Writes()

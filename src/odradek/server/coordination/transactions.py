@@ -7,6 +7,7 @@ partitions tell a coordinator that was replaced.
 
 from collections.abc import Callable
 
+from odradek.background import run_each
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
 from odradek.coordinator.group_coordinator import GroupCoordinator
@@ -104,15 +105,12 @@ class TransactionCoordination(Coordination[TransactionShard]):
         return self._metadata.is_current and not self._is_changing
 
     def _drop_gone(self) -> None:
-        for each in self._requests:
-            each.drop_gone()
+        run_each([each.drop_gone for each in self._requests])
 
     def shutdown(self) -> None:
         """Also closes the ways to other brokers."""
-        super().shutdown()
-        self.markers.close()
-        for each in self._requests:
-            each.close()
+        closes = [each.close for each in self._requests]
+        run_each([super().shutdown, self.markers.close, *closes])
 
     def _make_shard(
         self, partition: int, leader_epoch: int, append: Append, _execute: Execute

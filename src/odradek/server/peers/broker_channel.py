@@ -1,8 +1,10 @@
 """Asking other brokers: one connection to each, opened when something is to be asked."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, Protocol
 
+from odradek.background import do_each, run_each
 from odradek.client.apis import ClientApi
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
@@ -47,8 +49,7 @@ class _Way:
         """Every caller is answered."""
         self._channel.close()
         waiting, self._waiting = list(self._waiting.values()), {}
-        for on_done in waiting:
-            on_done(BrokerError(ErrorCode.NETWORK_EXCEPTION))
+        do_each(waiting, lambda on_done: on_done(BrokerError(ErrorCode.NETWORK_EXCEPTION)))
 
 
 class BrokerChannels:
@@ -74,25 +75,25 @@ class BrokerChannels:
             on_done(BrokerError(ErrorCode.BROKER_NOT_AVAILABLE))
             return
         way = self._ways.get(broker_id)
-        if way is None or way.epoch != broker.epoch:
-            self._ways[broker_id] = fresh = _Way(broker.epoch, self._open_channel(broker))
-            if way is not None:
-                way.close()
-            way = fresh
-        way.ask(api, values, on_done)
+        if way is not None and way.epoch == broker.epoch:
+            way.ask(api, values, on_done)
+            return
+        self._ways[broker_id] = fresh = _Way(broker.epoch, self._open_channel(broker))
+        ask = partial(fresh.ask, api, values, on_done)
+        run_each([ask] if way is None else [way.close, ask])
 
     def drop_gone(self) -> None:
         """Lets go of brokers that are gone, or back elsewhere: they will not answer."""
         brokers = self._metadata.image.brokers
+        gone: list[_Way] = []
         for broker_id, way in list(self._ways.items()):
             broker = brokers.get(broker_id)
             if broker is None or broker.epoch != way.epoch:
-                del self._ways[broker_id]
-                way.close()
+                gone.append(self._ways.pop(broker_id))
+        do_each(gone, lambda way: way.close())
 
     def close(self) -> None:
         """Lets go of all connections; none is made any more."""
         self._is_closed = True
         ways, self._ways = list(self._ways.values()), {}
-        for way in ways:
-            way.close()
+        do_each(ways, lambda way: way.close())

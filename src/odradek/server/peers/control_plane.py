@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
+from odradek.background import do_each
 from odradek.client.apis import ClientApi
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
@@ -71,8 +72,7 @@ class _Way:
         self._channel.close()
         waiting = list(self._waiting)
         self._waiting.clear()
-        for command in waiting:
-            command.on_done(BrokerError(ErrorCode.NETWORK_EXCEPTION))
+        do_each(waiting, lambda each: each.on_done(BrokerError(ErrorCode.NETWORK_EXCEPTION)))
 
     def _send_first(self) -> None:
         command = self._waiting[0]
@@ -167,8 +167,7 @@ class SocketControlPlane(ControlPlane):
         """See `ControlPlane`."""
         ways = [way for _, way in self._ways.values()]
         self._ways.clear()
-        for way in ways:
-            way.close()
+        do_each(ways, lambda way: way.close())
 
     def _command(
         self,

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
+from odradek.background import do_each
 from odradek.client.apis import ClientApi
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
@@ -38,9 +39,7 @@ class Links:
         """Takes two brokers apart."""
         link = frozenset((one, other))
         self._cut.add(link)
-        for channel in tuple(self._channels):
-            if channel.link == link:
-                channel.fail()
+        do_each([each for each in self._channels if each.link == link], lambda each: each.fail())
 
     def heal(self) -> None:
         """Lets all brokers reach each other again."""
@@ -94,8 +93,7 @@ class WatchedChannel(LeaderChannel):
         """Fails all waiting calls; later responses do not arrive."""
         waiting = list(self._waiting.values())
         self._waiting.clear()
-        for on_done in waiting:
-            on_done(_unreachable())
+        do_each(waiting, lambda on_done: on_done(_unreachable()))
 
     def _ask(
         self,
