@@ -64,7 +64,9 @@ class LeaderElections:
 
         def elect(some: Sequence[TopicPartition], on_some: OnSlice[ElectionResult]) -> None:
             image = self._cache.image
-            plans = plan_each(some, lambda tp: plan_election(image, tp, election_type), lambda tp: tp)
+            plans = plan_each(
+                some, lambda tp: plan_election(image, tp, election_type), lambda tp: tp
+            )
             accepted = [plan for plan in plans if isinstance(plan, PartitionChange)]
 
             def on_elected(outcomes: list[PartitionImage | BrokerError]) -> None:
