@@ -30,14 +30,16 @@ class AclControl:
         self._store: Final = store
         self._metadata: Final = metadata
 
-    def find(self, wanted: AclFilter) -> dict[ResourcePattern, list[AccessControlEntry]]:
-        """The ACLs that match, by resource pattern."""
-        found = {
-            pattern: [entry for entry in sorted(entries) if wanted.matches(entry)]
-            for pattern, entries in self._candidates(wanted)
-            if wanted.holds_for(pattern)
-        }
-        return {pattern: found[pattern] for pattern in sorted(found) if found[pattern]}
+    def find(
+        self, wanted: AclFilter, found: dict[ResourcePattern, list[AccessControlEntry]]
+    ) -> Iterator[int]:
+        """Notes the ACLs that are meant, by what they are about, a pattern at a step. Yields how
+        many a step looked at."""
+        for pattern, entries in self._candidates(wanted):
+            meant = wanted.holds_for(pattern) and [each for each in entries if wanted.matches(each)]
+            if meant:
+                found[pattern] = sorted(meant)
+            yield 1
 
     def create(
         self, bindings: Sequence[AclBinding], on_done: OnDone[list[BrokerError | None]]
@@ -60,10 +62,23 @@ class AclControl:
         else:
             on_added(None)
 
-    def delete(self, filters: Sequence[AclFilter], on_done: OnDone[list[list[AclBinding]]]) -> None:
-        """Removes the ACLs that each filter matches, and answers them; one that matches two filters
-        is answered twice."""
-        found = [list(self._bindings(each)) for each in filters]
+    def find_each(
+        self, filters: Sequence[AclFilter], found: list[list[AclBinding]]
+    ) -> Iterator[int]:
+        """Appends what each filter means; yields as `find` does."""
+        for each in filters:
+            meant: dict[ResourcePattern, list[AccessControlEntry]] = {}
+            yield 1
+            yield from self.find(each, meant)
+            found.append(
+                [AclBinding(pattern, e) for pattern in sorted(meant) for e in meant[pattern]]
+            )
+
+    def delete(
+        self, found: list[list[AclBinding]], on_done: OnDone[list[list[AclBinding]]]
+    ) -> None:
+        """Removes what was found by filters, and answers it; what two of them find is told
+        twice."""
         removed = {binding for each in found for binding in each}
         if len(removed) > MOST_AT_ONCE:
             on_done(_too_many("remove", len(removed)))
@@ -76,11 +91,6 @@ class AclControl:
             self._store.alter_acls((), removed, on_removed)
         else:
             on_removed(None)
-
-    def _bindings(self, wanted: AclFilter) -> Iterator[AclBinding]:
-        for pattern, entries in self.find(wanted).items():
-            for entry in entries:
-                yield AclBinding(pattern, entry)
 
     def _candidates(
         self, wanted: AclFilter

@@ -1,7 +1,6 @@
 """Puts outcomes in the order of the request, for all of the controller's operations."""
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from odradek.controller.results import (
@@ -15,6 +14,7 @@ from odradek.controller.results import (
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import ConfigResource, MetadataImage, TopicImage
 from odradek.model import TopicPartition
+from odradek.timer import Timer
 
 R = TypeVar("R")
 Item = TypeVar("Item")
@@ -22,13 +22,15 @@ Plan = TypeVar("Plan")
 
 
 def plan_each(
-    items: Sequence[Item], plan: Callable[[Item], Plan], identity: Callable[[Item], object]
+    items: Sequence[Item],
+    plan: Callable[[Item], Plan],
+    identity: Callable[[Item], object],
+    repeated: Collection[object] = (),
 ) -> list[Plan | BrokerError]:
-    """A plan or an error for every item; items that name the same thing twice are refused."""
-    counts = Counter(identity(item) for item in items)
+    """A plan or an error for every item; those that the request has `repeated` are refused."""
     plans: list[Plan | BrokerError] = []
     for item in items:
-        if counts[identity(item)] > 1:
+        if identity(item) in repeated:
             message = f"The request names {identity(item)} more than once."
             plans.append(BrokerError(ErrorCode.INVALID_REQUEST, message))
             continue
@@ -37,6 +39,12 @@ def plan_each(
         except BrokerError as error:
             plans.append(error)
     return plans
+
+
+def time_left(timer: Timer, timeout_ms: int) -> Callable[[], int]:
+    """How much of the time that a request has from now on is left later, in milliseconds."""
+    deadline_ms = timer.now_ms + timeout_ms
+    return lambda: max(deadline_ms - timer.now_ms, 0)
 
 
 def one_each(outcome: list[R] | BrokerError, count: int) -> list[R | BrokerError]:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import Final, NamedTuple
 
-from odradek.client_quota import DEFAULT, QuotaEntity, QuotaKey, Quotas, plain_ip
+from odradek.client_quota import DEFAULT, QuotaEntity, QuotaKey, plain_ip
+from odradek.controller.slices import Defer, OnSlice, slice_by_slice
 from odradek.errors import BrokerError, ErrorCode
-from odradek.metadata.image import MetadataImage
 from odradek.metadata.store import MetadataStore
 
 USER: Final = "user"
@@ -35,27 +35,42 @@ def alter_client_quotas(
     on_done: Callable[[list[BrokerError | None]], None],
     *,
     validate_only: bool = False,
+    defer: Defer | None = None,
 ) -> None:
     """Does what is acceptable, and says of each change why it is not."""
-    outcomes: list[BrokerError | None] = []
-    altered: dict[QuotaEntity, Mapping[QuotaKey, float | None]] = {}
-    for wish in wishes:
-        try:
-            entity, alterations = checked(wish)
-            if entity in altered:
-                raise _invalid("An entity is named twice.")
-            altered[entity] = alterations
-            outcomes.append(None)
-        except BrokerError as error:
-            outcomes.append(error)
+    named: set[QuotaEntity] = set()
 
-    def on_stored(error: BrokerError | None) -> None:
-        on_done([error if each is None else each for each in outcomes])
+    def alter(some: Sequence[QuotaAlteration], on_some: OnSlice[BrokerError | None]) -> None:
+        altered: dict[QuotaEntity, Mapping[QuotaKey, float | None]] = {}
+        outcomes = [_note(each, named, altered) for each in some]
 
-    if validate_only or not altered:
-        on_stored(None)
-    else:
-        store.alter_client_quotas(altered, on_stored)
+        def on_stored(error: BrokerError | None) -> None:
+            on_some([error if each is None else each for each in outcomes])
+
+        if validate_only or not altered:
+            on_stored(None)
+        else:
+            store.alter_client_quotas(altered, on_stored)
+
+    slice_by_slice(wishes, alter, on_done, defer)
+
+
+def _note(
+    wish: QuotaAlteration,
+    named: set[QuotaEntity],
+    altered: dict[QuotaEntity, Mapping[QuotaKey, float | None]],
+) -> BrokerError | None:
+    """Notes a change among those that are made at once; why it cannot be made, if so. Of the
+    changes of one entity the first is."""
+    try:
+        entity, alterations = checked(wish)
+        if entity in named:
+            raise _invalid("An entity is named twice.")
+    except BrokerError as error:
+        return error
+    named.add(entity)
+    altered[entity] = alterations
+    return None
 
 
 def checked(wish: QuotaAlteration) -> tuple[QuotaEntity, Mapping[QuotaKey, float | None]]:
@@ -74,21 +89,14 @@ def names_of(entity: QuotaEntity) -> dict[str, str | None]:
     return {kind: name or None for kind, name in parts.items() if name is not None}
 
 
-def find_quotas(
-    image: MetadataImage,
-    is_wanted: Mapping[str, Callable[[str | None], bool]],
-    *,
-    strict: bool,
-) -> list[tuple[QuotaEntity, Quotas]]:
-    """The entities of which every named part is as wanted; strictly, that have no other part."""
-    found = []
-    for entity, quotas in sorted(image.client_quotas.items(), key=str):
-        names = names_of(entity)
-        if not is_wanted.keys() <= names.keys() or (strict and is_wanted.keys() != names.keys()):
-            continue
-        if all(is_as_wanted(names[kind]) for kind, is_as_wanted in is_wanted.items()):
-            found.append((entity, quotas))
-    return found
+def is_meant(
+    entity: QuotaEntity, wanted: Mapping[str, Callable[[str | None], bool]], *, strict: bool
+) -> bool:
+    """Whether every part of an entity that is named is as wanted; strictly, it has no other."""
+    names = names_of(entity)
+    if not wanted.keys() <= names.keys() or (strict and wanted.keys() != names.keys()):
+        return False
+    return all(is_as_wanted(names[kind]) for kind, is_as_wanted in wanted.items())
 
 
 def _entity(parts: Sequence[tuple[str, str | None]]) -> QuotaEntity:

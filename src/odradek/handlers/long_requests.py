@@ -9,20 +9,27 @@ for any unanswered request; nobody else has to.
 - A handler looks at what belongs to the loop, so it stays there. It may answer with generators
   instead of lists: their entries are created in slices (`make_slice`), and the loop turns between
   them. One that is compiled may not: mypyc makes a list of a generator expression, at once, and its
-  generator functions return something else than a generator. It hands `Request.in_slices` the steps
-  that lead to its answer.
+  generator functions return something else than a generator. It hands `Request.in_slices` the
+  steps that lead to its answer.
+- What the controller is asked for goes there by `in_list`, and with `Request.defer` it is carried
+  out some items at a time (`odradek.controller.slices`).
 
 Short requests see nothing of this: for them a thread costs more than it saves.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import GeneratorType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from odradek.background import Background, ignore
 from odradek.clock import Clock
+
+if TYPE_CHECKING:
+    from odradek.handlers.request import Request
+
+T = TypeVar("T")
 
 LONG_REQUEST_BYTES: Final = 64 * 1024
 SLICE_ENTRIES: Final = 500
@@ -44,6 +51,16 @@ def entries_of(fields: dict[str, Any]) -> Iterator[int]:
             yield len(value)
 
 
+def then_amended(
+    steps: Iterator[int],
+    amend: Callable[[dict[str, Any]], Iterator[int]],
+    fields: dict[str, Any],
+) -> Iterator[int]:
+    """The steps that make an answer, and then those that amend what they have made."""
+    yield from steps
+    yield from amend(fields)
+
+
 def make_slice(steps: Iterator[int]) -> bool:
     """Takes steps for as many entries as a slice has; whether there are more."""
     entries = 0
@@ -52,6 +69,28 @@ def make_slice(steps: Iterator[int]) -> bool:
         if entries >= SLICE_ENTRIES:
             return True
     return False
+
+
+def do_in_slices(
+    request: "Request",
+    entries: Iterable[T],
+    do: Callable[[T], object],
+    then: Callable[[], None] = ignore,
+) -> None:
+    """Does something for each entry, in slices; then calls `then`."""
+
+    def steps() -> Iterator[int]:
+        for each in entries:
+            do(each)
+            yield 1
+
+    request.in_slices(steps(), lambda _: then())
+
+
+def in_list(request: "Request", entries: Iterable[T], then: Callable[[list[T]], None]) -> None:
+    """Hands `then` a list of the entries, which are made in slices."""
+    made: list[T] = []
+    do_in_slices(request, entries, made.append, lambda: then(made))
 
 
 class Outcome:

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from mypy_extensions import mypyc_attr
 
-from odradek.handlers.long_requests import LongWork, Outcome, entries_of, make_slice
+from odradek.handlers.long_requests import (
+    LongWork,
+    Outcome,
+    entries_of,
+    make_slice,
+    then_amended,
+)
 from odradek.protocol import messages
 from odradek.protocol.exchange import Exchange
 from odradek.protocol.header import RequestHeader, encode_response_header, response_header_version
@@ -107,8 +113,8 @@ class Request:
         self.handled_by: object = None
         # Called with the answer, however it is made.
         self.on_answered: Callable[[], object] | None = None
-        # Has the fields of an answer its own way before they are written.
-        self.amend: Callable[[dict[str, object]], None] | None = None
+        # Has the fields of an answer its own way before they are written, in steps.
+        self.amend: Callable[[dict[str, object]], Iterator[int]] | None = None
         self.used = 0
         self.size_bytes = 0
         # An observer's notes: when its handler began, and when it left the request waiting, if it
@@ -207,13 +213,19 @@ class Request:
     def answer_version(self, version: int, **fields: object) -> None:
         """Answers in another version than was asked for (ApiVersions falls back to 0)."""
         if _has_generators(fields):
-            self.in_slices(entries_of(fields), partial(self._answer_made, version, fields))
+            self._answer_after(entries_of(fields), version, fields)
+        elif self.amend is not None:
+            self._answer_after(iter(()), version, fields)
         else:
             self._answer_made(version, fields, is_long=False)
 
     def answer_when_made(self, steps: Iterator[int], **fields: object) -> None:
         """Answers with plain values whose lists `steps` fill, as `in_slices` takes them."""
-        self.in_slices(steps, partial(self._answer_made, self.api_version, fields))
+        self._answer_after(steps, self.api_version, fields)
+
+    def _answer_after(self, steps: Iterator[int], version: int, fields: dict[str, object]) -> None:
+        amended = steps if self.amend is None else then_amended(steps, self.amend, fields)
+        self.in_slices(amended, partial(self._answer_made, version, fields))
 
     def in_slices(
         self, steps: Iterator[int], then: Callable[[bool], None], is_long: bool = False
@@ -223,10 +235,16 @@ class Request:
         """
         while make_slice(steps):
             if self._long_work is not None:
-                go_on = partial(self.in_slices, steps, then, is_long=True)
-                self._long_work.defer(self.guard(partial(self._take_time, go_on)))
+                self.defer(partial(self.in_slices, steps, then, is_long=True))
                 return
         then(is_long)
+
+    def defer(self, action: Callable[[], None]) -> None:
+        """Goes on with it when the loop has turned; one that raises has the request fail."""
+        if self._long_work is None:
+            action()
+        else:
+            self._long_work.defer(self.guard(partial(self._take_time, action)))
 
     def _take_time(self, go_on: Callable[[], None]) -> None:
         """Goes on, which is charged as the time of the handler is."""
@@ -239,8 +257,6 @@ class Request:
     def _answer_made(self, version: int, fields: dict[str, object], is_long: bool) -> None:
         if self.throttle_time_ms and messages.has_throttle_time(self.api_key):
             fields["throttle_time_ms"] = self.throttle_time_ms
-        if self.amend is not None:
-            self.amend(fields)
         long_work = self._long_work
         if long_work is not None and is_long:
             encode = partial(self._note_and_encode, version, fields)

@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import ConfigResource, MetadataImage
@@ -55,6 +55,9 @@ class Upsertion(NamedTuple):
         return f"Upsertion({self.user!r}, {self.mechanism})"
 
 
+Alteration: TypeAlias = Deletion | Upsertion
+
+
 class NewUser(NamedTuple):
     """A user who is able to log in from the start."""
 
@@ -91,10 +94,9 @@ def credentials_of(image: MetadataImage, name: str) -> dict[ScramMechanism, int]
     return {each: known.iterations for each, known in found if known is not None}
 
 
-def users_with_credentials(image: MetadataImage) -> list[str]:
-    """All who can log in by SCRAM."""
-    names = (each.name for each in image.configs if each.type is ConfigResourceType.USER)
-    return sorted(name for name in names if credentials_of(image, name))
+def known_users(image: MetadataImage) -> list[str]:
+    """All of whom something is kept, most often credentials."""
+    return sorted(each.name for each in image.configs if each.type is ConfigResourceType.USER)
 
 
 _ALTERED_TWICE: Final = BrokerError(
@@ -102,13 +104,10 @@ _ALTERED_TWICE: Final = BrokerError(
 )
 
 
-def mistakes(
-    image: MetadataImage, deletions: Iterable[Deletion], upsertions: Iterable[Upsertion]
-) -> dict[str, BrokerError]:
+def mistakes(image: MetadataImage, asked: Iterable[Alteration]) -> dict[str, BrokerError]:
     """Finds the mistakes of a request, by user."""
     found: dict[str, BrokerError] = {}
     seen: set[str] = set()
-    asked: list[Deletion | Upsertion] = [*deletions, *upsertions]
     for each in asked:
         error = _ALTERED_TWICE if each.user in seen else _mistake(image, each)
         seen.add(each.user)
@@ -117,21 +116,19 @@ def mistakes(
     return found
 
 
-def altered(
-    deletions: Iterable[Deletion], upsertions: Iterable[Upsertion]
-) -> dict[str, Mapping[str, str | None]]:
+def altered(asked: Iterable[Alteration]) -> dict[str, Mapping[str, str | None]]:
     """The changes of a request without mistakes, by user."""
     changes: dict[str, dict[str, str | None]] = {}
-    for deletion in deletions:
-        name = _NAMES[ScramMechanism(deletion.mechanism)]
-        changes.setdefault(deletion.user, {})[name] = None
-    for upsertion in upsertions:
-        name = _NAMES[ScramMechanism(upsertion.mechanism)]
-        known = scram.credential_of(
-            name, upsertion.salted_password, upsertion.salt, upsertion.iterations
-        )
-        changes.setdefault(upsertion.user, {})[name] = scram.credential_text(known)
+    for each in asked:
+        name = _NAMES[ScramMechanism(each.mechanism)]
+        text = None if isinstance(each, Deletion) else _credential_text(name, each)
+        changes.setdefault(each.user, {})[name] = text
     return dict(changes)
+
+
+def _credential_text(name: str, asked: Upsertion) -> str:
+    known = scram.credential_of(name, asked.salted_password, asked.salt, asked.iterations)
+    return scram.credential_text(known)
 
 
 def new_users(
@@ -164,7 +161,7 @@ def parse_new_user(text: str) -> NewUser:
     return NewUser(match["mechanism"], match["name"], match["password"], iterations)
 
 
-def _mistake(image: MetadataImage, each: Deletion | Upsertion) -> BrokerError | None:
+def _mistake(image: MetadataImage, each: Alteration) -> BrokerError | None:
     if not each.user:
         return BrokerError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     if each.mechanism not in tuple(_NAMES):

@@ -150,12 +150,13 @@ def test_a_reassignment_ends_when_its_new_replicas_are_in_sync(
 
 
 def test_what_is_in_progress() -> None:
-    """All of it, or of what was asked for; unknown names are left out."""
+    """All of a topic, or of what was asked for; of unknown ones nothing."""
     image = _image(MOVING)
-    assert reassignments_in_progress(image, None) == {"a": [MOVING]}
-    assert reassignments_in_progress(image, {"a": [0, 7], "b": [0]}) == {"a": [MOVING]}
-    assert reassignments_in_progress(image, {"a": [1]}) == {}
-    assert reassignments_in_progress(_image(_partition()), None) == {}
+    assert reassignments_in_progress(image, "a") == [MOVING]
+    assert reassignments_in_progress(image, "a", [0, 7]) == [MOVING]
+    assert reassignments_in_progress(image, "a", [1]) == []
+    assert reassignments_in_progress(image, "b") == []
+    assert reassignments_in_progress(_image(_partition()), "a") == []
 
 
 class _Brokers:

@@ -3,8 +3,9 @@
 One alteration follows another: each is planned on the result of the one before.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Final, TypeAlias, TypeVar
 
 from odradek.config import BrokerConfig
@@ -19,6 +20,7 @@ from odradek.controller.results import (
     FeatureUpdate,
     ResourceResult,
 )
+from odradek.controller.slices import Defer, OnSlice, distinct_by_slices
 from odradek.errors import BrokerError
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.image import ConfigResource, MetadataImage
@@ -29,6 +31,9 @@ from odradek.model import ConfigResourceType
 T = TypeVar("T")
 ConfigChange: TypeAlias = dict[str, str | None]
 ConfigChanges: TypeAlias = Mapping[str, str | None]
+Replacement: TypeAlias = tuple[ConfigResource, Sequence[tuple[str, str | None]]]
+Alteration: TypeAlias = tuple[ConfigResource, Sequence[ConfigAlteration]]
+Altered = TypeVar("Altered", Replacement, Alteration)
 
 
 class ConfigOperations:
@@ -61,34 +66,37 @@ class ConfigOperations:
 
     def alter_configs(
         self,
-        resources: Sequence[tuple[ConfigResource, Sequence[tuple[str, str | None]]]],
+        resources: Sequence[Replacement],
         on_done: Callable[[list[ResourceResult]], None],
         *,
         validate_only: bool = False,
+        defer: Defer | None = None,
     ) -> None:
         """Replaces all settings of resources; settings that are left out go back to their
         defaults."""
 
-        def plan() -> list[ConfigChange | BrokerError]:
-            replace = partial(self._planner.plan_replacement, self._cache.image)
-            return plan_each(resources, lambda each: replace(*each), lambda each: each[0])
+        def plan(replacement: Replacement) -> ConfigChange:
+            return self._planner.plan_replacement(self._cache.image, *replacement)
 
-        self._alter([resource for resource, _ in resources], plan, on_done, validate_only)
+        alter = partial(self._alter, plan, validate_only)
+        distinct_by_slices(resources, itemgetter(0), alter, on_done, defer)
 
     def incremental_alter_configs(
         self,
-        resources: Sequence[tuple[ConfigResource, Sequence[ConfigAlteration]]],
+        resources: Sequence[Alteration],
         on_done: Callable[[list[ResourceResult]], None],
         *,
         validate_only: bool = False,
+        defer: Defer | None = None,
     ) -> None:
         """Sets, deletes, and edits the lists of single settings."""
 
-        def plan() -> list[ConfigChange | BrokerError]:
-            alter = partial(self._plan_alterations, self._cache.image, validate_only=validate_only)
-            return plan_each(resources, lambda each: alter(*each), lambda each: each[0])
+        def plan(alteration: Alteration) -> ConfigChange:
+            image = self._cache.image
+            return self._plan_alterations(image, *alteration, validate_only=validate_only)
 
-        self._alter([resource for resource, _ in resources], plan, on_done, validate_only)
+        alter = partial(self._alter, plan, validate_only)
+        distinct_by_slices(resources, itemgetter(0), alter, on_done, defer)
 
     def update_features(
         self,
@@ -164,15 +172,17 @@ class ConfigOperations:
 
     def _alter(
         self,
-        resources: Sequence[ConfigResource],
-        plan: Callable[[], Sequence[ConfigChange | BrokerError]],
-        on_done: Callable[[list[ResourceResult]], None],
+        plan: Callable[[Altered], ConfigChange],
         validate_only: bool,
+        repeated: Collection[object],
+        altered: Sequence[Altered],
+        on_done: OnSlice[ResourceResult],
     ) -> None:
         """Plans when the alterations before are published, and has the store write it."""
 
         def begin(release: Release) -> None:
-            plans = plan()
+            plans = plan_each(altered, plan, itemgetter(0), repeated)
+            resources = [resource for resource, _ in altered]
             changes = {
                 resource: planned
                 for resource, planned in zip(resources, plans, strict=True)

@@ -12,6 +12,7 @@ from odradek.controller.answers import (
     in_request_order,
     one_each,
     plan_each,
+    time_left,
     was_needed,
 )
 from odradek.controller.delayed_operations import DelayedElectLeader, TopicKey
@@ -21,6 +22,7 @@ from odradek.controller.replicas.elections import (
     plan_election,
 )
 from odradek.controller.results import ElectionResult, ElectionType
+from odradek.controller.slices import Defer, OnSlice, slice_by_slice
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.image import PartitionImage
@@ -54,22 +56,31 @@ class LeaderElections:
         partitions: Sequence[TopicPartition] | None,
         timeout_ms: int,
         on_done: Callable[[list[ElectionResult]], None],
+        *,
+        defer: Defer | None = None,
     ) -> None:
         """Elects leaders; of all partitions (None) only those that needed it are answered."""
-        image = self._cache.image
-        asked = all_partitions(image) if partitions is None else list(dict.fromkeys(partitions))
-        plans = plan_each(asked, lambda tp: plan_election(image, tp, election_type), lambda tp: tp)
-        accepted = [plan for plan in plans if isinstance(plan, PartitionChange)]
+        left_ms = time_left(self._purgatory.timer, timeout_ms)
 
-        def on_elected(outcomes: list[PartitionImage | BrokerError]) -> None:
-            rest = in_request_order(plans, outcomes)
-            results = [election_result(*pair) for pair in zip(asked, rest, strict=True)]
-            on_done([each for each in results if partitions is not None or was_needed(each)])
+        def elect(some: Sequence[TopicPartition], on_some: OnSlice[ElectionResult]) -> None:
+            image = self._cache.image
+            plans = plan_each(
+                some, lambda tp: plan_election(image, tp, election_type), lambda tp: tp
+            )
+            accepted = [plan for plan in plans if isinstance(plan, PartitionChange)]
 
-        if accepted:
-            self._elect(accepted, timeout_ms, on_elected)
-        else:
-            on_elected([])
+            def on_elected(outcomes: list[PartitionImage | BrokerError]) -> None:
+                rest = in_request_order(plans, outcomes)
+                results = [election_result(*pair) for pair in zip(some, rest, strict=True)]
+                on_some([each for each in results if partitions is not None or was_needed(each)])
+
+            if accepted:
+                self._elect(accepted, left_ms(), on_elected)
+            else:
+                on_elected([])
+
+        every = all_partitions(self._cache.image) if partitions is None else partitions
+        slice_by_slice(list(dict.fromkeys(every)), elect, on_done, defer, self._store.sync)
 
     def hand_over(self, on_done: OnDone[None]) -> None:
         """Gives away what this broker leads, to replicas in sync, and leaves every ISR that has
@@ -110,7 +121,7 @@ class LeaderElections:
                 ]
             )
 
-        operation = DelayedElectLeader(max(timeout_ms, 0), self._cache, on_elected)
+        operation = DelayedElectLeader(timeout_ms, self._cache, on_elected)
 
         def on_stored(outcome: list[PartitionImage | BrokerError] | BrokerError) -> None:
             if not operation.is_completed:

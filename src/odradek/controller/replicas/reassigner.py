@@ -7,12 +7,14 @@ planned again on the new state. The end of a reassignment is not waited for: `Re
 sees it come.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
 from odradek.controller.answers import one_each, plan_each
-from odradek.controller.replicas.reassignments import plan_reassignment, reassignments_in_progress
+from odradek.controller.replicas.reassignments import plan_reassignment
+from odradek.controller.slices import Defer, OnSlice, distinct_by_slices
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.image import PartitionImage
@@ -27,7 +29,10 @@ class Reassignment(NamedTuple):
     target: tuple[int, ...] | None
 
 
+Outcome: TypeAlias = tuple[TopicPartition, BrokerError | None]
 OnReassigned: TypeAlias = Callable[[Mapping[TopicPartition, BrokerError | None]], None]
+
+_partition_of: Final = attrgetter("topic_partition")
 
 
 class Reassigner:
@@ -43,27 +48,36 @@ class Reassigner:
         on_done: OnReassigned,
         *,
         allow_replication_factor_change: bool = True,
+        defer: Defer | None = None,
     ) -> None:
         """Answers an error, or None, for every partition, when what was begun is durable."""
-        results: dict[TopicPartition, BrokerError | None] = {}
+
+        def alter(
+            repeated: Collection[object], some: Sequence[Reassignment], on_some: OnSlice[Outcome]
+        ) -> None:
+            results: dict[TopicPartition, BrokerError | None] = {}
+            self._alter(
+                some,
+                repeated,
+                allow_replication_factor_change,
+                results,
+                lambda _: on_some(results.items()),
+            )
 
         def on_synced(outcome: BrokerError | None) -> None:
             if isinstance(outcome, BrokerError):
                 on_done(dict.fromkeys([each.topic_partition for each in requests], outcome))
             else:
-                self._alter(requests, allow_replication_factor_change, results, on_done)
+                distinct_by_slices(
+                    requests, _partition_of, alter, lambda found: on_done(dict(found)), defer
+                )
 
         self._store.sync(on_synced)
-
-    def in_progress(
-        self, wanted: Mapping[str, Iterable[int]] | None
-    ) -> dict[str, list[PartitionImage]]:
-        """The partitions being reassigned, by topic: of those that are `wanted`, or all."""
-        return reassignments_in_progress(self._cache.image, wanted)
 
     def _alter(
         self,
         requests: Sequence[Reassignment],
+        repeated: Collection[object],
         may_change_factor: bool,
         results: dict[TopicPartition, BrokerError | None],
         on_done: OnReassigned,
@@ -73,11 +87,7 @@ class Reassigner:
             self._cache.image,
             allow_replication_factor_change=may_change_factor,
         )
-        plans = plan_each(
-            requests,
-            lambda requested: plan(*requested),
-            lambda requested: requested.topic_partition,
-        )
+        plans = plan_each(requests, lambda each: plan(*each), _partition_of, repeated)
         accepted = [planned for planned in plans if isinstance(planned, PartitionChange)]
         for requested, planned in zip(requests, plans, strict=True):
             results[requested.topic_partition] = (
@@ -95,7 +105,7 @@ class Reassigner:
                 again = [
                     requested for requested in requests if requested.topic_partition in overtaken
                 ]
-                self._alter(again, may_change_factor, results, on_done)
+                self._alter(again, (), may_change_factor, results, on_done)
             else:
                 on_done(results)
 

@@ -9,7 +9,7 @@ replicas before the first: an adding replica that is not wanted any more is remo
 Pure: an image in, changes or an error out.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from odradek.controller.replicas.elections import is_live
 from odradek.errors import BrokerError, ErrorCode
@@ -67,22 +67,14 @@ def plan_completions(
 
 
 def reassignments_in_progress(
-    image: MetadataImage, wanted: Mapping[str, Iterable[int]] | None
-) -> dict[str, list[PartitionImage]]:
-    """The partitions that are being reassigned, by topic: of those that are `wanted`, or all."""
-    names = image.topics if wanted is None else wanted
-    found = {}
-    for name in names:
-        topic = image.topic(name)
-        if topic is None:
-            continue
-        moving = [partition for partition in topic.partitions if partition.is_reassigning]
-        if wanted is not None:
-            indexes = frozenset(wanted[name])
-            moving = [partition for partition in moving if partition.partition in indexes]
-        if moving:
-            found[name] = moving
-    return found
+    image: MetadataImage, name: str, wanted: Collection[int] | None = None
+) -> list[PartitionImage]:
+    """The partitions of a topic that are being reassigned: of those that are `wanted`, or all."""
+    topic = image.topic(name)
+    if topic is None:
+        return []
+    moving = [partition for partition in topic.partitions if partition.is_reassigning]
+    return [each for each in moving if wanted is None or each.partition in wanted]
 
 
 def _find(image: MetadataImage, topic_partition: TopicPartition) -> PartitionImage:

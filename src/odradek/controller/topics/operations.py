@@ -1,11 +1,13 @@
 """`TopicOperations`: creates and deletes topics, and adds partitions.
 
 Each is a straight walk: plan (`plans`), have the metadata store do it, wait until every partition
-has a leader, answer in the order of the request.
+has a leader, answer in the order of the request. With `defer` it goes so for some topics at a time
+(`slices`). When the time is over the rest is still begun, and not waited for.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 from odradek.config import BrokerConfig
@@ -17,6 +19,7 @@ from odradek.controller.answers import (
     named_result,
     one_each,
     plan_each,
+    time_left,
 )
 from odradek.controller.configs.entries import ConfigDescriber
 from odradek.controller.delayed_operations import DelayedTopicChange, TopicKey
@@ -28,6 +31,7 @@ from odradek.controller.results import (
     PartitionsRequest,
     TopicReference,
 )
+from odradek.controller.slices import Defer, OnSlice, distinct_by_slices
 from odradek.controller.topics.internal import requested_topic
 from odradek.controller.topics.names import collision_key, has_collision_chars
 from odradek.controller.topics.plans import TopicPlanner
@@ -76,13 +80,38 @@ class TopicOperations:
         on_done: Callable[[list[CreateTopicResult]], None],
         *,
         validate_only: bool = False,
+        defer: Defer | None = None,
     ) -> None:
         """Creates topics, and answers when their partitions have leaders or time is over."""
-        plans = self._plan_topics(topics)
+        left_ms = time_left(self._purgatory.timer, timeout_ms)
+        taken: dict[str, str] = {}
+
+        def create(
+            repeated: Collection[object],
+            some: Sequence[CreatableTopic],
+            on_some: OnSlice[CreateTopicResult],
+        ) -> None:
+            plans = self._plan_topics(some, repeated, taken)
+            if validate_only or not any(isinstance(plan, NewTopic) for plan in plans):
+                on_some([self._planned(*pair) for pair in zip(some, plans, strict=True)])
+            else:
+                self._create(some, plans, left_ms(), on_some)
+
+        name_of, sync = attrgetter("name"), self._store.sync
+        distinct_by_slices(topics, name_of, create, on_done, defer, sync, self._partitions_of)
+
+    def _partitions_of(self, topic: CreatableTopic) -> int:
+        count = len(topic.assignments) or topic.num_partitions
+        return self._config.num_partitions if count < 1 else count
+
+    def _create(
+        self,
+        topics: Sequence[CreatableTopic],
+        plans: Sequence[NewTopic | BrokerError],
+        timeout_ms: int,
+        on_done: Callable[[list[CreateTopicResult]], None],
+    ) -> None:
         accepted = [plan for plan in plans if isinstance(plan, NewTopic)]
-        if validate_only or not accepted:
-            on_done([self._planned(*pair) for pair in zip(topics, plans, strict=True)])
-            return
         taken = {collision_key(plan.name): plan.name for plan in accepted}
         self._begun.append(taken)
 
@@ -120,9 +149,37 @@ class TopicOperations:
         topics: Sequence[TopicReference],
         timeout_ms: int,
         on_done: Callable[[list[DeleteTopicResult]], None],
+        *,
+        defer: Defer | None = None,
     ) -> None:
         """Deletes topics, given by name or id, and answers when they are gone or time is over."""
-        found = self._find_topics(topics)
+        left_ms = time_left(self._purgatory.timer, timeout_ms)
+        identity = partial(identity_of, self._cache.image)
+
+        def delete(
+            repeated: Collection[object],
+            some: Sequence[TopicReference],
+            on_some: OnSlice[DeleteTopicResult],
+        ) -> None:
+            found = plan_each(some, self._find_topic, identity, repeated)
+            self._delete(some, found, left_ms(), on_some)
+
+        sync = self._store.sync
+        distinct_by_slices(topics, identity, delete, on_done, defer, sync, self._size_of)
+
+    def _size_of(self, reference: TopicReference) -> int:
+        name = reference.name
+        image = self._cache.image
+        topic = image.topic_by_id(reference.topic_id) if name is None else image.topic(name)
+        return 0 if topic is None else len(topic.partitions)
+
+    def _delete(
+        self,
+        topics: Sequence[TopicReference],
+        found: Sequence[TopicImage | BrokerError],
+        timeout_ms: int,
+        on_done: Callable[[list[DeleteTopicResult]], None],
+    ) -> None:
         accepted = [topic for topic in found if isinstance(topic, TopicImage)]
 
         def on_changed(outcomes: list[TopicImage | BrokerError], _late: frozenset[str]) -> None:
@@ -142,17 +199,40 @@ class TopicOperations:
         on_done: Callable[[list[NamedResult]], None],
         *,
         validate_only: bool = False,
+        defer: Defer | None = None,
     ) -> None:
         """Adds partitions to topics, and answers when they have leaders or time is over."""
-        image = self._cache.image
-        plans = plan_each(
-            topics, lambda each: self._planner.plan_partitions(image, each), lambda each: each.name
-        )
+        left_ms = time_left(self._purgatory.timer, timeout_ms)
+        name_of = attrgetter("name")
+
+        def grow(
+            repeated: Collection[object],
+            some: Sequence[PartitionsRequest],
+            on_some: OnSlice[NamedResult],
+        ) -> None:
+            plan = partial(self._planner.plan_partitions, self._cache.image)
+            plans = plan_each(some, plan, name_of, repeated)
+            names = [topic.name for topic in some]
+            if validate_only or not any(isinstance(plan, NewPartitions) for plan in plans):
+                on_some([named_result(*pair) for pair in zip(names, plans, strict=True)])
+            else:
+                self._grow(names, plans, left_ms(), on_some)
+
+        sync = self._store.sync
+        distinct_by_slices(topics, name_of, grow, on_done, defer, sync, self._growth_of)
+
+    def _growth_of(self, requested: PartitionsRequest) -> int:
+        topic = self._cache.image.topic(requested.name)
+        return 0 if topic is None else requested.count - len(topic.partitions)
+
+    def _grow(
+        self,
+        names: Sequence[str],
+        plans: Sequence[NewPartitions | BrokerError],
+        timeout_ms: int,
+        on_done: Callable[[list[NamedResult]], None],
+    ) -> None:
         accepted = [plan for plan in plans if isinstance(plan, NewPartitions)]
-        names = [topic.name for topic in topics]
-        if validate_only or not accepted:
-            on_done([named_result(*pair) for pair in zip(names, plans, strict=True)])
-            return
         timed_out = BrokerError(ErrorCode.REQUEST_TIMED_OUT)
 
         def on_changed(outcomes: list[TopicImage | BrokerError], late: frozenset[str]) -> None:
@@ -178,7 +258,7 @@ class TopicOperations:
             names
         )
         operation = DelayedTopicChange(
-            max(timeout_ms, 0), self._cache, lambda late: on_done(outcomes, late)
+            timeout_ms, self._cache, lambda late: on_done(outcomes, late)
         )
 
         def on_stored(outcome: list[TopicImage | BrokerError] | BrokerError) -> None:
@@ -191,9 +271,14 @@ class TopicOperations:
         store(on_stored)
         self._purgatory.try_complete_else_watch(operation, [TopicKey(name) for name in names])
 
-    def _plan_topics(self, topics: Sequence[CreatableTopic]) -> list[NewTopic | BrokerError]:
+    def _plan_topics(
+        self,
+        topics: Sequence[CreatableTopic],
+        repeated: Collection[object],
+        taken: dict[str, str],
+    ) -> list[NewTopic | BrokerError]:
+        """Of `taken` are the names that the request has been planned to create already."""
         image = self._cache.image
-        taken: dict[str, str] = {}
 
         def plan(topic: CreatableTopic) -> NewTopic:
             if image.topic(topic.name) is not None:
@@ -205,7 +290,7 @@ class TopicOperations:
             taken[collision_key(topic.name)] = topic.name
             return planned
 
-        return plan_each(topics, plan, lambda topic: topic.name)
+        return plan_each(topics, plan, attrgetter("name"), repeated)
 
     def _check_collision(self, name: str, taken: Mapping[str, str]) -> None:
         if not has_collision_chars(name):
@@ -242,23 +327,19 @@ class TopicOperations:
             describe=partial(self._describer.created_entries, plan.configs),
         )
 
-    def _find_topics(self, topics: Sequence[TopicReference]) -> list[TopicImage | BrokerError]:
+    def _find_topic(self, reference: TopicReference) -> TopicImage:
+        if not self._config["delete.topic.enable"]:
+            raise BrokerError(ErrorCode.TOPIC_DELETION_DISABLED)
         image = self._cache.image
-
-        def find(reference: TopicReference) -> TopicImage:
-            if not self._config["delete.topic.enable"]:
-                raise BrokerError(ErrorCode.TOPIC_DELETION_DISABLED)
-            if reference.name is not None:
-                topic = image.topic(reference.name)
-                unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                topic = image.topic_by_id(reference.topic_id)
-                unknown = ErrorCode.UNKNOWN_TOPIC_ID
-            if topic is None:
-                raise BrokerError(unknown)
-            return topic
-
-        return plan_each(topics, find, lambda reference: identity_of(image, reference))
+        if reference.name is not None:
+            topic = image.topic(reference.name)
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            topic = image.topic_by_id(reference.topic_id)
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        if topic is None:
+            raise BrokerError(unknown)
+        return topic
 
     def _on_published(self, delta: MetadataDelta) -> None:
         """Wakes who waits for the topics that changed, and keeps the names in mind."""

@@ -5,25 +5,30 @@ Version notes: 2 is flexible, 3 knows users as resources.
 
 from collections.abc import Iterable
 
+from odradek.acl import AclBinding
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.acls.acl_fields import SECURITY_DISABLED, binding
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.long_requests import in_list
 from odradek.handlers.request import Request
 
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers when this broker decides by the new ACLs."""
-    bindings = [binding(each) for each in request.body().creations]
+    acls = context.acls
 
-    def on_created(outcome: list[BrokerError | None] | BrokerError) -> None:
-        if isinstance(outcome, BrokerError):
-            outcome = [outcome for _ in bindings]
-        _answer(request, outcome)
+    def create(bindings: list[AclBinding]) -> None:
+        def on_created(outcome: list[BrokerError | None] | BrokerError) -> None:
+            if isinstance(outcome, BrokerError):
+                outcome = [outcome for _ in bindings]
+            _answer(request, outcome)
 
-    if context.acls is None:
-        on_created(SECURITY_DISABLED)
-    else:
-        context.acls.create(bindings, request.guard(on_created))
+        if acls is None:
+            on_created(SECURITY_DISABLED)
+        else:
+            acls.create(bindings, request.guard(on_created))
+
+    in_list(request, map(binding, request.body().creations), create)
 
 
 def fail(request: Request, code: ErrorCode) -> None:
@@ -33,8 +38,8 @@ def fail(request: Request, code: ErrorCode) -> None:
 
 def _answer(request: Request, outcomes: Iterable[BrokerError | None]) -> None:
     request.answer(
-        results=[
+        results=(
             {} if error is None else {"error_code": error.code, "error_message": error.message}
             for error in outcomes
-        ]
+        )
     )

@@ -3,6 +3,7 @@
 Version notes: 2 is flexible, 3 knows users as resources.
 """
 
+from odradek.acl import AccessControlEntry, ResourcePattern
 from odradek.errors import ErrorCode
 from odradek.handlers.acls.acl_fields import acl_filter, entry_fields, pattern_fields
 from odradek.handlers.context import HandlerContext
@@ -16,11 +17,16 @@ def handle(context: HandlerContext, request: Request) -> None:
         text = "No Authorizer is configured on the broker"
         request.answer(error_code=ErrorCode.SECURITY_DISABLED, error_message=text)
         return
+    found: dict[ResourcePattern, list[AccessControlEntry]] = {}
+    request.in_slices(context.acls.find(wanted, found), lambda _: _answer(request, found))
+
+
+def _answer(request: Request, found: dict[ResourcePattern, list[AccessControlEntry]]) -> None:
     request.answer(
-        resources=[
-            {**pattern_fields(pattern), "acls": [entry_fields(entry) for entry in entries]}
-            for pattern, entries in context.acls.find(wanted).items()
-        ]
+        resources=(
+            {**pattern_fields(pattern), "acls": [entry_fields(each) for each in found[pattern]]}
+            for pattern in sorted(found)
+        )
     )
 
 

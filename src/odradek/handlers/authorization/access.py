@@ -5,14 +5,17 @@ A rule looks at the request and lets the handler see what is allowed of it: all 
 the API's own `fail` gives them, and put behind those that the handler answers.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from odradek.acl import CLUSTER_NAME
 from odradek.errors import ErrorCode
 from odradek.handlers.api import Api
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.long_requests import do_in_slices
 from odradek.handlers.request import Request
 from odradek.model import AclOperation, ResourceType
 from odradek.protocol.exchange import Exchange
@@ -69,6 +72,23 @@ class Guarded:
             name for name in dict.fromkeys(names) if not self.may(operation, type, name)
         )
 
+    def find_denied(
+        self,
+        operation: AclOperation,
+        type: ResourceType,
+        names: Iterable[str],
+        then: Callable[[frozenset[str]], None],
+    ) -> None:
+        """Tells `then` the names with which it may not do something, which are looked at in
+        slices."""
+        denied: set[str] = set()
+
+        def look(name: str) -> None:
+            if not self.may(operation, type, name):
+                denied.add(name)
+
+        do_in_slices(self.request, dict.fromkeys(names), look, lambda: then(frozenset(denied)))
+
     # --- what becomes of the request ------------------------------------------------------------
 
     def serve(self) -> None:
@@ -96,7 +116,7 @@ class Guarded:
         told: Fields = {}
         aside = Request(_Nowhere(request.exchange), header, self.row, None, None, _run)
         aside.narrow(replace(request.body(), **refused))
-        aside.amend = told.update
+        aside.amend = partial(_note, told)
         fail(aside, code)
         return list(told[field])
 
@@ -125,21 +145,41 @@ class Guarded:
     def keep(self, answered: str, is_allowed: Callable[[Fields], bool]) -> None:
         """Leaves entries out that the handler answers."""
 
-        def amend(fields: Fields) -> None:
-            fields[answered] = [each for each in fields.get(answered, ()) if is_allowed(each)]
+        def amend(fields: Fields) -> Iterator[int]:
+            entries = fields.get(answered, ())
+            fields[answered] = kept = []
+            for each in entries:
+                if is_allowed(each):
+                    kept.append(each)
+                yield 1
 
-        self.amend(amend)
+        self._amend_in_steps(amend)
+
+    def amend_each(self, answered: str, amend: Callable[[Fields], None]) -> None:
+        """Changes each entry that the handler answers in a field, in slices."""
+
+        def amend_all(fields: Fields) -> Iterator[int]:
+            for each in fields.get(answered, ()):
+                amend(each)
+                yield 1
+
+        self._amend_in_steps(amend_all)
 
     def amend(self, amend: Callable[[Fields], None]) -> None:
         """Changes the answer, after the changes asked for before."""
-        before = self.request.amend
 
-        def both(fields: Fields) -> None:
-            if before is not None:
-                before(fields)
+        def amend_at_once(fields: Fields) -> Iterator[int]:
             amend(fields)
+            yield 1
 
-        self.request.amend = both
+        self._amend_in_steps(amend_at_once)
+
+    def _amend_in_steps(self, amend: Callable[[Fields], Iterator[int]]) -> None:
+        before = self.request.amend
+        if before is None:
+            self.request.amend = amend
+        else:
+            self.request.amend = lambda fields: chain(before(fields), amend(fields))
 
 
 class _Nowhere(Exchange):
@@ -160,6 +200,11 @@ class _Nowhere(Exchange):
 
     def send(self, buffers: list[Buffer]) -> None:
         """It goes nowhere."""
+
+
+def _note(told: Fields, fields: Fields) -> Iterator[int]:
+    told.update(fields)
+    yield 1
 
 
 def _run(_request: Request, function: Callable[[], None]) -> None:

@@ -2,11 +2,13 @@
 cluster."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from odradek.acl import CLUSTER_NAME
 from odradek.errors import ErrorCode
 from odradek.handlers.authorization.access import REFUSALS, Fields, Guarded
+from odradek.handlers.long_requests import in_list
 from odradek.model import ConfigResourceType, ResourceType
 
 _CLUSTER: Final = ResourceType.CLUSTER
@@ -20,10 +22,8 @@ _OWNERS: Final = {
 
 
 def _by_resource(answered: str) -> Callable[[Guarded], None]:
-    def rule(guarded: Guarded) -> None:
-        asked = guarded.request.body().resources
-        codes = [_refusal(guarded, each) for each in asked]
-        pairs = list(zip(asked, codes, strict=True))
+    def serve(guarded: Guarded, codes: list[ErrorCode | None]) -> None:
+        pairs = list(zip(guarded.request.body().resources, codes, strict=True))
         refused: list[Fields] = []
         for code in dict.fromkeys(codes):
             if code is not None:
@@ -31,6 +31,10 @@ def _by_resource(answered: str) -> Callable[[Guarded], None]:
                 refused += guarded.refusals(answered, code, resources=denied)
         allowed = [each for each, code in pairs if code is None]
         guarded.serve_allowed("resources", allowed, answered, refused)
+
+    def rule(guarded: Guarded) -> None:
+        asked = guarded.request.body().resources
+        in_list(guarded.request, map(partial(_refusal, guarded), asked), partial(serve, guarded))
 
     return rule
 

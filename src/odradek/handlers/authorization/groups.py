@@ -1,7 +1,8 @@
 """The rules of the APIs about groups."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from odradek.errors import ErrorCode
@@ -53,15 +54,19 @@ def _serve_names(
     guarded: Guarded, asked: str, answered: str, operation: AclOperation, type: ResourceType
 ) -> None:
     names = getattr(guarded.request.body(), asked)
-    denied = guarded.denied(operation, type, names)
-    refused: list[Fields] = []
-    if denied:
-        left = {asked: tuple(name for name in names if name in denied)}
-        refused = [
-            {**each, "error_message": None} if "error_message" in each else each
-            for each in guarded.refusals(answered, REFUSALS[type], **left)
-        ]
-    guarded.serve_allowed(asked, [name for name in names if name not in denied], answered, refused)
+
+    def serve(denied: Collection[str]) -> None:
+        refused: list[Fields] = []
+        if denied:
+            left = {asked: tuple(name for name in names if name in denied)}
+            refused = [
+                {**each, "error_message": None} if "error_message" in each else each
+                for each in guarded.refusals(answered, REFUSALS[type], **left)
+            ]
+        allowed = [name for name in names if name not in denied]
+        guarded.serve_allowed(asked, allowed, answered, refused)
+
+    guarded.find_denied(operation, type, names, serve)
 
 
 # Finding and listing
@@ -93,35 +98,32 @@ def _list_groups(guarded: Guarded) -> None:
 
 
 def _describe_groups(guarded: Guarded) -> None:
-    guarded.amend(lambda fields: _tell_operations(guarded, fields))
+    guarded.amend_each("groups", partial(_tell_operations, guarded))
     by_group("groups", "groups")(guarded)
 
 
-def _tell_operations(guarded: Guarded, fields: Fields) -> None:
-    for group in fields.get("groups", ()):
-        name = group["group_id"]
-        amend_operations(guarded, group, "authorized_operations", _GROUP, name)
+def _tell_operations(guarded: Guarded, group: Fields) -> None:
+    amend_operations(guarded, group, "authorized_operations", _GROUP, group["group_id"])
 
 
 def describe_with_members(guarded: Guarded) -> None:
-    """The rule of an API that shows groups with their members' topics."""
-    guarded.amend(lambda fields: _tell_operations(guarded, fields))
-    guarded.amend(lambda fields: _hide_members(guarded, fields))
+    """The rule of an API that shows groups with what their members read."""
+    guarded.amend_each("groups", partial(_tell_operations, guarded))
+    guarded.amend_each("groups", partial(_hide_members, guarded))
     by_group("group_ids", "groups")(guarded)
 
 
-def _hide_members(guarded: Guarded, fields: Fields) -> None:
+def _hide_members(guarded: Guarded, group: Fields) -> None:
     """A group of topics that the caller may not describe is not shown to it."""
-    for group in fields.get("groups", ()):
-        names = {name for member in group.get("members", ()) for name in _topics_of(member)}
-        if guarded.denied(_DESCRIBE, _TOPIC, sorted(names)):
-            group.update(
-                {
-                    "error_code": REFUSALS[_TOPIC],
-                    "error_message": _NO_MEMBERS,
-                    "members": (),
-                }
-            )
+    names = {name for member in group.get("members", ()) for name in _topics_of(member)}
+    if guarded.denied(_DESCRIBE, _TOPIC, sorted(names)):
+        group.update(
+            {
+                "error_code": REFUSALS[_TOPIC],
+                "error_message": _NO_MEMBERS,
+                "members": (),
+            }
+        )
 
 
 def _topics_of(member: Fields) -> list[str]:
@@ -221,20 +223,21 @@ def _offset_delete(guarded: Guarded) -> None:
     if not guarded.may(_DELETE, _GROUP, body.group_id):
         guarded.fail(REFUSALS[_GROUP])
         return
-    denied = guarded.denied(_READ, _TOPIC, (topic.name for topic in body.topics))
-    refused = [
-        {
-            "name": topic.name,
-            "partitions": [
-                {"partition_index": each.partition_index, "error_code": REFUSALS[_TOPIC]}
-                for each in topic.partitions
-            ],
-        }
-        for topic in body.topics
-        if topic.name in denied
+
+    def serve(denied: Collection[str]) -> None:
+        refused = [_not_deleted(topic) for topic in body.topics if topic.name in denied]
+        allowed = [topic for topic in body.topics if topic.name not in denied]
+        guarded.serve_allowed("topics", allowed, "topics", refused)
+
+    guarded.find_denied(_READ, _TOPIC, (topic.name for topic in body.topics), serve)
+
+
+def _not_deleted(topic: Any) -> Fields:
+    partitions = [
+        {"partition_index": each.partition_index, "error_code": REFUSALS[_TOPIC]}
+        for each in topic.partitions
     ]
-    allowed = [topic for topic in body.topics if topic.name not in denied]
-    guarded.serve_allowed("topics", allowed, "topics", refused)
+    return {"name": topic.name, "partitions": partitions}
 
 
 RULES: Final = {

@@ -5,8 +5,9 @@ the cluster that the caller needs; if the caller lacks it, the API's `fail` answ
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, Final
 
 from odradek.acl import CLUSTER_NAME
@@ -24,6 +25,7 @@ from odradek.handlers.authorization import (
 from odradek.handlers.authorization.access import REFUSALS, Guarded
 from odradek.handlers.authorization.operations import tell_cluster_operations
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.long_requests import do_in_slices
 from odradek.handlers.request import Request
 from odradek.model import AclOperation, ResourceType
 from odradek.security.authorizer import Authorizer, Caller
@@ -41,16 +43,22 @@ def _ask_for_all(guarded: Guarded) -> None:
         guarded.fail(REFUSALS[permission.resource])
 
 
-def _ask_for_acls(read: Callable[[Any], object]) -> Callable[[Guarded], None]:
-    """Closes the connection of a malformed request, whatever its sender may do."""
+def _ask_for_acls(
+    entries: Callable[[Any], Iterable[Any]], read: Callable[[Any], object]
+) -> Callable[[Guarded], None]:
+    """Refuses a malformed request by ending the connection, whoever sent it."""
 
     def rule(guarded: Guarded) -> None:
-        read(guarded.request.body())
-        if guarded.may_see_in_cluster(AclOperation.ALTER):
-            guarded.amend(lambda _fields: _warn_who_is_out(guarded.caller))
-        _ask_for_all(guarded)
+        request = guarded.request
+        do_in_slices(request, entries(request.body()), read, lambda: _ask_who_alters(guarded))
 
     return rule
+
+
+def _ask_who_alters(guarded: Guarded) -> None:
+    if guarded.may_see_in_cluster(AclOperation.ALTER):
+        guarded.amend(lambda _fields: _warn_who_is_out(guarded.caller))
+    _ask_for_all(guarded)
 
 
 def _warn_who_is_out(caller: Caller) -> None:
@@ -89,9 +97,9 @@ RULES: Final[Mapping[int, Callable[[Guarded], None]]] = {
     **configs.RULES,
     **share.RULES,
     **tokens.RULES,
-    29: _ask_for_acls(acl_filter),
-    30: _ask_for_acls(lambda body: [binding(each) for each in body.creations]),
-    31: _ask_for_acls(lambda body: [acl_filter(each) for each in body.filters]),
+    29: _ask_for_acls(lambda body: [body], acl_filter),
+    30: _ask_for_acls(attrgetter("creations"), binding),
+    31: _ask_for_acls(attrgetter("filters"), acl_filter),
     48: _ask_for_quotas,
     50: _ask_for_scram_users,
     60: tell_cluster_operations,

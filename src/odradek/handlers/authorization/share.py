@@ -1,6 +1,6 @@
 """The rules of the APIs about share groups: as those of other groups, and of fetches."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -42,13 +42,16 @@ def _of_one_group(
     if not guarded.may(operation, _GROUP, body.group_id):
         guarded.fail(REFUSALS[_GROUP])
         return
-    denied = guarded.denied(_READ, _TOPIC, (each.topic_name for each in body.topics))
-    guarded.serve_allowed(
-        "topics",
-        [each for each in body.topics if each.topic_name not in denied],
-        "responses",
-        [refused(each) for each in body.topics if each.topic_name in denied],
-    )
+
+    def serve(denied: Collection[str]) -> None:
+        guarded.serve_allowed(
+            "topics",
+            [each for each in body.topics if each.topic_name not in denied],
+            "responses",
+            [refused(each) for each in body.topics if each.topic_name in denied],
+        )
+
+    guarded.find_denied(_READ, _TOPIC, (each.topic_name for each in body.topics), serve)
 
 
 def _not_altered(topic: Any) -> Fields:

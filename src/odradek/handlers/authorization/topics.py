@@ -1,14 +1,18 @@
 """The rules of the APIs about topics. A caller that may not describe a topic does not learn whether
 it exists: it gets TOPIC_AUTHORIZATION_FAILED in either case."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
+from itertools import compress
+from operator import not_
 from types import SimpleNamespace
 from typing import Any, Final
 
 from odradek.errors import ErrorCode
 from odradek.handlers.authorization.access import REFUSALS, Fields, Guarded
 from odradek.handlers.authorization.operations import amend_cluster_operations, amend_operations
+from odradek.handlers.long_requests import do_in_slices, in_list
 from odradek.model import AclOperation, ResourceType
 
 _TOPIC: Final = ResourceType.TOPIC
@@ -25,8 +29,11 @@ def by_topic(
 
     def rule(guarded: Guarded) -> None:
         asked = guarded.request.body().topics
-        denied = guarded.denied(operation, _TOPIC, map(name_of, asked))
-        _serve_without(guarded, [name_of(each) in denied for each in asked], answered)
+
+        def serve(denied: Collection[str]) -> None:
+            _serve_without(guarded, [name_of(each) in denied for each in asked], answered)
+
+        guarded.find_denied(operation, _TOPIC, map(name_of, asked), serve)
 
     return rule
 
@@ -51,12 +58,17 @@ def _serve_without(guarded: Guarded, denied: list[bool], answered: str) -> None:
 
 def _metadata(guarded: Guarded) -> None:
     body = guarded.request.body()
-    guarded.amend(lambda fields: _tell_operations(guarded, fields))
+    _tell_operations(guarded)
     if body.topics is None or (guarded.request.api_version == 0 and not body.topics):
         guarded.keep("topics", lambda topic: guarded.may_see(_DESCRIBE, _TOPIC, topic["name"]))
         guarded.serve()
         return
-    denied = [_is_denied(guarded, topic) for topic in body.topics]
+    is_denied = partial(_is_denied, guarded)
+    in_list(guarded.request, map(is_denied, body.topics), partial(_serve_described, guarded))
+
+
+def _serve_described(guarded: Guarded, denied: list[bool]) -> None:
+    body = guarded.request.body()
     pairs = list(zip(body.topics, denied, strict=True))
     refused = [_refused_topic(topic) for topic, is_denied in pairs if is_denied]
     allowed = [topic for topic, is_denied in pairs if not is_denied]
@@ -103,50 +115,55 @@ def _once(topics: list[Fields]) -> list[Fields]:
     return list({(each["name"], each["topic_id"]): each for each in topics}.values())
 
 
-def _tell_operations(guarded: Guarded, fields: Fields) -> None:
-    amend_cluster_operations(guarded, fields)
-    for topic in fields.get("topics", ()):
+def _tell_operations(guarded: Guarded) -> None:
+    def tell(topic: Fields) -> None:
         if topic.get("error_code", ErrorCode.NONE) != _REFUSED and topic.get("name"):
             amend_operations(guarded, topic, _OPERATIONS, _TOPIC, topic["name"])
+
+    guarded.amend(lambda fields: amend_cluster_operations(guarded, fields))
+    guarded.amend_each("topics", tell)
 
 
 def _describe_topic_partitions(guarded: Guarded) -> None:
     body = guarded.request.body()
-    guarded.amend(lambda fields: _tell_operations(guarded, fields))
+    _tell_operations(guarded)
     if body.topics:
         by_topic(lambda topic: str(topic.name), _DESCRIBE, "topics")(guarded)
         return
-    seen = [
-        SimpleNamespace(name=name)
-        for name in guarded.context.metadata.image.topics
-        if guarded.may_see(_DESCRIBE, _TOPIC, name)
-    ]
-    if seen:
-        guarded.request.narrow(replace(body, topics=tuple(seen)))
-        guarded.serve()
-    else:
-        guarded.request.answer(topics=[], next_cursor=None)
+    seen: list[SimpleNamespace] = []
+
+    def look(name: str) -> None:
+        if guarded.may_see(_DESCRIBE, _TOPIC, name):
+            seen.append(SimpleNamespace(name=name))
+
+    def serve() -> None:
+        if seen:
+            guarded.request.narrow(replace(body, topics=tuple(seen)))
+            guarded.serve()
+        else:
+            guarded.request.answer(topics=[], next_cursor=None)
+
+    do_in_slices(guarded.request, guarded.context.metadata.image.topics, look, serve)
 
 
 # Making, growing and removing topics
 
 
 def _create_topics(guarded: Guarded) -> None:
-    guarded.amend(lambda fields: _hide_settings(guarded, fields))
+    guarded.amend_each("topics", partial(_hide_settings, guarded))
     if guarded.may_see_in_cluster(AclOperation.CREATE):
         guarded.serve()
     else:
         by_topic(lambda topic: str(topic.name), AclOperation.CREATE, "topics")(guarded)
 
 
-def _hide_settings(guarded: Guarded, fields: Fields) -> None:
-    """Only callers that may describe its settings get the settings and size of a created topic."""
-    for topic in fields.get("topics", ()):
-        code = topic["error_code"]
-        operation = AclOperation.DESCRIBE_CONFIGS
-        if code == ErrorCode.NONE and not guarded.may_see(operation, _TOPIC, topic["name"]):
-            topic.update(num_partitions=-1, replication_factor=-1, configs=())
-            topic["topic_config_error_code"] = _REFUSED
+def _hide_settings(guarded: Guarded, topic: Fields) -> None:
+    """Of a topic that was made, its settings and size are for who may describe them."""
+    operation = AclOperation.DESCRIBE_CONFIGS
+    is_made = topic["error_code"] == ErrorCode.NONE
+    if is_made and not guarded.may_see(operation, _TOPIC, topic["name"]):
+        topic.update(num_partitions=-1, replication_factor=-1, configs=())
+        topic["topic_config_error_code"] = _REFUSED
 
 
 def _delete_topics(guarded: Guarded) -> None:
@@ -155,21 +172,23 @@ def _delete_topics(guarded: Guarded) -> None:
         return
     body = guarded.request.body()
     if guarded.request.api_version < _TOPIC_STATES_VERSION:
-        names = body.topic_names
-        denied = {name for name in names if _may_not_delete(guarded, name)}
-        refused = tuple(name for name in names if name in denied)
-        allowed = [name for name in names if name not in denied]
-        asked = "topic_names"
+        _delete_allowed(guarded, "topic_names", partial(_may_not_delete, guarded))
+    elif any((topic.name is None) == (topic.topic_id is None) for topic in body.topics):
+        guarded.serve()  # which is refused as a whole
     else:
-        if any((topic.name is None) == (topic.topic_id is None) for topic in body.topics):
-            guarded.serve()  # which is refused as a whole
-            return
-        pairs = [(topic, _is_not_to_be_deleted(guarded, topic)) for topic in body.topics]
-        refused = tuple(topic for topic, is_denied in pairs if is_denied)
-        allowed = [topic for topic, is_denied in pairs if not is_denied]
-        asked = "topics"
-    answers = guarded.refusals("responses", _REFUSED, **{asked: refused}) if refused else []
-    guarded.serve_allowed(asked, allowed, "responses", answers)
+        _delete_allowed(guarded, "topics", partial(_is_not_to_be_deleted, guarded))
+
+
+def _delete_allowed(guarded: Guarded, field: str, is_denied: Callable[[Any], bool]) -> None:
+    asked = getattr(guarded.request.body(), field)
+
+    def serve(denied: list[bool]) -> None:
+        refused = tuple(compress(asked, denied))
+        allowed = list(compress(asked, map(not_, denied)))
+        answers = guarded.refusals("responses", _REFUSED, **{field: refused}) if refused else []
+        guarded.serve_allowed(field, allowed, "responses", answers)
+
+    in_list(guarded.request, map(is_denied, asked), serve)
 
 
 def _is_not_to_be_deleted(guarded: Guarded, topic: Any) -> bool:

@@ -1,5 +1,7 @@
 """The rules of the APIs about producers and transactions."""
 
+from collections.abc import Collection
+from functools import partial
 from typing import Any, Final
 
 from odradek.handlers.authorization.access import REFUSALS, Fields, Guarded
@@ -85,24 +87,26 @@ def _write_markers(guarded: Guarded) -> None:
 
 def _describe(guarded: Guarded) -> None:
     ids = guarded.request.body().transactional_ids
-    denied = guarded.denied(_DESCRIBE, _ID, ids)
-    field = "transaction_states"
-    refused: list[Fields] = []
-    if denied:
-        left = tuple(each for each in ids if each in denied)
-        refused = guarded.refusals(field, REFUSALS[_ID], transactional_ids=left)
-    guarded.amend(lambda fields: _hide_topics(guarded, fields))
-    allowed = [each for each in ids if each not in denied]
-    guarded.serve_allowed("transactional_ids", allowed, field, refused)
+
+    def serve(denied: Collection[str]) -> None:
+        field = "transaction_states"
+        refused: list[Fields] = []
+        if denied:
+            left = tuple(each for each in ids if each in denied)
+            refused = guarded.refusals(field, REFUSALS[_ID], transactional_ids=left)
+        guarded.amend_each(field, partial(_hide_topics, guarded))
+        allowed = [each for each in ids if each not in denied]
+        guarded.serve_allowed("transactional_ids", allowed, field, refused)
+
+    guarded.find_denied(_DESCRIBE, _ID, ids, serve)
 
 
-def _hide_topics(guarded: Guarded, fields: Fields) -> None:
-    for state in fields.get("transaction_states", ()):
-        state["topics"] = [
-            topic
-            for topic in state.get("topics", ())
-            if guarded.may_see(_DESCRIBE, _TOPIC, topic["topic"])
-        ]
+def _hide_topics(guarded: Guarded, state: Fields) -> None:
+    state["topics"] = [
+        topic
+        for topic in state.get("topics", ())
+        if guarded.may_see(_DESCRIBE, _TOPIC, topic["topic"])
+    ]
 
 
 def _list(guarded: Guarded) -> None:

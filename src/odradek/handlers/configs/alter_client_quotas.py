@@ -9,17 +9,23 @@ from typing import Any
 from odradek.controller.quota_control import QuotaAlteration
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.long_requests import in_list
 from odradek.handlers.request import Request
 
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers when the quotas hold."""
     body = request.body()
-    context.controller.alter_client_quotas(
-        [_wish(entry) for entry in body.entries],
-        request.guard(lambda outcomes: _answer(request, outcomes)),
-        validate_only=body.validate_only,
-    )
+
+    def alter(wishes: list[QuotaAlteration]) -> None:
+        context.controller.alter_client_quotas(
+            wishes,
+            request.guard(lambda outcomes: _answer(request, outcomes)),
+            validate_only=body.validate_only,
+            defer=request.defer,
+        )
+
+    in_list(request, map(_wish, body.entries), alter)
 
 
 def fail(request: Request, code: ErrorCode) -> None:
@@ -37,7 +43,7 @@ def _wish(entry: Any) -> QuotaAlteration:
 
 def _answer(request: Request, outcomes: list[BrokerError | None]) -> None:
     request.answer(
-        entries=[
+        entries=(
             {
                 "error_code": ErrorCode.NONE if error is None else error.code,
                 "error_message": None if error is None else error.message,
@@ -47,5 +53,5 @@ def _answer(request: Request, outcomes: list[BrokerError | None]) -> None:
                 ],
             }
             for entry, error in zip(request.body().entries, outcomes, strict=True)
-        ]
+        )
     )

@@ -5,7 +5,7 @@ IncrementalAlterConfigs. With `validate_only` nothing changes.
 """
 
 from odradek.errors import ErrorCode
-from odradek.handlers.configs.config_fields import answer_resources, config_resource, fail_resources
+from odradek.handlers.configs.config_fields import alter_resources, config_resource, fail_resources
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 
@@ -13,15 +13,11 @@ from odradek.handlers.request import Request
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers when the settings are in force."""
     body = request.body()
-    changes = [
+    changes = (
         (config_resource(resource), [(config.name, config.value) for config in resource.configs])
         for resource in body.resources
-    ]
-    context.controller.alter_configs(
-        changes,
-        request.guard(lambda results: answer_resources(request, body.resources, results)),
-        validate_only=body.validate_only,
     )
+    alter_resources(request, changes, context.controller.alter_configs)
 
 
 def fail(request: Request, code: ErrorCode) -> None:

@@ -1,13 +1,16 @@
 """Settings and the resources that have them, as four APIs show them."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from odradek.controller.results import ConfigEntry, ResourceResult
 from odradek.errors import ErrorCode
+from odradek.handlers.long_requests import in_list
 from odradek.handlers.request import Request
 from odradek.metadata.image import ConfigResource
 from odradek.model import ConfigResourceType
+
+T = TypeVar("T")
 
 
 def config_resource(resource: Any) -> ConfigResource:
@@ -17,10 +20,27 @@ def config_resource(resource: Any) -> ConfigResource:
     return ConfigResource(kind, resource.resource_name)
 
 
-def answer_resources(request: Request, asked: Sequence[Any], results: list[ResourceResult]) -> None:
-    """Answers AlterConfigs and its incremental form: one outcome for each resource, in order."""
+def alter_resources(request: Request, changes: Iterable[T], alter: Callable[..., None]) -> None:
+    """Has the settings of resources altered, for AlterConfigs and its incremental form."""
+    body = request.body()
+
+    def begin(changes: list[T]) -> None:
+        alter(
+            changes,
+            request.guard(lambda results: _answer_resources(request, body.resources, results)),
+            validate_only=body.validate_only,
+            defer=request.defer,
+        )
+
+    in_list(request, changes, begin)
+
+
+def _answer_resources(
+    request: Request, asked: Sequence[Any], results: list[ResourceResult]
+) -> None:
+    """One outcome for each resource, in order."""
     request.answer(
-        responses=[
+        responses=(
             {
                 "error_code": result.error_code,
                 "error_message": result.message,
@@ -28,7 +48,7 @@ def answer_resources(request: Request, asked: Sequence[Any], results: list[Resou
                 "resource_name": resource.resource_name,
             }
             for resource, result in zip(asked, results, strict=True)
-        ]
+        )
     )
 
 
@@ -36,7 +56,7 @@ def fail_resources(request: Request, code: ErrorCode) -> None:
     """Answers either of them with an error for every resource."""
     asked = request.body().resources
     results = [ResourceResult(config_resource(resource), code, code.text) for resource in asked]
-    answer_resources(request, asked, results)
+    _answer_resources(request, asked, results)
 
 
 def entry_fields(entry: ConfigEntry) -> dict[str, object]:

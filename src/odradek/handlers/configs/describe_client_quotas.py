@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any, Final
 
 from odradek.client_quota import QuotaEntity, Quotas
-from odradek.controller.quota_control import find_quotas, names_of
+from odradek.controller.quota_control import is_meant, names_of
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.long_requests import do_in_slices
 from odradek.handlers.request import Request
 
 EXACT: Final = 0
@@ -28,8 +29,16 @@ def handle(context: HandlerContext, request: Request) -> None:
         request.answer(error_code=error.code, error_message=error.message, entries=None)
         return
     wanted = {each.entity_type: partial(_fits, each) for each in body.components}
-    found = find_quotas(context.metadata.image, wanted, strict=body.strict)
-    request.answer(error_message="", entries=[_entry(*each) for each in found])
+    found: dict[str, tuple[QuotaEntity, Quotas]] = {}
+
+    def look(each: tuple[QuotaEntity, Quotas]) -> None:
+        if is_meant(each[0], wanted, strict=body.strict):
+            found[str(each[0])] = each
+
+    def answer() -> None:
+        request.answer(error_message="", entries=(_entry(*found[each]) for each in sorted(found)))
+
+    do_in_slices(request, context.metadata.image.client_quotas.items(), look, answer)
 
 
 def _fits(component: Any, name: str | None) -> bool:

@@ -6,7 +6,7 @@ Settings that are not named stay as they are. With `validate_only` nothing chang
 
 from odradek.controller.results import ConfigAlteration
 from odradek.errors import ErrorCode
-from odradek.handlers.configs.config_fields import answer_resources, config_resource, fail_resources
+from odradek.handlers.configs.config_fields import alter_resources, config_resource, fail_resources
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 
@@ -14,7 +14,7 @@ from odradek.handlers.request import Request
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers when the settings are in force."""
     body = request.body()
-    changes = [
+    changes = (
         (
             config_resource(resource),
             [
@@ -23,12 +23,8 @@ def handle(context: HandlerContext, request: Request) -> None:
             ],
         )
         for resource in body.resources
-    ]
-    context.controller.incremental_alter_configs(
-        changes,
-        request.guard(lambda results: answer_resources(request, body.resources, results)),
-        validate_only=body.validate_only,
     )
+    alter_resources(request, changes, context.controller.incremental_alter_configs)
 
 
 def fail(request: Request, code: ErrorCode) -> None:

@@ -36,11 +36,11 @@ def handle(context: HandlerContext, request: Request) -> None:
         return
     image = context.metadata.image
     request.answer(
-        config_resources=[
+        config_resources=(
             {"resource_type": each, "resource_name": name}
             for each in types
             for name in _names(image, ConfigResourceType(each))
-        ]
+        )
     )
 
 

@@ -4,6 +4,7 @@ from functools import partial
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.long_requests import do_in_slices
 from odradek.handlers.request import Request
 
 
@@ -18,12 +19,15 @@ def handle(context: HandlerContext, request: Request) -> None:
         if codes.keys() == awaited:
             _answer(request, group_ids, codes)
 
-    if not group_ids:
-        _answer(request, group_ids, codes)
-    for group_id in dict.fromkeys(group_ids):
+    def delete(group_id: str) -> None:
         shared = context.share_groups.has(group_id)
         groups = context.share_groups if shared else context.groups
         groups.delete_group(group_id, request.guard(partial(on_deleted, group_id)))
+
+    if group_ids:
+        do_in_slices(request, dict.fromkeys(group_ids), delete)
+    else:
+        _answer(request, group_ids, codes)
 
 
 def fail(request: Request, code: ErrorCode) -> None:
@@ -33,6 +37,5 @@ def fail(request: Request, code: ErrorCode) -> None:
 
 
 def _answer(request: Request, group_ids: list[str], codes: dict[str, ErrorCode]) -> None:
-    request.answer(
-        results=[{"group_id": each, "error_code": codes[each]} for each in dict.fromkeys(group_ids)]
-    )
+    once = dict.fromkeys(group_ids)
+    request.answer(results=({"group_id": each, "error_code": codes[each]} for each in once))

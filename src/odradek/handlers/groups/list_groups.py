@@ -19,7 +19,7 @@ def handle(context: HandlerContext, request: Request) -> None:
         fail(request, error.code)
         return
     request.answer(
-        groups=[
+        groups=(
             {
                 "group_id": group.group_id,
                 "protocol_type": group.protocol_type,
@@ -27,7 +27,7 @@ def handle(context: HandlerContext, request: Request) -> None:
                 "group_type": group.type,
             }
             for group in groups
-        ]
+        )
     )
 
 

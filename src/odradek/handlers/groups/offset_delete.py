@@ -7,6 +7,7 @@ exist are UNKNOWN_TOPIC_OR_PARTITION, though their offsets go with the topic any
 from odradek.coordinator.offsets.requests import TopicErrors
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.long_requests import in_list
 from odradek.handlers.request import Request
 from odradek.model import TopicPartition
 
@@ -18,10 +19,13 @@ def handle(context: HandlerContext, request: Request) -> None:
     asked = [
         (topic.name, [each.partition_index for each in topic.partitions]) for topic in body.topics
     ]
-    known = [
+    known = (
         (name, [each for each in partitions if image.partition(TopicPartition(name, each))])
         for name, partitions in asked
-    ]
+    )
+
+    def delete(known: list[tuple[str, list[int]]]) -> None:
+        context.groups.delete_offsets(body.group_id, known, request.guard(on_deleted))
 
     def on_deleted(outcome: TopicErrors | BrokerError) -> None:
         if isinstance(outcome, BrokerError):
@@ -30,7 +34,7 @@ def handle(context: HandlerContext, request: Request) -> None:
         codes = {(name, index): code for name, each in outcome for index, code in each}
         _answer(request, asked, codes)
 
-    context.groups.delete_offsets(body.group_id, known, request.guard(on_deleted))
+    in_list(request, known, delete)
 
 
 def fail(request: Request, code: ErrorCode) -> None:
@@ -45,15 +49,15 @@ def _answer(
 ) -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     request.answer(
-        topics=[
+        topics=(
             {
                 "name": name,
-                "partitions": [
+                "partitions": (
                     {"partition_index": each, "error_code": codes.get((name, each), unknown)}
                     for each in partitions
-                ],
+                ),
             }
             for name, partitions in asked
             if partitions
-        ]
+        )
     )

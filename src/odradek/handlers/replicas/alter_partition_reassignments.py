@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from odradek.controller.replicas.reassigner import Reassignment
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.long_requests import in_list
 from odradek.handlers.request import Request
 from odradek.model import TopicPartition
 
@@ -20,34 +21,40 @@ def handle(context: HandlerContext, request: Request) -> None:
     """Answers when the new assignments are durable."""
     body = request.body()
     may_change_factor = getattr(body, "allow_replication_factor_change", True)
-    requests = [
+    requests = (
         Reassignment(
             TopicPartition(topic.name, requested.partition_index),
             None if requested.replicas is None else tuple(requested.replicas),
         )
         for topic in body.topics
         for requested in topic.partitions
-    ]
+    )
+
+    def alter(requests: list[Reassignment]) -> None:
+        context.controller.reassigner.alter(
+            requests,
+            request.guard(on_done),
+            allow_replication_factor_change=may_change_factor,
+            defer=request.defer,
+        )
 
     def on_done(results: Mapping[TopicPartition, BrokerError | None]) -> None:
         request.answer(
             # Told again, but of nothing.
-            allow_replication_factor_change=may_change_factor or not requests,
-            responses=[
+            allow_replication_factor_change=may_change_factor or not results,
+            responses=(
                 {
                     "name": topic.name,
-                    "partitions": [
+                    "partitions": (
                         _outcome(TopicPartition(topic.name, requested.partition_index), results)
                         for requested in topic.partitions
-                    ],
+                    ),
                 }
                 for topic in body.topics
-            ],
+            ),
         )
 
-    context.controller.reassigner.alter(
-        requests, request.guard(on_done), allow_replication_factor_change=may_change_factor
-    )
+    in_list(request, requests, alter)
 
 
 def fail(request: Request, code: ErrorCode) -> None:

@@ -12,17 +12,18 @@ from collections.abc import Callable
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.long_requests import do_in_slices
 from odradek.handlers.request import Request
 from odradek.model import TopicPartition
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers every partition at once."""
-    alter = context.replicas.log_dir_moves.alter
+    """Answers when the moves have begun."""
+    move = context.replicas.log_dir_moves.alter
 
     def outcome(topic_partition: TopicPartition, path: str) -> ErrorCode:
         try:
-            alter(topic_partition, path)
+            move(topic_partition, path)
         except BrokerError as error:
             return error.code
         return ErrorCode.NONE
@@ -43,13 +44,15 @@ def _answer(request: Request, outcome: Callable[[TopicPartition, str], ErrorCode
         for index in topic.partitions
     }
     topics: dict[str, list[dict[str, object]]] = {}
-    for topic_partition, path in requests.items():
-        code = outcome(topic_partition, path)
-        partition: dict[str, object] = {
-            "partition_index": topic_partition.partition,
-            "error_code": code,
-        }
-        topics.setdefault(topic_partition.topic, []).append(partition)
-    request.answer(
-        results=[{"topic_name": name, "partitions": each} for name, each in topics.items()]
-    )
+
+    def alter(requested: tuple[TopicPartition, str]) -> None:
+        topic, index = requested[0]
+        partition: dict[str, object] = {"partition_index": index}
+        partition["error_code"] = outcome(*requested)
+        topics.setdefault(topic, []).append(partition)
+
+    def answer() -> None:
+        results = ({"topic_name": name, "partitions": each} for name, each in topics.items())
+        request.answer(results=results)
+
+    do_in_slices(request, requests.items(), alter, answer)

@@ -9,12 +9,14 @@ Version notes: 3 adds a top-level error, 4 the size and free space of the volume
 directory is closed to new replicas, which none is.
 """
 
-from itertools import groupby
+from collections.abc import Callable
+from itertools import chain, repeat
 from os.path import abspath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.long_requests import do_in_slices
 from odradek.handlers.request import Request
 from odradek.model import TopicPartition
 from odradek.storage.log.log import Log
@@ -24,27 +26,42 @@ _Wanted = frozenset[TopicPartition] | None
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers at once: the sizes of logs are known, nothing is walked."""
+    """Answers from the logs that there are now: their sizes are known, nothing is walked."""
     wanted = _wanted(request.body())
     manager = context.log_manager
-    replicas = [_replica(log) for log in manager.logs() if _is_wanted(log, wanted)]
-    for log in manager.futures.all():
-        if _is_wanted(log, wanted):
-            lag = context.replicas.log_dir_moves.offset_lag(log)
-            replicas.append(_Replica(log, lag, is_future=True))
-    request.answer(results=[_directory(directory, replicas) for directory in manager.directories])
+    replicas: dict[str, _Replicas] = {each.path: {} for each in manager.directories}
+
+    def note(log: Log, offset_lag: Callable[[Log], int], is_future: bool) -> None:
+        topic, partition = log.topic_partition
+        if wanted is None or log.topic_partition in wanted:
+            replica = _Replica(partition, log.segments.size_bytes, offset_lag(log), is_future)
+            replicas[log.log_directory.path].setdefault(topic, []).append(replica)
+
+    def answer() -> None:
+        directories = manager.directories
+        request.answer(results=(_directory(each, replicas[each.path]) for each in directories))
+
+    future_lag = context.replicas.log_dir_moves.offset_lag
+    logs = zip(manager.logs(), repeat(_lag), repeat(False))
+    futures = zip(manager.futures.all(), repeat(future_lag), repeat(True))
+    do_in_slices(request, chain(logs, futures), lambda each: note(*each), answer)
 
 
 class _Replica(NamedTuple):
     """A log, as a replica that may be behind."""
 
-    log: Log
+    partition: int
+    size_bytes: int
     offset_lag: int
-    is_future: bool = False
+    is_future: bool
 
 
-def _replica(log: Log) -> _Replica:
-    return _Replica(log, max(log.high_watermark - log.log_end_offset, 0))
+_Replicas: TypeAlias = dict[str, list[_Replica]]
+"""The replicas in a directory, by their topics."""
+
+
+def _lag(log: Log) -> int:
+    return max(log.high_watermark - log.log_end_offset, 0)
 
 
 def fail(request: Request, code: ErrorCode) -> None:
@@ -62,11 +79,7 @@ def _wanted(body: Any) -> _Wanted:
     )
 
 
-def _is_wanted(log: Log, wanted: _Wanted) -> bool:
-    return wanted is None or log.topic_partition in wanted
-
-
-def _directory(directory: LogDirectory, replicas: list[_Replica]) -> dict[str, object]:
+def _directory(directory: LogDirectory, replicas: _Replicas) -> dict[str, object]:
     failed: dict[str, object] = {
         "error_code": ErrorCode.KAFKA_STORAGE_ERROR,
         "log_dir": abspath(directory.path),
@@ -77,27 +90,22 @@ def _directory(directory: LogDirectory, replicas: list[_Replica]) -> dict[str, o
         total_bytes, usable_bytes = directory.file_system.space(directory.path)
     except OSError:
         return failed
-    own = [each for each in replicas if each.log.log_directory is directory]
+    topics = (
+        {"name": name, "partitions": [_partition(each) for each in sorted(replicas[name])]}
+        for name in sorted(replicas)
+    )
     return {
         "log_dir": abspath(directory.path),
         "total_bytes": total_bytes,
         "usable_bytes": usable_bytes,
-        "topics": _topics(own),
+        "topics": topics,
     }
-
-
-def _topics(replicas: list[_Replica]) -> list[dict[str, object]]:
-    ordered = sorted(replicas, key=lambda each: each.log.topic_partition)
-    return [
-        {"name": topic, "partitions": [_partition(each) for each in group]}
-        for topic, group in groupby(ordered, key=lambda each: each.log.topic_partition.topic)
-    ]
 
 
 def _partition(replica: _Replica) -> dict[str, object]:
     return {
-        "partition_index": replica.log.topic_partition.partition,
-        "partition_size": replica.log.segments.size_bytes,
+        "partition_index": replica.partition,
+        "partition_size": replica.size_bytes,
         "offset_lag": replica.offset_lag,
         "is_future_key": replica.is_future,
     }

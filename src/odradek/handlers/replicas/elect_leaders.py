@@ -38,6 +38,7 @@ def handle(context: HandlerContext, request: Request) -> None:
         partitions,
         milliseconds(body.timeout),
         request.guard(on_elected),
+        defer=request.defer,
     )
 
 
@@ -63,14 +64,18 @@ def _answer(
     code: ErrorCode = ErrorCode.NONE,
     topics: Iterable[str] = (),
 ) -> None:
-    by_topic: dict[str, list[dict[str, object]]] = {topic: [] for topic in topics}
-    for result in sorted(results, key=lambda result: result.topic_partition):
-        by_topic.setdefault(result.topic_partition.topic, []).append(_result(result))
+    by_topic: dict[str, list[ElectionResult]] = {topic: [] for topic in topics}
+    for result in results:
+        by_topic.setdefault(result.topic_partition.topic, []).append(result)
     request.answer(
         error_code=code,
-        replica_election_results=[
-            {"topic": topic, "partition_result": each} for topic, each in by_topic.items()
-        ],
+        replica_election_results=(
+            {
+                "topic": topic,
+                "partition_result": [_result(each) for each in sorted(by_topic[topic])],
+            }
+            for topic in sorted(by_topic)
+        ),
     )
 
 

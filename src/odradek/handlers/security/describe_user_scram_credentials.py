@@ -22,14 +22,15 @@ def handle(context: HandlerContext, request: Request) -> None:
     users = request.body().users
     names = Counter(each.name for each in users or ())
     if not names:
-        found = scram_users.users_with_credentials(image)
-        request.answer(error_message="", results=[_described(image, name) for name in found])
+        described = (_described(image, name) for name in scram_users.known_users(image))
+        able = (each for each in described if each["error_code"] is ErrorCode.NONE)
+        request.answer(error_message="", results=able)
         return
     request.answer(
         error_message="",
-        results=[
+        results=(
             _described(image, name) if count == 1 else _twice(name) for name, count in names.items()
-        ],
+        ),
     )
 
 

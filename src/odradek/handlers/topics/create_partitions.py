@@ -5,7 +5,7 @@ of the new ones. With `validate_only` nothing changes. When the answer leaves, t
 partitions can be appended to.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -22,20 +22,23 @@ STRICT_VERSION: Final = 3
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers when the partitions are there."""
     body = request.body()
-    wishes, over_quota = within_quota(
-        request, map(_wish, body.topics), partial(_cost, context), strict_from=STRICT_VERSION
-    )
-    throttled = [NamedResult(wish.name, OVER_QUOTA, OVER_QUOTA.text) for wish in over_quota]
 
-    def on_created(results: Sequence[NamedResult]) -> None:
-        _answer(request, list(dict.fromkeys((*results, *throttled))))
+    def create(wishes: list[PartitionsRequest], over_quota: list[PartitionsRequest]) -> None:
+        throttled = [NamedResult(each.name, OVER_QUOTA, OVER_QUOTA.text) for each in over_quota]
 
-    context.controller.create_partitions(
-        wishes,
-        milliseconds(body.timeout),
-        request.guard(on_created),
-        validate_only=body.validate_only,
-    )
+        def on_created(results: Sequence[NamedResult]) -> None:
+            _answer(request, dict.fromkeys((*results, *throttled)))
+
+        context.controller.create_partitions(
+            wishes,
+            milliseconds(body.timeout),
+            request.guard(on_created),
+            validate_only=body.validate_only,
+            defer=request.defer,
+        )
+
+    wishes, cost = map(_wish, body.topics), partial(_cost, context)
+    within_quota(request, wishes, cost, create, strict_from=STRICT_VERSION)
 
 
 def fail(request: Request, code: ErrorCode) -> None:
@@ -57,10 +60,10 @@ def _wish(topic: Any) -> PartitionsRequest:
     return PartitionsRequest(topic.name, topic.count, assignments)
 
 
-def _answer(request: Request, results: Sequence[NamedResult]) -> None:
+def _answer(request: Request, results: Iterable[NamedResult]) -> None:
     request.answer(
-        results=[
+        results=(
             {"name": result.name, "error_code": result.error_code, "error_message": result.message}
             for result in results
-        ]
+        )
     )

@@ -25,22 +25,27 @@ STRICT_VERSION: Final = 6
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers when everything that could be created has been."""
     body = request.body()
-    wishes, over_quota = within_quota(
-        request, map(_wish, body.topics), partial(_cost, context), strict_from=STRICT_VERSION
-    )
-    throttled = [CreateTopicResult(wish.name, OVER_QUOTA, OVER_QUOTA.text) for wish in over_quota]
 
-    def on_created(results: Sequence[CreateTopicResult]) -> None:
-        # What is refused for being named twice is answered once.
-        once = {result.name: result for result in (*results, *throttled)}
-        request.answer(topics=(_result_fields(result) for result in once.values()))
+    def create(wishes: list[CreatableTopic], over_quota: list[CreatableTopic]) -> None:
+        throttled = [
+            CreateTopicResult(each.name, OVER_QUOTA, OVER_QUOTA.text) for each in over_quota
+        ]
 
-    context.controller.create_topics(
-        wishes,
-        milliseconds(body.timeout),
-        request.guard(on_created),
-        validate_only=body.validate_only,
-    )
+        def on_created(results: Sequence[CreateTopicResult]) -> None:
+            # What is refused for being named twice is answered once.
+            once = {result.name: result for result in (*results, *throttled)}
+            request.answer(topics=(_result_fields(result) for result in once.values()))
+
+        context.controller.create_topics(
+            wishes,
+            milliseconds(body.timeout),
+            request.guard(on_created),
+            validate_only=body.validate_only,
+            defer=request.defer,
+        )
+
+    wishes, cost = map(_wish, body.topics), partial(_cost, context)
+    within_quota(request, wishes, cost, create, strict_from=STRICT_VERSION)
 
 
 def fail(request: Request, code: ErrorCode) -> None:

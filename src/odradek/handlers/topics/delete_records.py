@@ -6,23 +6,38 @@ the smallest log start among its live replicas, and leaves when all have reached
 Version notes: 1 changes when quotas throttle, 2 is flexible.
 """
 
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from odradek.controller.slices import OnSlice, slice_by_slice
 from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.long_requests import in_list
 from odradek.handlers.request import Request
 from odradek.model import TopicPartition
 from odradek.protocol.messages import milliseconds
 from odradek.replication.delayed.delete_records import DeleteRecordsResult
 
+_Entry: TypeAlias = tuple[TopicPartition, int]
+
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Deletes here, and answers once the other replicas have followed."""
     body = request.body()
-    entries = [
+    entries = (
         (TopicPartition(topic.name, asked.partition_index), asked.offset)
         for topic in body.topics
         for asked in topic.partitions
-    ]
+    )
     sizes = [(topic.name, len(topic.partitions)) for topic in body.topics]
+    deadline_ms = context.clock.monotonic_ms() + milliseconds(body.timeout)
+
+    def delete(some: Sequence[_Entry], on_some: OnSlice[DeleteRecordsResult]) -> None:
+        left_ms = max(deadline_ms - context.clock.monotonic_ms(), 0)
+        context.replicas.delete_records(left_ms, False, some, request.guard(on_some))
+
+    def delete_all(entries: list[_Entry]) -> None:
+        slice_by_slice(entries, delete, on_deleted, request.defer, _at_once)
 
     def on_deleted(results: list[DeleteRecordsResult]) -> None:
         remaining = iter(results)
@@ -32,9 +47,12 @@ def handle(context: HandlerContext, request: Request) -> None:
         )
         request.answer(topics=topics)
 
-    context.replicas.delete_records(
-        milliseconds(body.timeout), False, entries, request.guard(on_deleted)
-    )
+    in_list(request, entries, delete_all)
+
+
+def _at_once(go_on: Callable[[object], None]) -> None:
+    """Slow replicas of some partitions keep nobody from deleting records of others."""
+    go_on(None)
 
 
 def fail(request: Request, code: ErrorCode) -> None:

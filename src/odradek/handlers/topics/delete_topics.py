@@ -6,7 +6,7 @@ whole request INVALID_REQUEST. Where deletion is switched off, clients before ve
 INVALID_REQUEST too, since they do not know TOPIC_DELETION_DISABLED.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -30,17 +30,21 @@ def handle(context: HandlerContext, request: Request) -> None:
         fail(request, ErrorCode.INVALID_REQUEST)
         return
 
-    admitted, over_quota = within_quota(
-        request, references, partial(_cost, context), strict_from=STRICT_VERSION
-    )
-    throttled = [DeleteTopicResult(*each, OVER_QUOTA, OVER_QUOTA.text) for each in over_quota]
+    def delete(admitted: list[TopicReference], over_quota: list[TopicReference]) -> None:
+        throttled = [DeleteTopicResult(*each, OVER_QUOTA, OVER_QUOTA.text) for each in over_quota]
 
-    def on_deleted(results: Sequence[DeleteTopicResult]) -> None:
-        _answer(request, list(dict.fromkeys((*results, *throttled))))
+        def on_deleted(results: Sequence[DeleteTopicResult]) -> None:
+            _answer(request, dict.fromkeys((*results, *throttled)))
 
-    context.controller.delete_topics(
-        admitted, milliseconds(request.body().timeout), request.guard(on_deleted)
-    )
+        context.controller.delete_topics(
+            admitted,
+            milliseconds(request.body().timeout),
+            request.guard(on_deleted),
+            defer=request.defer,
+        )
+
+    cost = partial(_cost, context)
+    within_quota(request, references, cost, delete, strict_from=STRICT_VERSION)
 
 
 def fail(request: Request, code: ErrorCode) -> None:
@@ -63,7 +67,7 @@ def _references(request: Request) -> list[TopicReference]:
     return [TopicReference(topic.name, topic.topic_id or ZERO_UUID) for topic in body.topics]
 
 
-def _answer(request: Request, results: Sequence[DeleteTopicResult]) -> None:
+def _answer(request: Request, results: Iterable[DeleteTopicResult]) -> None:
     request.answer(
         responses=(
             {

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from odradek.errors import ErrorCode
+from odradek.handlers.long_requests import do_in_slices
 from odradek.handlers.request import Request
 
 T = TypeVar("T")
@@ -16,15 +17,23 @@ OVER_QUOTA: Final = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 
 def within_quota(
-    request: Request, asked: Iterable[T], cost_of: Callable[[T], int], *, strict_from: int
-) -> tuple[list[T], list[T]]:
-    """Splits changes into those that may be made and those over the quota. `cost_of` says how many
-    partitions one is about; what comes to nothing anyhow is free."""
+    request: Request,
+    asked: Iterable[T],
+    cost_of: Callable[[T], int],
+    then: Callable[[list[T], list[T]], None],
+    *,
+    strict_from: int,
+) -> None:
+    """Splits changes into those that may be made and those over the quota, in slices, and hands
+    `then` both. `cost_of` says how many partitions one is about; what comes to nothing anyhow is
+    free."""
     is_strict = request.api_version >= strict_from
     admitted: list[T] = []
     refused: list[T] = []
-    for each in asked:
+
+    def charge(each: T) -> None:
         cost = cost_of(each) if request.is_charged else 0
         may = not cost or request.may_mutate(cost, is_strict)
         (admitted if may else refused).append(each)
-    return admitted, refused
+
+    do_in_slices(request, asked, charge, lambda: then(admitted, refused))

@@ -22,7 +22,7 @@ _UNKNOWN: Final[dict[str, object]] = {
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers every id at once."""
     ids = request.body().transactional_ids
-    request.answer(transaction_states=[_describe(context, each) for each in ids])
+    request.answer(transaction_states=(_describe(context, each) for each in ids))
 
 
 def fail(request: Request, code: ErrorCode) -> None:

@@ -27,14 +27,14 @@ def handle(context: HandlerContext, request: Request) -> None:
         return
     request.answer(
         unknown_state_filters=unknown,
-        transaction_states=[
+        transaction_states=(
             {
                 "transactional_id": each.transactional_id,
                 "producer_id": each.producer_id,
                 "transaction_state": STATE_NAMES[each.state],
             }
             for each in found
-        ],
+        ),
     )
 
 
