@@ -300,6 +300,13 @@ def delete_topic(bootstrap: str, name: str) -> None:
     admin.delete_topics([name])[name].result(30)
 
 
+def in_turn(clients: dict[str, Work], number: int) -> list[tuple[str, Work]]:
+    """The clients of a round, each time another one first: nobody alone meets a cold broker."""
+    order = list(clients.items())
+    first = number % len(order)
+    return order[first:] + order[:first]
+
+
 def run_workload(
     bootstrap: str, record_bytes: int, count: int, rounds: int, label: str
 ) -> dict[str, dict[str, dict[str, float]]]:
@@ -310,13 +317,13 @@ def run_workload(
     produce_confluent(bootstrap, full, count, value)
     for number in range(rounds):
         print(f"{label}: round {number + 1} of {rounds}", file=sys.stderr)
-        for client, work in PRODUCERS.items():
+        for client, work in in_turn(PRODUCERS, number):
             name = f"{client.replace(' ', '-')}-{record_bytes}-{number}-{os.getpid()}"
             topic = new_topic(bootstrap, name)
             job = (bootstrap, topic, count, value)
             measured(producing, client, count, lambda work=work, job=job: work(*job))
             delete_topic(bootstrap, topic)
-        for client, work in CONSUMERS.items():
+        for client, work in in_turn(CONSUMERS, number):
             job = (bootstrap, full, count, value)
             measured(consuming, client, count, lambda work=work, job=job: work(*job))
     delete_topic(bootstrap, full)

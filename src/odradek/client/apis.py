@@ -11,7 +11,8 @@ class ClientApi(NamedTuple):
     """An API with the versions that a client here can write and read.
 
     `flexible_from` is the first version with compact lengths and tagged fields, `throttles_from`
-    the first in which a broker leaves it to the client to wait as long as an answer says (KIP-219).
+    the first in which a broker leaves it to the client to wait as long as an answer says (KIP-219),
+    `limited_by` the setting by which its answer is waited for.
     """
 
     key: int
@@ -20,6 +21,7 @@ class ClientApi(NamedTuple):
     max_version: int
     flexible_from: int = NEVER_FLEXIBLE
     throttles_from: int = 0
+    limited_by: str = "request.timeout.ms"
 
 
 PRODUCE: Final = ClientApi(0, "Produce", 3, 13, 9, throttles_from=6)
@@ -31,10 +33,14 @@ OFFSET_COMMIT: Final = ClientApi(8, "OffsetCommit", 2, 9, 8, throttles_from=4)
 OFFSET_COMMIT_BY_ID: Final = ClientApi(8, "OffsetCommit", 10, 10, 8)
 OFFSET_FETCH: Final = ClientApi(9, "OffsetFetch", 1, 9, 6, throttles_from=4)
 FIND_COORDINATOR: Final = ClientApi(10, "FindCoordinator", 0, 6, 3, throttles_from=2)
-JOIN_GROUP: Final = ClientApi(11, "JoinGroup", 2, 9, 6, throttles_from=3)
+JOIN_GROUP: Final = ClientApi(
+    11, "JoinGroup", 2, 9, 6, throttles_from=3, limited_by="max.poll.interval.ms"
+)
 HEARTBEAT: Final = ClientApi(12, "Heartbeat", 0, 4, 4, throttles_from=2)
 LEAVE_GROUP: Final = ClientApi(13, "LeaveGroup", 0, 5, 4, throttles_from=2)
-SYNC_GROUP: Final = ClientApi(14, "SyncGroup", 0, 5, 4, throttles_from=2)
+SYNC_GROUP: Final = ClientApi(
+    14, "SyncGroup", 0, 5, 4, throttles_from=2, limited_by="max.poll.interval.ms"
+)
 DESCRIBE_GROUPS: Final = ClientApi(15, "DescribeGroups", 0, 6, 5, throttles_from=2)
 LIST_GROUPS: Final = ClientApi(16, "ListGroups", 0, 5, 3, throttles_from=2)
 API_VERSIONS: Final = ClientApi(18, "ApiVersions", 0, 4, 3)

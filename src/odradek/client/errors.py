@@ -222,8 +222,6 @@ _TYPES: Final[dict[ErrorCode, type[KafkaError]]] = {
     ErrorCode.FENCED_LEADER_EPOCH: StaleMetadata,
     ErrorCode.UNKNOWN_LEADER_EPOCH: StaleMetadata,
     ErrorCode.INCONSISTENT_TOPIC_ID: StaleMetadata,
-    ErrorCode.KAFKA_STORAGE_ERROR: StaleMetadata,
-    ErrorCode.LISTENER_NOT_FOUND: StaleMetadata,
     ErrorCode.OFFSET_NOT_AVAILABLE: StaleMetadata,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: CoordinatorError,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: CoordinatorError,

@@ -11,7 +11,7 @@ loses the end of its logs. What was promised is compared with what the logs have
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -64,9 +64,9 @@ TOO_LARGE = b"!"
 DELIVERY_TIMEOUT_MS = 6_000
 SLACK_MS = 100
 PEACE_S = 60
-# What closing takes without a limit: the records' time, and the end of a transaction, which may
-# wait behind offsets that another task sends, by three questions.
-CLOSED_AFTER_MS = DELIVERY_TIMEOUT_MS + 1_500 + 4 * (5_000 + 1_500) + SLACK_MS
+MAX_BLOCK_MS = 5_000
+# What closing takes without a limit: the records' time, and that of a transaction's end.
+CLOSED_AFTER_MS = DELIVERY_TIMEOUT_MS + MAX_BLOCK_MS + SLACK_MS
 BEFORE_APPEND = (
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.KAFKA_STORAGE_ERROR,
@@ -87,7 +87,7 @@ AFTER_APPEND = (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TI
 SETTINGS: dict[str, object] = {
     "request.timeout.ms": 1_500,
     "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
-    "max.block.ms": 5_000,
+    "max.block.ms": MAX_BLOCK_MS,
     "socket.connection.setup.timeout.ms": 1_000,
     "socket.connection.setup.timeout.max.ms": 1_000,
     "retry.backoff.ms": 20,
@@ -626,8 +626,9 @@ class Life:
         self.story.offsets += 1
         offset, number, is_open = self.story.offsets, self.life.number, self._is_open()
         offsets = {TopicPartition("in", 0): CommittedOffset(offset)}
+        group = GroupMetadata(self.name)
         try:
-            await self.producer.send_offsets_to_transaction(offsets, GroupMetadata(self.name))
+            await self._in_time(self.producer.send_offsets_to_transaction(offsets, group))
         except (KafkaError, asyncio.CancelledError) as error:
             self._lacks(number, error, was_begun=is_open)
             raise
@@ -650,8 +651,18 @@ class Life:
         if is_commit:
             await self.producer.commit_transaction()
         else:
-            await self.producer.abort_transaction()
+            await self._in_time(self.producer.abort_transaction())
         self.outcomes[number] = "committed" if is_commit else "aborted"
+
+    async def _in_time(self, work: Coroutine[Any, Any, None]) -> None:
+        """A call of a transaction takes `max.block.ms` at most, whatever others do meanwhile."""
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        try:
+            await work
+        finally:
+            took_ms = (loop.time() - begun_s) * 1000
+            self.story.check(took_ms <= MAX_BLOCK_MS + SLACK_MS, f"{work} took {took_ms} ms")
 
     async def _open_beside(self, task: str) -> None:
         """Opens a transaction that the main task knows nothing of, as any task may end it."""

@@ -10,7 +10,7 @@ from itertools import cycle
 from typing import Any
 
 import pytest
-from tests.simulation.client.client_groups import GROUP, LIST_OFFSETS, TOPIC
+from tests.simulation.client.client_groups import FETCH, GROUP, LIST_OFFSETS, TOPIC
 from tests.simulation.client.test_client_cluster import (
     ALL,
     CONSUMER_HEARTBEAT,
@@ -29,6 +29,7 @@ from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.errors import UsageError
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
+from odradek.protocol.direct.fetch import decode_fetch_request
 
 Offsets = dict[TopicPartition, list[int]]
 Way = Callable[[Consumer], Awaitable[Offsets]]
@@ -314,5 +315,36 @@ def test_a_commit_after_a_revocation_leaves_the_commit_of_another_alone(protocol
             committed = stage.brokers.world.committed(GROUP)
             assert [committed[each] for each in sorted(two.assignment())] == [20, 20]
             assert all(committed[each] < 20 for each in one.assignment())
+
+    play(scenario)
+
+
+def test_two_fetches_of_a_partition_at_most_wait_for_the_reader() -> None:
+    """All there is of a topic would come into memory while somebody takes long for a record."""
+    asked: dict[int, set[int]] = {}
+
+    def look(_: object, header: Any, frame: bytes, __: object) -> bool:
+        if header.api_key == FETCH:
+            request = decode_fetch_request(
+                memoryview(frame), header.api_version, header.body_position
+            )
+            for topic in request.topics:
+                for each in topic.partitions:
+                    asked.setdefault(each.index, set()).add(each.fetch_offset)
+        return False
+
+    async def scenario(stage: Stage) -> None:
+        stage.brokers.ends = dict.fromkeys(stage.brokers.ends, 1_000)
+        with stage.bent(look):
+            async with stage.consumer(group_id="", auto_offset_reset="earliest") as consumer:
+                consumer.assign(ALL)
+                assert await consumer.getmany(timeout_ms=5_000, max_records=1)
+                await asyncio.sleep(1)
+                before = stage.count(FETCH)
+                await asyncio.sleep(9)
+                assert stage.count(FETCH) == before
+        assert {index: len(offsets) for index, offsets in asked.items()} == dict.fromkeys(
+            range(4), 2
+        )
 
     play(scenario)

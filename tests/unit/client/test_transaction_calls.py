@@ -10,8 +10,10 @@ from odradek.client.aio.producing.transactions import TransactionManager
 from odradek.client.core.admin_types import CommittedOffset
 from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.client.core.producing.transaction_state import TransactionState
+from odradek.client.core.retries import TimeLimit
 from odradek.client.errors import KafkaError, TransactionError
 from odradek.client.settings import PRODUCER_SETTINGS, ClientSettings
+from odradek.clock import SystemClock
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 
@@ -23,6 +25,9 @@ class SilentCluster:
 
     def __init__(self) -> None:
         self.settings = ClientSettings(PRODUCER_SETTINGS, {}, {"transactional_id": "x"})
+
+    def time_limit(self, setting: str) -> TimeLimit:
+        return TimeLimit(SystemClock(), self.settings.number(setting), setting)
 
     async def retrying(self, *_: object) -> None:
         await asyncio.Event().wait()

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.records.test_columnar import seen
 from tests.wire.client.consuming import fill, read, write
-from tests.wire.client.test_producer import make_anew
+from tests.wire.client.test_producer import make, make_anew
 
 import odradek
 from odradek.client import Consumer, Producer
@@ -70,6 +71,27 @@ def test_columns_hold_the_same_records(servers: str, topic: str, run: Run) -> No
                 data += columns.value.data
             assert data == b"".join(b"%d" % number for number in range(7, 50))
             assert await consumer.position(one) == 50
+
+    run(scenario())
+
+
+def test_columns_with_views_show_the_same_values(servers: str, topic: str, run: Run) -> None:
+    one = TopicPartition(topic, 0)
+    values = [b"short", b"longer than what a view has room for", b""] * 10
+
+    async def scenario() -> None:
+        await make(servers, topic, 1)
+        async with Producer(servers) as producer:
+            await producer.send_many(topic, values, partition=0)
+        async with Consumer(servers, auto_offset_reset="earliest") as consumer:
+            consumer.assign([one])
+            found: list[bytes | None] = []
+            while len(found) < len(values):
+                columns = (await consumer.getmany(timeout_ms=5000, columns=True, views=True))[one]
+                assert columns.value is None
+                assert columns.value_views is not None
+                found += seen(columns.value_views, columns.row_count)
+            assert found == values
 
     run(scenario())
 

@@ -94,6 +94,24 @@ def test_records_are_accepted_by_the_next_read(modern_servers: str, topic: str, 
     run(scenario())
 
 
+def test_no_more_are_acquired_than_a_read_may_return(
+    modern_servers: str, topic: str, run: Run
+) -> None:
+    """By whole batches the second member would get nothing before the first has answered."""
+
+    async def scenario() -> None:
+        await fill(modern_servers, topic, 10)
+        settings = {"group_id": topic, "share_acquire_mode": "record_limit"}
+        async with (
+            ShareConsumer(modern_servers, topics=[topic], max_poll_records=3, **settings) as one,
+            ShareConsumer(modern_servers, topics=[topic], **settings) as two,
+        ):
+            found = [*await read(one, 3), *await read(two, 7)]
+            assert sorted(each.offset for each in found) == list(range(10))
+
+    run(scenario())
+
+
 def test_each_record_is_answered_for_itself(modern_servers: str, topic: str, run: Run) -> None:
     """Released records come again and are counted, rejected ones do not; what was renewed is still
     this consumer's."""

@@ -1,10 +1,7 @@
 """aiokafka against the broker."""
 
 import asyncio
-import inspect
-import re
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -13,10 +10,6 @@ from aiokafka.errors import TopicAlreadyExistsError, for_code
 from tests.deadlines import deadline_s
 from tests.wire.replicas import REPLICAS, await_known
 
-import odradek.client
-from odradek.client.settings import ADMIN_SETTINGS, CONSUMER_SETTINGS, PRODUCER_SETTINGS
-
-ROOT = Path(__file__).resolve().parents[3]
 TIMEOUT_S = deadline_s(60)
 
 
@@ -152,44 +145,3 @@ def test_consuming_by_time_and_from_the_end(bootstrap, topic, samples):
         await consumer.stop()
 
     run(story)
-
-
-OURS = {
-    AIOKafkaConsumer: (odradek.client.Consumer, CONSUMER_SETTINGS),
-    AIOKafkaProducer: (odradek.client.Producer, PRODUCER_SETTINGS),
-    AIOKafkaAdminClient: (odradek.client.Admin, ADMIN_SETTINGS),
-}
-
-
-def table_of(head: str) -> str:
-    """The table of the page for users of aiokafka whose first column is called that."""
-    page = (ROOT / "docs/client/coming-from.md").read_text(encoding="utf-8")
-    _, _, by_call = page.partition("## aiokafka, call by call")
-    [table] = [each for each in by_call.split("\n\n") if each.startswith(f"| {head}")]
-    return table
-
-
-@pytest.mark.parametrize("client", OURS)
-def test_who_comes_from_it_finds_every_call_on_the_page(client: type) -> None:
-    """And what takes its place is there."""
-    table = table_of(f"`{client.__name__}`")
-    named = set(re.findall(r"\w+", table))
-    for name in dir(client):
-        assert name.startswith("_") or name in named, f"{client.__name__}.{name} is not mapped"
-    ours, _ = OURS[client]
-    same = table.splitlines()[-1]
-    for name in re.findall(r"`(\w+)`", same.split("the same")[0]):
-        assert hasattr(ours, name), f"{name} is said to be the same"
-
-
-@pytest.mark.parametrize("client", OURS)
-def test_who_comes_from_it_finds_every_setting_on_the_page(client: type) -> None:
-    """Those that are not named there are said to be the same: a login would be unknown."""
-    ours, settings = OURS[client]
-    of_all = table_of("settings of all three")
-    named = set(re.findall(r"\w+", table_of(f"`{client.__name__}`") + of_all))
-    same = {*inspect.signature(ours).parameters, *(each.replace(".", "_") for each in settings)}
-    missing = {*inspect.signature(client).parameters} - named - same
-    assert not missing, f"{client.__name__} takes {missing}, which is not mapped"
-    for name in re.findall(r"`((?:sasl|ssl)_\w+)`", re.sub(r"(?m)^\|[^|]*\|", "", of_all)):
-        assert name in same, f"{name} takes the place of a setting"

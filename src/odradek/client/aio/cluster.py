@@ -17,9 +17,9 @@ from odradek.client.core.cluster import ClusterCore, Decode, Encode
 from odradek.client.core.freshness import BROKERS_ALONE, Subject
 from odradek.client.core.metadata import ClusterMetadata
 from odradek.client.core.network.connections import MAIN_CHANNEL
-from odradek.client.core.retries import NO_LIMIT, Rng
+from odradek.client.core.retries import NO_LIMIT, Rng, TimeLimit
 from odradek.client.core.waits import Gen
-from odradek.client.errors import ClientClosed, RequestTimedOut
+from odradek.client.errors import ClientClosed, KafkaError
 from odradek.client.security import client_security
 from odradek.client.settings import ClientSettings
 from odradek.clock import Clock, SystemClock
@@ -162,26 +162,39 @@ class ClusterClient(ClusterCore[AsyncConnection]):
             self.exchange_gen(node_id, api, encode, decode, channel=channel, timeout_ms=timeout_ms)
         )
 
+    def time_limit(
+        self, setting: str = "default.api.timeout.ms", given_ms: int | None = None
+    ) -> TimeLimit:
+        """The time that a call has from now on: that of a setting, unless its caller gave one."""
+        if given_ms is None:
+            return TimeLimit(self.clock, self.settings.number(setting), setting)
+        return TimeLimit(self.clock, given_ms, "timeout_ms")
+
     async def retrying(
-        self, attempt: Callable[[], Awaitable[T]], timeout_ms: int | None = None
+        self, attempt: Callable[[], Awaitable[T]], limit: TimeLimit | None = None
     ) -> T:
-        """Makes attempts until one succeeds, fails for good, or the time is over.
+        """Makes attempts until one succeeds, fails for good, or the time is over, which is
+        `default.api.timeout.ms` unless a call has another.
 
         An attempt that is still waiting then, for a broker that is silent, is given up.
 
         Raises:
-            KafkaError: the error of the last attempt that had one.
+            KafkaError: the error of the last attempt that had one; it names the limit if that has
+                ended the attempts.
         """
-        limit_ms = (
-            self.settings.number("default.api.timeout.ms") if timeout_ms is None else timeout_ms
-        )
-        failures: list[BrokerError] = [RequestTimedOut(f"no answer within {limit_ms} ms")]
+        limit = self.time_limit() if limit is None else limit
+        left_ms = limit.left_ms
+        failures: list[BrokerError] = []
         try:
-            async with asyncio.timeout(limit_ms / 1000):
-                found: T = await wait(self.retrying_gen(attempt, limit_ms, failures))
+            async with asyncio.timeout(left_ms / 1000):
+                found: T = await wait(self.retrying_gen(attempt, left_ms, failures))
                 return found
         except TimeoutError:
-            raise failures[-1] from None
+            raise limit.overdue(failures[-1] if failures else None) from None
+        except KafkaError as error:
+            if error.retriable and not limit.left_ms:
+                raise limit.overdue(error) from error
+            raise
 
     # --- whom to ask ------------------------------------------------------------------------
 

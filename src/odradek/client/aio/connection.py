@@ -37,6 +37,7 @@ from odradek.client.security import NO_SECURITY, ClientSecurity
 from odradek.protocol.primitives import Buffer, ProtocolError
 from odradek.system_calls import not_for_children
 
+_SETUP_TIMEOUT: Final = "socket.connection.setup.timeout.ms"
 _connections: "Final[WeakSet[AsyncConnection]]" = WeakSet()
 
 
@@ -213,7 +214,8 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self._over_at_s = now_s + lifetime_ms * OVER_AFTER / 1000
 
     def _overdue(self, api: ClientApi, timeout_ms: int) -> None:
-        self.close(RequestTimedOut(f"{self.address} did not answer {api.name} in {timeout_ms} ms"))
+        limit = f"{timeout_ms} ms ({api.limited_by})"
+        self.close(RequestTimedOut(f"{self.address} did not answer {api.name} in {limit}"))
 
     async def send_unanswered(
         self, api: ClientApi, version: int, body: Sequence[Buffer], timeout_ms: int
@@ -398,7 +400,8 @@ async def _resolved(address: Address, timeout_ms: int) -> list[str]:
                 address.host, address.port, type=socket.SOCK_STREAM
             )
     except TimeoutError:
-        raise NetworkError(f"{address}: no address within {timeout_ms} ms") from None
+        text = f"{address}: no address within {timeout_ms} ms ({_SETUP_TIMEOUT})"
+        raise NetworkError(text) from None
     except (OSError, ValueError, OverflowError) as error:
         # A broker's metadata about the others may contain no valid host or port.
         raise NetworkError(f"{address}: {in_words(error)}") from error
@@ -417,7 +420,7 @@ async def _open_one(
         # Also if the caller is cancelled just after success: nothing else would close it.
         connection.close()
         if isinstance(error, TimeoutError):
-            text = f"{address}: no connection within {setup_timeout_ms} ms"
+            text = f"{address}: no connection within {setup_timeout_ms} ms ({_SETUP_TIMEOUT})"
             raise NetworkError(text) from None
         if isinstance(error, ssl.SSLError):
             raise AuthenticationError(f"{address}: TLS: {error.reason or error}") from error

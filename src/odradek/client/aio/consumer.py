@@ -325,11 +325,9 @@ class Consumer(AsyncClosing):
             UsageError: the partition is not assigned, or is taken away meanwhile.
             KafkaError: it cannot be found within `default.api.timeout.ms`.
         """
-        limit_ms = (
-            self._settings.number("default.api.timeout.ms") if timeout_ms is None else timeout_ms
-        )
+        limit = self._cluster.time_limit(given_ms=timeout_ms)
         try:
-            async with self._waking.waited(limit_ms):
+            async with self._waking.waited(limit.ms):
                 # Asked for each time: a rebalance takes partitions away, and gives them back.
                 while (position := self._assigned(partition).position) is None:
                     self._reading.check_open()
@@ -338,7 +336,7 @@ class Consumer(AsyncClosing):
                     self._reading.raise_error()
                     await self._fetcher.news.wait()
         except TimeoutError:
-            text = f"the position in {partition} was not found in {limit_ms} ms"
+            text = f"the position in {partition} was not found within {limit}"
             raise RequestTimedOut(text) from None
         return position
 

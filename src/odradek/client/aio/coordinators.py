@@ -1,13 +1,18 @@
 """The coordinator of a group, asked by its members."""
 
-from collections.abc import Mapping
+import asyncio
+import logging
+from collections.abc import Awaitable, Mapping
+from typing import Final
 
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.apis import ClientApi
 from odradek.client.core.cluster import GROUP, Message
 from odradek.client.core.network.connections import MAIN_CHANNEL
-from odradek.client.errors import CoordinatorError, NetworkError, RequestTimedOut
+from odradek.client.errors import CoordinatorError, KafkaError, NetworkError, RequestTimedOut
 from odradek.errors import ErrorCode
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 async def ask_coordinator(
@@ -35,3 +40,13 @@ async def ask_coordinator(
         cluster.forget_coordinator(group_id, GROUP)
         raise CoordinatorError(None, ErrorCode(code))
     return answer
+
+
+async def say_goodbye(cluster: ClusterClient, group_id: str, question: Awaitable[object]) -> None:
+    """Asks to leave a group. If nobody has answered within `request.timeout.ms`, whoever has to be
+    found and connected to before, the coordinator finds out by itself."""
+    try:
+        async with asyncio.timeout(cluster.request_timeout_ms / 1000):
+            await question
+    except (KafkaError, TimeoutError) as error:
+        _LOGGER.debug("leaving group %s failed: %r", group_id, error)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -114,7 +114,6 @@ class Producer(Transacting):
         level = f"compression.{codec}.level"
         batch_bytes = self._settings.number("batch.size")
         self._buffer_bytes = self._settings.number("buffer.memory")
-        self._max_block_ms = self._settings.number("max.block.ms")
         self._accumulator = Accumulator(
             codec=Compression.from_name(codec),
             level=self._settings.number(level) if level in PRODUCER_SETTINGS else None,
@@ -133,6 +132,7 @@ class Producer(Transacting):
             record_max_bytes=min(self._settings.number("max.request.size"), self._buffer_bytes),
             partitioner=partitioner,
         )
+        self._new_delivery: Callable[[], asyncio.Future[RecordMetadata]] | None = None
         self._sender: Sender | None = None
         self._room: asyncio.Event = asyncio.Event()
         self._idle: asyncio.Event = asyncio.Event()
@@ -204,15 +204,19 @@ class Producer(Transacting):
         transaction = transactions.life.number
         if self._is_closed or transactions.is_transactional:
             self._check_sending(transaction)
-        headers = with_delivery_time(headers, deliver_after, deliver_at)
+        if deliver_after is not None or deliver_at is not None:
+            headers = with_delivery_time(headers, deliver_after, deliver_at)
         preparation = self._preparation
         if preparation.interceptors:
             record = ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
             topic, value, key, partition, timestamp_ms, headers = preparation.intercept(record)
         if preparation.serializes:
             key, value, headers = preparation.serialized(topic, key, value, headers)
-        # In place of the loop's `create_future`, which is the same by two more calls.
-        delivery: asyncio.Future[RecordMetadata] = asyncio.Future()
+        new_delivery = self._new_delivery
+        if new_delivery is None:
+            # Kept: to ask for the running loop is a system call, up to Python 3.11.
+            new_delivery = self._new_delivery = asyncio.get_running_loop().create_future
+        delivery = new_delivery()
         outcome = Outcome.NO_ROOM
         try:
             if self._accumulator.has_full or self._turns_given:
@@ -428,18 +432,19 @@ class Producer(Transacting):
 
     async def _wait_for_room(self) -> None:
         size = self._intake.refused_bytes
+        limit = self._cluster.time_limit("max.block.ms")
         self._waiting_for_room += 1
         self._hurry(1)
         self._wake()
         try:
-            async with asyncio.timeout(self._max_block_ms / 1000):
+            async with asyncio.timeout(limit.ms / 1000):
                 while not self._intake.has_room(size):
                     self._room.clear()
                     await self._room.wait()
         except TimeoutError:
             self._exhausted.add()
             raise BufferExhausted(
-                f"buffer.memory ({self._buffer_bytes} bytes) was full for {self._max_block_ms} ms"
+                f"buffer.memory ({self._buffer_bytes} bytes) was full for {limit}"
             ) from None
         finally:
             self._hurry(-1)
@@ -458,13 +463,11 @@ class Producer(Transacting):
             return self._cluster.metadata.topics[topic]
 
         try:
-            return await self._cluster.retrying(attempt, self._max_block_ms)
+            return await self._cluster.retrying(attempt, self._cluster.time_limit("max.block.ms"))
         except KafkaError as error:
             if not error.retriable:
                 raise
-            raise RequestTimedOut(
-                f"topic {topic} is not in the metadata after {self._max_block_ms} ms: {error}"
-            ) from error
+            raise RequestTimedOut(f"topic {topic} is not in the metadata: {error}") from error
 
     def _delivered(
         self,

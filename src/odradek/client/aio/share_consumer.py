@@ -320,19 +320,17 @@ class ShareConsumer(AsyncClosing):
             RequestTimedOut: the time is over; acknowledgements may have arrived.
         """
         self._accept_given()
-        limit_ms = timeout_ms
-        if limit_ms is None:
-            limit_ms = self._settings.number("default.api.timeout.ms")
+        limit = self._cluster.time_limit(given_ms=timeout_ms)
         found: dict[TopicPartition, KafkaError | None] = {}
         self._commits.append(found)
         try:
-            async with self._waking.waited(limit_ms):
+            async with self._waking.waited(limit.ms):
                 while self._said or self._unanswered:
                     self._send()
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            raise RequestTimedOut(f"brokers did not answer in {limit_ms} ms") from None
+            raise RequestTimedOut(f"brokers did not answer within {limit}") from None
         finally:
             # Not by `remove`: another commit may have equal results so far.
             self._commits = [each for each in self._commits if each is not found]

@@ -6,7 +6,9 @@ shorter by chance, so that many clients that failed together do not come back to
 
 from typing import Final, Protocol
 
-from odradek.errors import ErrorCode
+from odradek.client.errors import KafkaError, RequestTimedOut, error_for
+from odradek.clock import Clock
+from odradek.errors import BrokerError, ErrorCode
 
 _MULTIPLIER: Final = 2
 _JITTER: Final = 0.2
@@ -49,6 +51,31 @@ def patience_ms(code: ErrorCode, timeout_ms: int) -> int:
     """How long an error may last until it is raised, if the call may take so long."""
     is_unknown = code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
     return min(timeout_ms, UNKNOWN_TOPIC_PATIENCE_MS) if is_unknown else timeout_ms
+
+
+class TimeLimit:
+    """The time that a call has from now on, and the setting, or the argument, that says so."""
+
+    def __init__(self, clock: Clock, limit_ms: int, named: str) -> None:
+        self.ms: Final = limit_ms
+        self._named = named
+        self._clock = clock
+        self._until_ms = clock.monotonic_ms() + limit_ms
+
+    @property
+    def left_ms(self) -> int:
+        """The time that is left; 0 when it is over."""
+        return max(0, self._until_ms - self._clock.monotonic_ms())
+
+    def overdue(self, last: BrokerError | None) -> KafkaError:
+        """The error of what has come to nothing until now: that of the last attempt which had
+        one."""
+        if last is None:
+            return RequestTimedOut(f"no answer within {self}")
+        return error_for(last.code, f"{last.message}; no other outcome within {self}")
+
+    def __str__(self) -> str:
+        return f"{self.ms} ms ({self._named})"
 
 
 class Attempts:

@@ -91,6 +91,7 @@ class CallingBack(Shell[R]):
         self._is_ending = True
         if self._raised is not None:
             _LOGGER.warning(_CALLBACK_FAILED, exc_info=self._raised)
+            self._raised = None
         return work()
 
     # --- what was read is not lost ----------------------------------------------------------

@@ -52,17 +52,22 @@ class SharedThread(OfOneProcess):
         """Runs a coroutine; the future has its outcome.
 
         Raises:
-            UsageError: the caller is the thread itself, which would wait for itself, or a process
-                that was forked from the one that has it.
+            UsageError: as `check_caller`.
         """
-        if self.is_forked:
+        try:
+            self.check_caller()
+        except UsageError:
             work.close()
-            self.check_process()
+            raise
+        return self._thread.submit(work)
+
+    def check_caller(self) -> None:
+        """Raises UsageError when the caller is the thread itself, which would wait for itself, or a
+        process that was forked from the one that has it."""
+        self.check_process()
         if self._thread.is_current:
-            work.close()
             raise UsageError(
                 "a blocking client cannot be used in calls from its own thread: callbacks of "
                 "deliveries, interceptors, serializers",
                 ErrorCode.INVALID_REQUEST,
             )
-        return self._thread.submit(work)

@@ -7,14 +7,15 @@ with the same arguments and documentation.
 import functools
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, contextmanager
+from concurrent.futures import CancelledError, Future
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from odradek.client.aio.closing import warn_unclosed
 from odradek.client.errors import ClientClosed
 from odradek.client.sync.shared_thread import SharedThread
+from odradek.event_loop import LoopEnded
 
 
 class Client(Protocol):
@@ -102,18 +103,26 @@ class Shell(Generic[C]):
 
     def _close(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         if not self._is_closed:
-            self._thread.check_process()
-        # A call while another thread closes it waits for the same end. A call from within, by a
-        # listener or a signal handler, would wait for itself.
-        with self._ending:
-            if self._is_closed or self._is_closing:
-                return
-            self._is_closing = True
-            try:
-                self._wait(work())
-            finally:
-                self._is_closed = True
-                self._thread.move_out()
+            self._thread.check_caller()
+        if not self._ending.acquire(blocking=False):
+            # Another thread does it, and has to be done in the time of who comes with less.
+            with suppress(ClientClosed, LoopEnded, CancelledError):
+                Shell._wait(self, work())
+            self._ending.acquire()
+        try:
+            # Who comes from within, a listener or a handler of a signal, would wait for itself.
+            if not (self._is_closed or self._is_closing):
+                self._is_closing = True
+                self._end_for_good(work)
+        finally:
+            self._ending.release()
+
+    def _end_for_good(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            self._wait(work())
+        finally:
+            self._is_closed = True
+            self._thread.move_out()
 
     @property
     def _awaited(self) -> C:

@@ -261,7 +261,7 @@ class BatchCommit:
             answer = await cluster.call(node_id, api, named)
             raise_for(int(answer.error_code))
 
-        await cluster.retrying(attempt, cluster.settings.number("max.block.ms"))
+        await cluster.retrying(attempt, cluster.time_limit("max.block.ms"))
 
 
 @asynccontextmanager

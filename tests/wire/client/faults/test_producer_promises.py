@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from tests.deadlines import deadline_ms
 from tests.wire.client.test_producer import told
 
 import odradek
@@ -269,8 +270,9 @@ def test_no_end_of_a_transaction_waits_for_ever(run: Run) -> None:
     async def scenario() -> None:
         with odradek.Broker() as broker:
             broker.create_topic("t")
-            limits = {"request_timeout_ms": 400, "delivery_timeout_ms": 400, "max_block_ms": 1_500}
-            producer = await transactional(broker, **limits)
+            answered_ms = deadline_ms(400)
+            limits = {"request_timeout_ms": answered_ms, "delivery_timeout_ms": answered_ms}
+            producer = await transactional(broker, max_block_ms=deadline_ms(1_500), **limits)
             producer.begin_transaction()
             await producer.send_and_wait("t", b"aborted")
             with broker.pause():

@@ -82,18 +82,16 @@ class AdminBase(AsyncClosing):
         answered: dict[K, T | KafkaError] = {} if answers is None else answers
         order = each_once(items)
         pending = order
-        clock = self._cluster.clock
-        limit_ms = self._cluster.settings.number("default.api.timeout.ms")
-        begun_ms = clock.monotonic_ms()
+        limit = self._cluster.time_limit()
 
         def patience_of(error: KafkaError) -> int:
-            return patience_ms(error.code, limit_ms)
+            return patience_ms(error.code, limit.ms)
 
         async def ask_pending() -> None:
             nonlocal pending
             found = await attempt(pending)
             answered.update({item: found.get(item, unanswered(item)) for item in pending})
-            passed_ms = clock.monotonic_ms() - begun_ms
+            passed_ms = limit.ms - limit.left_ms
             refused = {
                 item: error
                 for item in pending
@@ -111,14 +109,23 @@ class AdminBase(AsyncClosing):
             if refused:
                 raise max(refused.values(), key=patience_of)
 
+        unasked: dict[K, T | KafkaError] = {}
         if pending:
             try:
-                await self._cluster.retrying(ask_pending, limit_ms)
+                await self._cluster.retrying(ask_pending, limit)
             except KafkaError as error:
                 if not answered:
                     raise
-                answered.update({item: error for item in pending if item not in answered})
-        return {item: answered[item] for item in order}
+                unasked = {item: error for item in pending if item not in answered}
+
+        def told(answer: T | KafkaError) -> T | KafkaError:
+            if not isinstance(answer, KafkaError) or not answer.retriable or answer.code in final:
+                return answer
+            is_over = limit.ms <= patience_of(answer) and not limit.left_ms
+            return limit.overdue(answer) if is_over else answer
+
+        found = {item: told(answer) for item, answer in answered.items()} | unasked
+        return {item: found[item] for item in order}
 
     async def _retrying_each(
         self,

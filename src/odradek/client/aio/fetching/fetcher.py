@@ -3,7 +3,7 @@
 `pump` is the one decision: it looks at every partition and starts what is missing, a fetch, the
 lookup of a position, fresh metadata. It is called whenever something changed. A partition has the
 chunk that is being given out and the one behind it, and is not fetched further, so memory is
-bounded by twice `fetch.max.bytes` a broker.
+bounded by twice `max.partition.fetch.bytes` a partition.
 
 A partition that has both is not in a request. The others are asked for without waiting then, and
 not again before something was used up, or a moment later: a long wait for idle partitions would
@@ -164,7 +164,7 @@ class Fetcher:
                 continue
             max_wait_ms = self._max_wait_ms
             if is_full:
-                if now_ms < self._looked_ms.get(node_id, -LOOK_AGAIN_MS) + LOOK_AGAIN_MS:
+                if now_ms < self._looked_ms.get(node_id, LONG_AGO_MS) + LOOK_AGAIN_MS:
                     self._pump_at(LOOK_AGAIN_MS)
                     continue
                 self._looked_ms[node_id] = now_ms

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from odradek.client.aio.coordinators import say_goodbye
 from odradek.client.aio.group.membership import Membership, is_lost
 from odradek.client.apis import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from odradek.client.core.cluster import Message
@@ -149,10 +150,8 @@ class ClassicMembership(Membership):
                 "member_id": member_id,
                 "members": [{"member_id": member_id, "group_instance_id": None, "reason": reason}],
             }
-            try:
-                await self.ask_coordinator(LEAVE_GROUP, values)
-            except KafkaError as error:
-                _LOGGER.debug("leaving group %s failed: %s", self.group_id, error)
+            question = self.ask_coordinator(LEAVE_GROUP, values)
+            await say_goodbye(self._cluster, self.group_id, question)
 
     # --- a rebalance ------------------------------------------------------------------------
 

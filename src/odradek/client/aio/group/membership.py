@@ -128,7 +128,6 @@ class Membership:
         # not overtake the next.
         self._in_turn = asyncio.Lock()
         self._committing: dict[asyncio.Task[None], Mapping[TopicPartition, CommittedOffset]] = {}
-        self._commit_timeout_ms = settings.number("default.api.timeout.ms")
         self._to_tell: deque[KafkaError] = deque()
         self.has_joined = False
         self.group_id = settings.text("group.id")
@@ -202,8 +201,7 @@ class Membership:
         topic_ids: Mapping[TopicPartition, UUID],
         generation_id: int,
     ) -> None:
-        clock = self._cluster.clock
-        until_ms = clock.monotonic_ms() + self._commit_timeout_ms
+        limit = self._cluster.time_limit()
 
         async def attempt() -> None:
             while True:
@@ -215,20 +213,20 @@ class Membership:
                         await self._commit_as(identity, wanted, topic_ids)
                     return
                 except CommitFailed as error:
-                    left_ms = until_ms - clock.monotonic_ms()
-                    if left_ms <= 0:
+                    left_ms = limit.left_ms
+                    if not left_ms:
                         raise
                     if not await self._goes_on_after(identity, error.code, left_ms):
                         raise
 
         try:
-            async with asyncio.timeout(self._commit_timeout_ms / 1000):
+            async with asyncio.timeout(limit.left_ms / 1000):
                 await self._in_turn.acquire()
         except TimeoutError:
-            text = f"commits before this one were not answered in {self._commit_timeout_ms} ms"
+            text = f"commits before this one were not answered within {limit}"
             raise RequestTimedOut(text) from None
         try:
-            await self._cluster.retrying(attempt, until_ms - clock.monotonic_ms())
+            await self._cluster.retrying(attempt, limit)
         finally:
             self._in_turn.release()
 

@@ -11,6 +11,7 @@ import logging
 from typing import Any, Final
 from uuid import UUID
 
+from odradek.client.aio.coordinators import say_goodbye
 from odradek.client.aio.group.membership import Membership
 from odradek.client.apis import CONSUMER_GROUP_HEARTBEAT
 from odradek.client.core.cluster import Message
@@ -120,10 +121,8 @@ class ConsumerProtocolMembership(Membership):
     async def _say_goodbye(self) -> None:
         is_static = self.instance_id is not None
         self._begin_anew()
-        try:
-            await self._ask({"member_epoch": _LEAVE_STATIC_EPOCH if is_static else _LEAVE_EPOCH})
-        except KafkaError as error:
-            _LOGGER.debug("leaving group %s failed: %s", self.group_id, error)
+        question = self._ask({"member_epoch": _LEAVE_STATIC_EPOCH if is_static else _LEAVE_EPOCH})
+        await say_goodbye(self._cluster, self.group_id, question)
 
     def _begin_anew(self) -> None:
         self._epoch, self._sent_fields = _JOIN_EPOCH, ()

@@ -501,7 +501,7 @@ class Sender:
         for batch in self._accumulator.expired(now_ms - self._delivery_timeout_ms):
             error = RequestTimedOut(
                 f"{batch.record_count} records for {batch.partition} were not delivered within "
-                f"delivery.timeout.ms ({self._delivery_timeout_ms})"
+                f"{self._delivery_timeout_ms} ms (delivery.timeout.ms)"
             )
             if batch.is_in_flight:
                 # Its place in the sequence is not known before its request has an end.

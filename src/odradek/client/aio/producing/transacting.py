@@ -15,7 +15,8 @@ from odradek.client.aio.producing.transactions import TransactionManager
 from odradek.client.core.groups.commits import Offsets, with_metadata
 from odradek.client.core.groups.group_metadata import GroupMetadata, checked_group
 from odradek.client.core.producing.transaction_state import TransactionState
-from odradek.client.errors import KafkaError, UsageError
+from odradek.client.core.retries import TimeLimit
+from odradek.client.errors import KafkaError, RequestTimedOut, UsageError
 from odradek.errors import ErrorCode
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -71,8 +72,8 @@ class Transacting(AsyncClosing):
     async def commit_transaction(self) -> None:
         """Delivers what was sent, and commits it.
 
-        After a cancellation or a retriable error, call it again: whether the transaction is
-        committed is not known then.
+        It takes at most `delivery.timeout.ms` and `max.block.ms`. After a cancellation or a
+        retriable error, call it again: whether the transaction is committed is not known then.
 
         Raises:
             KafkaError: the transaction is to be aborted, or the producer has been replaced.
@@ -94,19 +95,20 @@ class Transacting(AsyncClosing):
     async def abort_transaction(self) -> None:
         """Takes everything back; unsent records fail with `TransactionAborted`.
 
-        After a cancellation or a retriable error, call it again.
+        It takes at most `max.block.ms`. After a cancellation or a retriable error, call it again.
 
         Raises:
-            KafkaError: the producer has been replaced.
+            KafkaError: the producer has been replaced, or it is not known whether it is aborted.
         """
         self._check_transactional()
         number = self._transactions.life.number
         with self._using():
             self._transactions.life.move(TransactionState.ABORTING)
+            limit = self._transactions.time_limit()
             # Even for records that were given up: they must not arrive behind the end of their
             # transaction.
-            await self._settled(awaits_answers=True)
-            await self._transactions.end(commit=False, number=number)
+            await self._answered_within(limit)
+            await self._transactions.end(commit=False, number=number, limit=limit)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
@@ -183,6 +185,14 @@ class Transacting(AsyncClosing):
             yield
         finally:
             self._in_use -= 1
+
+    async def _answered_within(self, limit: TimeLimit) -> None:
+        try:
+            async with asyncio.timeout(limit.ms / 1000):
+                await self._settled(awaits_answers=True)
+        except TimeoutError:
+            text = f"requests of the transaction were not answered within {limit}"
+            raise RequestTimedOut(text) from None
 
     async def _settled(
         self, *, awaits_answers: bool = False, awaits_entering: bool = False

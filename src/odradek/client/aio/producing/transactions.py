@@ -25,6 +25,7 @@ from odradek.client.core.groups.commits import commit_errors, commits_by_topic
 from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.client.core.metadata import by_topic
 from odradek.client.core.producing.transaction_state import TransactionLife, TransactionState
+from odradek.client.core.retries import TimeLimit
 from odradek.client.errors import (
     CoordinatorError,
     KafkaError,
@@ -56,7 +57,6 @@ class TransactionManager:
         settings = cluster.settings
         self._cluster = cluster
         self._timeout_ms = settings.number("transaction.timeout.ms")
-        self._max_block_ms = settings.number("max.block.ms")
         self.transactional_id: Final = settings.text("transactional.id") or None
         self.is_transactional: Final = self.transactional_id is not None
         self.numbers_batches = settings.flag("enable.idempotence")
@@ -109,10 +109,11 @@ class TransactionManager:
         Raises:
             KafkaError: it cannot be had.
         """
+        limit = self.time_limit()
         async with self._identifying:
-            await self._obtain_id()
+            await self._obtain_id(limit)
 
-    async def _obtain_id(self) -> None:
+    async def _obtain_id(self, limit: TimeLimit) -> None:
         values = {
             "transactional_id": self.transactional_id,
             "transaction_timeout_ms": self._timeout_ms,
@@ -128,7 +129,7 @@ class TransactionManager:
             raise_for(int(answer.error_code))
             self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
 
-        await self._cluster.retrying(attempt, self._max_block_ms)
+        await self._cluster.retrying(attempt, limit)
         self._needs_new_epoch = False
 
     async def init_transactions(self) -> None:
@@ -137,10 +138,11 @@ class TransactionManager:
         Raises:
             KafkaError: it cannot.
         """
+        limit = self.time_limit()
         async with self._identifying:
             self.life.move(TransactionState.INITIALIZING)
             try:
-                await self._obtain_id()
+                await self._obtain_id(limit)
             except KafkaError as error:
                 self.life.fail(error)
                 if self.life.state is TransactionState.INITIALIZING:
@@ -171,7 +173,8 @@ class TransactionManager:
         fresh = set(partitions) - self._partitions
         if not fresh:
             return
-        await self._open()
+        limit = self.time_limit()
+        await self._open(limit)
         values = {
             **self._identity("v3_and_below_"),
             "v3_and_below_topics": [
@@ -197,7 +200,7 @@ class TransactionManager:
             ):
                 raise error
 
-        await self._call(attempt)
+        await self._call(attempt, limit)
         self._partitions |= fresh
 
     async def send_offsets(
@@ -210,19 +213,23 @@ class TransactionManager:
         """
         number = self.life.number
         self.life.check_sending(number)
+        limit = self.time_limit()
         try:
             async with self._offsets_or_end:
                 self.life.check_sending(number, was_begun=True)
-                await self._send_offsets(offsets, group)
+                await self._send_offsets(offsets, group, limit)
         except asyncio.CancelledError:
             # Without them its records must not be committed, and nobody knows of them.
             self.was_cancelled("sending offsets to the transaction", number)
             raise
 
     async def _send_offsets(
-        self, offsets: Mapping[TopicPartition, CommittedOffset], group: GroupMetadata
+        self,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        group: GroupMetadata,
+        limit: TimeLimit,
     ) -> None:
-        await self._open()
+        await self._open(limit)
         group_values = {**self._identity(), "group_id": group.group_id}
 
         async def add() -> None:
@@ -244,11 +251,11 @@ class TransactionManager:
             for error in sorted(refused, key=lambda each: each.retriable):
                 raise error
 
-        await self._call(add)
+        await self._call(add, limit)
         self._has_offsets = True
-        await self._call(commit)
+        await self._call(commit, limit)
 
-    async def _open(self) -> None:
+    async def _open(self, limit: TimeLimit) -> None:
         """Comes before whatever opens the transaction at its coordinator."""
         async with self._identifying:
             if self.life.error is not None:
@@ -256,19 +263,22 @@ class TransactionManager:
             if self._needs_new_epoch:
                 assert not self._may_be_open, "who lost a batch has aborted its transaction"
                 try:
-                    await self._obtain_id()
+                    await self._obtain_id(limit)
                 except KafkaError as error:
                     raise self._failure(error) from error
             self._may_be_open = True
 
-    async def end(self, *, commit: bool, number: int | None = None) -> None:
+    async def end(
+        self, *, commit: bool, number: int | None = None, limit: TimeLimit | None = None
+    ) -> None:
         """Ends the transaction, or the one of that number unless it has ended; nothing is asked
-        when nothing was written.
+        when nothing was written. `limit` is what there is of `max.block.ms`.
 
         Raises:
             KafkaError: it could not be ended, or can not be committed any more.
         """
         number = self.life.number if number is None else number
+        limit = self.time_limit() if limit is None else limit
         async with self._offsets_or_end:
             if self.life.number != number or self.life.state is TransactionState.READY:
                 return  # somebody else was faster
@@ -276,7 +286,7 @@ class TransactionManager:
             self.life.move(TransactionState.COMMITTING if commit else TransactionState.ABORTING)
             try:
                 if self._may_be_open:
-                    await self._end_open(commit=commit)
+                    await self._end_open(limit, commit=commit)
                     self._may_be_open = False
             except KafkaError as error:
                 # Without an answer it may have ended all the same: the same call can tell.
@@ -285,10 +295,10 @@ class TransactionManager:
                 raise
             self.life.move(TransactionState.READY)
 
-    async def _end_open(self, *, commit: bool) -> None:
+    async def _end_open(self, limit: TimeLimit, *, commit: bool) -> None:
         is_open = bool(self._partitions or self._has_offsets)
         try:
-            await self._cluster.retrying(lambda: self._end_once(commit=commit), self._max_block_ms)
+            await self._cluster.retrying(lambda: self._end_once(commit=commit), limit)
         except KafkaError as error:
             if is_open or error.code != ErrorCode.INVALID_TXN_STATE:
                 raise
@@ -298,9 +308,13 @@ class TransactionManager:
         answer = await self._ask_coordinator(END_EXPLICIT_TXN, values)
         raise_for(int(answer.error_code))
 
-    async def _call(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    def time_limit(self) -> TimeLimit:
+        """The time that a call has from now on, behind those before it, which have no more."""
+        return self._cluster.time_limit("max.block.ms")
+
+    async def _call(self, attempt: Callable[[], Awaitable[T]], limit: TimeLimit) -> T:
         try:
-            return await self._cluster.retrying(attempt, self._max_block_ms)
+            return await self._cluster.retrying(attempt, limit)
         except KafkaError as error:
             raise self._failure(error) from error
 

@@ -5,13 +5,12 @@ have it, so an assignment counts as soon as it is there.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 from uuid import UUID
 
 from odradek.client.aio.cluster import ClusterClient
-from odradek.client.aio.coordinators import ask_coordinator
+from odradek.client.aio.coordinators import ask_coordinator, say_goodbye
 from odradek.client.apis import SHARE_GROUP_HEARTBEAT
 from odradek.client.core.cluster import Message
 from odradek.client.core.network.connections import GROUP_CHANNEL
@@ -20,7 +19,6 @@ from odradek.client.errors import KafkaError, raise_for
 from odradek.errors import ErrorCode
 from odradek.protocol.uuids import uuid_text
 
-_LOGGER: Final = logging.getLogger(__name__)
 _JOIN_EPOCH: Final = 0
 _LEAVE_EPOCH: Final = -1
 _FENCED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
@@ -74,10 +72,7 @@ class ShareMembership:
         has_joined = self._heartbeats is not None or self._epoch != _JOIN_EPOCH
         await self.end()
         if has_joined:
-            try:
-                await self._ask(_LEAVE_EPOCH)
-            except KafkaError as error:
-                _LOGGER.debug("leaving group %s failed: %s", self.group_id, error)
+            await say_goodbye(self._cluster, self.group_id, self._ask(_LEAVE_EPOCH))
         self._begin_anew()
 
     async def end(self) -> None:

@@ -26,8 +26,6 @@ def with_delivery_time(
     Raises:
         ValueError: both are given, or a moment without a zone.
     """
-    if deliver_after is None and deliver_at is None:
-        return headers
     if deliver_after is not None and deliver_at is not None:
         raise ValueError("of deliver_after and deliver_at only one can count")
     pairs = list(headers.items() if isinstance(headers, Mapping) else headers or ())
