@@ -95,7 +95,7 @@ def test_a_healthy_producer_goes_on(same_answers: Check, is_moved: bool) -> None
         if is_moved:
             begin_anew(peer, topic)
         produce(peer, topic, healthy, 3, 3, 5, 4)
-        produce(peer, topic, silent, 7, 0, 1)
+        produce(peer, topic, silent, 1, 1, 3)
         produce(peer, topic, idempotent(peer), 9, 10)
 
     same_answers(scenario)
