@@ -64,6 +64,10 @@ _FLAGS_OF_JAVA: Final = frozenset("duxU")
 # RE2 takes a repetition by a number that no machine word holds for letters; Kafka refuses it.
 _HUGE_REPETITION: Final = re.compile(r"(?<!\\)(?:\\\\)*\{(?:\d{9,}(?:,\d*)?|\d+,\d{9,})\}")
 
+# The two first bits of a byte in the midst of a character in UTF-8.
+_FIRST_TWO_BITS: Final = 0b1100_0000
+_CONTINUATION: Final = 0b1000_0000
+
 re2: Any = LazyModule("re2")
 
 Match = Callable[[str], object]
@@ -105,7 +109,7 @@ def splitter(expression: str) -> Split:
     program = _program(_in_re2(expression))
 
     def split(text: bytes) -> list[bytes]:
-        spans = [span for each in program.finditer(text) if (span := each.span()) != (0, 0)]
+        spans = [each.span() for each in program.finditer(text) if not _is_no_place(each, text)]
         if not spans:
             return [text]
         begins = [0, *(end for _, end in spans)]
@@ -116,6 +120,15 @@ def splitter(expression: str) -> Split:
         return parts
 
     return split
+
+
+def _is_no_place(match: Any, text: bytes) -> bool:
+    """Whether it matches nothing where nothing can be split: at the beginning, in a character."""
+    span: tuple[int, int] = match.span()
+    begin, end = span
+    if begin < end:
+        return False
+    return begin == 0 or (begin < len(text) and text[begin] & _FIRST_TWO_BITS == _CONTINUATION)
 
 
 def _program(expression: str) -> Any:

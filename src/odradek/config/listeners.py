@@ -17,6 +17,7 @@ from odradek.model import EndPoint
 
 _MAP: Final = "listener.security.protocol.map"
 _BETWEEN_BROKERS: Final = "inter.broker.listener.name"
+_PROTOCOL: Final = "security.inter.broker.protocol"
 _ADVERTISED: Final = "advertised.listeners"
 _CONTROLLERS: Final = "controller.listener.names"
 _VOTERS: Final = "controller.quorum.voters"
@@ -77,6 +78,9 @@ def check_listeners(
         )
     if values[_BETWEEN_BROKERS] is not None:
         _check_between_brokers(values, given, protocols, advertised)
+    elif any(each.security_protocol == given.get(_PROTOCOL) for each in listeners):
+        # That no listener has it `check_protection` says better.
+        _check_offered(values, given[_PROTOCOL], advertised)
     _check_controllers(values, listeners)
     if not values["zookeeper.connect"]:
         _check_quorum(values)
@@ -141,11 +145,11 @@ def _check_between_brokers(
     advertised: Sequence[EndPoint],
 ) -> None:
     text: str = values[_BETWEEN_BROKERS]
-    if "security.inter.broker.protocol" in given:
+    if _PROTOCOL in given:
         raise _refusal(
             _BETWEEN_BROKERS,
             text,
-            f"Only one of {_BETWEEN_BROKERS} and security.inter.broker.protocol should be set.",
+            f"Only one of {_BETWEEN_BROKERS} and {_PROTOCOL} should be set.",
         )
     if text.upper() not in protocols:
         raise _refusal(
@@ -153,6 +157,11 @@ def _check_between_brokers(
             text,
             f"Listener with name {text.upper()} defined in {_BETWEEN_BROKERS} not found in {_MAP}.",
         )
+    _check_offered(values, text, advertised)
+
+
+def _check_offered(values: Mapping[str, Any], text: str, advertised: Sequence[EndPoint]) -> None:
+    """Refuses a listener for brokers that other brokers are not told of."""
     names = [endpoint.listener_name for endpoint in advertised]
     options = [name for name in names if name not in _controller_names(values)]
     if text.upper() not in options:
@@ -175,13 +184,20 @@ def _check_roles(values: Mapping[str, Any]) -> None:
 
 
 def _check_controllers(values: Mapping[str, Any], listeners: Sequence[EndPoint]) -> None:
+    if "controller" not in (values["process.roles"] or ()):
+        return
     controllers = _controller_names(values)
-    is_open = any(endpoint.listener_name in controllers for endpoint in listeners)
-    if "controller" in (values["process.roles"] or ()) and controllers and not is_open:
+    if not controllers:
+        reason = f'Missing required configuration "{_CONTROLLERS}" which has no default value.'
+        raise _refusal(_CONTROLLERS, "", reason)
+    opened = {endpoint.listener_name for endpoint in listeners}
+    if not opened.issuperset(controllers):
+        is_none = opened.isdisjoint(controllers)
+        how_many = "contain at least one value" if is_none else "only contain values"
         raise _refusal(
             _CONTROLLERS,
             ",".join(controllers),
-            f"{_CONTROLLERS} must contain at least one value appearing in the 'listeners' "
+            f"{_CONTROLLERS} must {how_many} appearing in the 'listeners' "
             "configuration when running the KRaft controller role",
         )
 

@@ -57,6 +57,8 @@ from odradek.timer.timer_task import TaskCounter, TimerTaskEntry, TimerTaskList
 NEVER_MS: Final = 2**62
 """Later than every moment; when nothing is queued, this is when the first bucket is due."""
 LONGEST_INTERVAL_MS: Final = 2**60
+MOST_BUCKETS: Final = 2**20
+"""How many buckets a level has at most: all of them are made with it, some 100 MiB by then."""
 
 
 class BucketQueue:
@@ -141,15 +143,16 @@ class TimingWheel:
         """Makes one level, its hand at `start_ms` cut down to a whole tick.
 
         Raises:
-            ValueError: the tick is under 1 ms, or the wheel has fewer than 2 buckets (it
-                could not tell now from later); or it begins later than any clock can.
+            ValueError: the tick is under 1 ms or longer than any interval, or the wheel has
+                fewer than 2 buckets (it could not tell now from later) or more than memory
+                holds (`MOST_BUCKETS`); or it begins later than any clock can.
         """
         if not -FARTHEST_MS <= start_ms <= FARTHEST_MS:
             raise ValueError(f"no clock reads {start_ms} ms")
-        if tick_ms < 1:
-            raise ValueError(f"a tick lasts 1 ms at least, not {tick_ms}")
-        if wheel_size < 2:
-            raise ValueError(f"a wheel has 2 buckets at least, not {wheel_size}")
+        if not 1 <= tick_ms <= LONGEST_INTERVAL_MS:
+            raise ValueError(f"a tick lasts 1 to {LONGEST_INTERVAL_MS} ms, not {tick_ms}")
+        if not 2 <= wheel_size <= MOST_BUCKETS:
+            raise ValueError(f"a wheel has 2 to {MOST_BUCKETS} buckets, not {wheel_size}")
         self.tick_ms: i64 = tick_ms
         self.wheel_size: i64 = wheel_size
         # A level so wide that nothing can lie beyond it needs no wider figure.

@@ -188,7 +188,9 @@ failures = pytest.mark.parametrize("failure", FAILURES)
 def test_what_a_listener_raises_is_told_once_each(
     protocol: str, failure: type[BaseException]
 ) -> None:
-    """By the read, and by `unsubscribe`; the assignment is what it would be all the same."""
+    """By the read, and by `unsubscribe`; the assignment is what it would be all the same. Java's
+    consumer assigns first and raises once, too (`onJoinComplete` of its `ConsumerCoordinator`).
+    """
 
     async def scenario(stage: Stage) -> None:
         told = Failing(failure)

@@ -56,7 +56,9 @@ async def read_some_of_both(stage: Stage, consumer: Consumer) -> list[ConsumerRe
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_each_partition_is_committed_to_the_topic_it_was_read_of(protocol: str) -> None:
-    """One of them is in the new topic, the others still in the old one."""
+    """One of them is in the new topic, the others still in the old one. OffsetCommit names a topic
+    by its id from version 10 on (KIP-848).
+    """
 
     async def scenario(stage: Stage) -> None:
         async with stage.member(protocol, **SETTINGS) as consumer:

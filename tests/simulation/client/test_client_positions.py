@@ -295,7 +295,9 @@ def test_who_is_fenced_and_let_in_again_between_two_reads_reads_nothing_twice(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_commit_after_a_revocation_leaves_the_commit_of_another_alone(protocol: str) -> None:
-    """What waited for `getone` when its partition went is not where this member stands."""
+    """What waited for `getone` when its partition went is not where this member stands: Java's
+    consumer commits positions of what is assigned (`allConsumed` of its `SubscriptionState`).
+    """
 
     async def scenario(stage: Stage) -> None:
         config = {"enable_auto_commit": False}

@@ -26,7 +26,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 TIMEOUT_S = deadline_s(400)
 RECORDS, BATCHES = 900, 3
 HOUR_MS = 3_600_000
-FIRST_TIME_MS = 1_700_000_000_000
+# On the day on which the zone of the session has no time between two and three o'clock.
+FIRST_TIME_MS = 1_774_743_200_000
+ZONE = "Europe/Berlin"
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
 PROGRAM = """
 import os, sys
@@ -37,7 +39,7 @@ from pyspark_odradek.pipelines.bookkeeping.lake.iceberg import IcebergTable
 from pyspark_odradek.pipelines.bookkeeping.lake.table import begun_table
 from pyspark_odradek.pipelines.bookkeeping.manifest import Manifest
 
-servers, folder, jars, limit, phase = sys.argv[1:]
+servers, folder, jars, limit, zone, phase = sys.argv[1:]
 plan = {}
 
 def dying(append):
@@ -109,6 +111,7 @@ for kind in (DeltaTable, IcebergTable):
 DeltaTable._replaced = with_somebody_else(DeltaTable._replaced)
 conf = {
     "spark.jars": jars,
+    "spark.sql.session.timeZone": zone,
     "spark.sql.catalog.lake.type": "hadoop",
     "spark.sql.catalog.lake.warehouse": f"{folder}/warehouse",
 }
@@ -145,10 +148,23 @@ print(table.metadata().partition_columns, table.version(), flush=True)
 os._exit(0)  # at an orderly end deltalake's threads abort the process now and then
 """
 ICEBERG = """
-import sys, pyarrow.parquet as parquet
+import sys, pyarrow as pa, pyarrow.parquet as parquet
+from datetime import timedelta
+from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
 from pyiceberg.table import StaticTable
 table = StaticTable.from_metadata(sys.argv[1])
-parquet.write_table(table.scan().to_arrow(), sys.argv[2])
+everything = table.scan().to_arrow()
+hours = {time.replace(minute=0, second=0) for time in everything["timestamp"].to_pylist()}
+
+def within(hour):
+    end = hour + timedelta(hours=1)
+    is_within = And(
+        GreaterThanOrEqual("timestamp", hour.isoformat()), LessThan("timestamp", end.isoformat())
+    )
+    return table.scan(row_filter=is_within).to_arrow()
+
+# Files of other hours are not even opened.
+parquet.write_table(pa.concat_tables(map(within, hours)), sys.argv[2])
 print([field.name for field in table.spec().fields], len(table.history()))
 """
 
@@ -196,7 +212,7 @@ def test_every_record_is_in_the_tables_once(broker: Broker, tmp_path: Path) -> N
         jars, readers = ",".join(map(str, peers.lake_jars())), peers.lake_readers()
     except peers.PeerUnavailable as reason:
         pytest.skip(f"PEER MISSING, NOT TESTED: {reason}")
-    arguments = (broker.bootstrap_servers, str(tmp_path), jars, str(RECORDS // BATCHES))
+    arguments = (broker.bootstrap_servers, str(tmp_path), jars, str(RECORDS // BATCHES), ZONE)
     died = run(PROGRAM, *arguments, "first")
     assert died.returncode == 9, died.stderr
     done = run(PROGRAM, *arguments, "second")
@@ -212,7 +228,11 @@ def test_every_record_is_in_the_tables_once(broker: Broker, tmp_path: Path) -> N
         copy = tmp_path / "copy.parquet"
         read = run(program, str(place), str(copy), path=readers)
         assert read.returncode == 0, read.stderr
-        assert rows(parquet.read_table(copy)) == rows(topic)
+        table = parquet.read_table(copy)
+        assert rows(table) == rows(topic)
+        if "hour" in partitions:
+            found = {(row["hour"], f"{row['timestamp']:%H}") for row in table.to_pylist()}
+            assert found == {(f"{hour:02}",) * 2 for hour in range(4)}
         # One commit a batch, and Delta's that made the table has the number 0; then a file is out
         # and in again, and those of an hour are put together.
         assert read.stdout == f"{partitions} {BATCHES + 3 + others}\n"

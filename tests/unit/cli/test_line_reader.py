@@ -53,6 +53,20 @@ def test_headers_are_separated_by_an_expression(
     assert reader.read(1, text + b"\tv") == (None, b"v", headers)
 
 
+def test_nothing_separates_the_bytes_of_a_character() -> None:
+    """A header's name would be broken where an expression may match nothing."""
+    reader = LineReader({**HEADERS, "headers.separator": "", "ignore.error": "true"})
+    headers = [(each, None) for each in "aé€\U0001f600"]
+    assert reader.read(1, "aé€\U0001f600\tv".encode()) == (None, b"v", headers)
+
+
+def test_a_name_without_a_value_may_be_the_null_marker() -> None:
+    """Kafka looks at names only where there is a separator behind them."""
+    properties = {**HEADERS, "null.marker": "NULL", "ignore.error": "true"}
+    assert LineReader(properties).read(1, b"NULL\tv") == (None, b"v", [])
+    assert LineReader(properties).read(1, b"a:1,NULL\tv").headers == [("a", b"1"), ("NULL", None)]
+
+
 def test_an_empty_separator_is_everywhere() -> None:
     """A script whose variable is unset would end with a sentence of Python's."""
     properties = {**HEADERS, "parse.key": "true", "key.separator": "", "headers.key.separator": ""}

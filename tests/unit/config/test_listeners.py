@@ -96,6 +96,20 @@ def test_others_need_one(more: dict[str, str], listener: str) -> None:
             "The valid options based on currently configured listeners are A",
         ),
         (
+            {"controller.listener.names": "CONTROLLER,OTHER"},
+            "controller.listener.names must only contain values appearing in the 'listeners' "
+            "configuration when running the KRaft controller role",
+        ),
+        (
+            {
+                "listeners": "A://:9092,CONTROLLER://:9093",
+                "listener.security.protocol.map": "A:PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "security.inter.broker.protocol": "PLAINTEXT",
+            },
+            "inter.broker.listener.name must be a listener name defined in advertised.listeners. "
+            "The valid options based on currently configured listeners are A",
+        ),
+        (
             {
                 "inter.broker.listener.name": "PLAINTEXT",
                 "security.inter.broker.protocol": "PLAINTEXT",
@@ -112,6 +126,16 @@ def test_listeners_that_contradict_each_other_are_refused(
     with pytest.raises(ConfigError) as refused:
         BrokerConfig({**QUICKSTART, **more})
     assert str(refused.value) == reason
+
+
+def test_a_controller_needs_a_listener_of_its_own() -> None:
+    """Clients would be served on the listener that is meant for the controllers."""
+    without = {**QUICKSTART, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"}
+    del without["controller.listener.names"]
+    with pytest.raises(ConfigError) as refused:
+        BrokerConfig(without)
+    named = 'Missing required configuration "controller.listener.names"'
+    assert str(refused.value) == f"{named} which has no default value."
 
 
 def test_a_part_of_the_listeners_may_be_advertised() -> None:

@@ -22,6 +22,8 @@ from odradek.config.files.properties import load_properties
         ("a=1\na=2", {"a": "2"}),
         ("a=1\\\n# no comment here", {"a": "1# no comment here"}),
         ("a=last\\", {"a": "last"}),
+        ("\\\n# a comment\n\\\r\n!one more \\u12\na=1", {"a": "1"}),
+        ("\\\r\n\r\na=1\n  \\\n\nb=2", {"a": "1", "b": "2"}),
         ("a=\\uD83D\\uDE00\\uD83D", {"a": "\U0001f600\ud83d"}),
         ("", {}),
     ],

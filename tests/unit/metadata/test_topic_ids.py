@@ -44,13 +44,14 @@ def check(cluster: Cluster, topic: TopicImage, count: int = 2) -> None:
         assert broker.replicas.deleted == broker.replicas.set_aside == broker.removed == []
 
 
+@pytest.mark.parametrize("no_id", [None, UUID(int=0)])
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_node_without_its_id_and_another_controller(moment: int) -> None:
+def test_a_node_without_its_id_and_another_controller(moment: int, no_id: UUID | None) -> None:
     """The next controller would give the topic a new id, and everybody delete all of its records,
     with no error for anybody."""
     cluster = Cluster(3)
     topic = create(cluster)
-    write(cluster)
+    write(cluster, no_id)
     for _ in range(moment):
         cluster.tree.step()
     if "/controller" in cluster.tree.entries:

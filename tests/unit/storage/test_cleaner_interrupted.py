@@ -110,7 +110,8 @@ def test_a_log_that_becomes_another_one_keeps_nothing_of_the_earlier(world, chan
 @pytest.mark.parametrize("change", [no_longer_compact, with_a_lag])
 def test_a_round_ends_when_the_settings_forbid_it(world, change):
     """Records would go of which the topic says that they are to stay. Apache Kafka ends the
-    round when `compact` leaves `cleanup.policy` (`updateTopicConfig` in its `LogManager`).
+    round when `compact` leaves `cleanup.policy` (`updateTopicConfig` in its `LogManager`), and goes
+    on by a lag that its beginning found; `tests/wire/differential/test_compaction.py` asks it.
     """
     for number in itertools.count():
         is_under_way, before, _, log = interrupted(world, number, change)

@@ -139,8 +139,12 @@ def test_delays_of_ages_have_a_bucket(tick_ms: int, wheel_size: int) -> None:
     assert expiration_ms < top.current_time_ms + top.interval_ms <= LONGEST_INTERVAL_MS
 
 
-@pytest.mark.parametrize(("tick_ms", "wheel_size"), [(0, 20), (-1, 20), (1, 1), (1, 0), (1, -3)])
+@pytest.mark.parametrize(
+    ("tick_ms", "wheel_size"),
+    [(0, 20), (-1, 20), (2**61, 20), (1, 1), (1, 0), (1, -3), (1, 2**21), (1, 2**62)],
+)
 def test_impossible_wheels_are_refused(tick_ms: int, wheel_size: int) -> None:
-    """A wheel of one bucket could overflow into itself forever."""
+    """A wheel of one bucket could overflow into itself forever, and one of very many would take
+    all memory as it is made."""
     with pytest.raises(ValueError, match=r"a (tick|wheel)"):
         TimingWheel(tick_ms, wheel_size)

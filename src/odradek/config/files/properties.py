@@ -52,10 +52,10 @@ def parse_properties(text: str) -> dict[str, str]:
 
 def _logical_lines(text: str) -> Iterator[str]:
     pending = ""
-    continued = False
     for line in re.split(r"\r\n|\r|\n", text):
         stripped = line.lstrip(_BLANKS)
-        if not continued and (not stripped or stripped[0] in "#!"):
+        # For Java a line that has nothing before its backslash has not begun.
+        if not pending and (not stripped or stripped[0] in "#!"):
             continue
         continued = _is_continued(stripped)
         pending += stripped[:-1] if continued else stripped

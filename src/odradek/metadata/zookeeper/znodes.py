@@ -263,13 +263,19 @@ def read_topic(topic: str, data: bytes) -> TopicNode:
     )
     if sorted(replicas) != list(range(len(replicas))):
         raise node.error(f"its partitions are {sorted(replicas)}")
-    text = node.optional("topic_id", str) if version >= 3 else None
-    topic_id = None if text is None else _uuid(node, text)
+    topic_id = _topic_id(node) if version >= 3 else None
     assignments = tuple(
         ReplicaAssignment(replicas[i], adding.get(i, ()), removing.get(i, ()))
         for i in range(len(replicas))
     )
     return TopicNode(topic_id, assignments)
+
+
+def _topic_id(node: "_Node") -> UUID | None:
+    """None without one, and where it is zero, by which Kafka's messages say the same."""
+    text = node.optional("topic_id", str)
+    found = None if text is None else _uuid(node, text)
+    return found if found is not None and found.int else None
 
 
 def _replicas_by_partition(

@@ -186,6 +186,9 @@ def test_what_was_about_to_enter_is_committed(run: Run, many: bool) -> None:
 
 
 def test_a_transaction_whose_commit_fails_is_aborted_by_its_block(run: Run) -> None:
+    """Every later block would fail. Java's `KafkaProducer` asks its user for the same: an abort
+    after an error, and the commit once more after a time-out."""
+
     async def scenario() -> None:
         with odradek.Broker() as broker:
             broker.create_topic("t")

@@ -89,7 +89,9 @@ class LineReader:
 
     def _header(self, part: bytes, number: int) -> tuple[str, bytes | None]:
         name, found, value = _parted(part, self._headers_key_separator)
-        if not found and not self._ignores_errors:
+        if not found and self._ignores_errors:
+            return _shown(part), None
+        if not found:
             raise ValueError(
                 f"No header key separator found in pair '{_shown(part)}' on line number {number}"
             )
@@ -98,7 +100,7 @@ class LineReader:
                 f"Header keys should not be equal to the null marker '{_shown(name)}' as they "
                 "can't be null"
             )
-        return _shown(name), self._or_null(value) if found else None
+        return _shown(name), self._or_null(value)
 
     def _or_null(self, data: bytes | None) -> bytes | None:
         return None if data is not None and data == self._null else data
