@@ -150,10 +150,11 @@ class Answer(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A broker that is asked, and who replicates what it leads."""
+    """A broker that is asked, who replicates what it leads, and where the others are."""
 
     address: str
     replicas: tuple[int, ...] = (1,)
+    others: tuple[str, ...] = ()
 
     @property
     def allowed(self) -> tuple[Allowed, ...]:
@@ -245,6 +246,13 @@ class Peer:
     def another(self, client_id: str) -> "Peer":
         """The same broker as another client; its answers are not compared."""
         return Peer(self.target, client_id)
+
+    def follower(self) -> "Peer":
+        """Another broker of the cluster, which leads nothing; its answers are compared as well."""
+        target = self.target._replace(address=self.target.others[0])
+        peer = Peer(target, self._client_id, self._expected)
+        peer.answers = self.answers
+        return peer
 
     def close(self) -> None:
         """Closes the connection; the next request opens another one."""
