@@ -32,7 +32,7 @@ from odradek.replication.partition_table import PartitionTable
 from odradek.storage.manager.log_manager import LogManager
 
 # How many topics are handed their settings in one turn of the loop.
-_SLICE_TOPICS: Final = 200
+SLICE_TOPICS: Final = 200
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ class RoleChanges:
             return
         self._defaults = defaults
         names = {partition.topic_partition.topic for partition in self._partitions}
-        do_in_slices(names, self._refresh_config, _SLICE_TOPICS, self._defer)
+        do_in_slices(names, self._refresh_config, SLICE_TOPICS, self._defer)
 
     def _refresh_config(self, topic: str) -> None:
         self._update_configs(self._partitions.image, topic)

@@ -2,7 +2,8 @@
 
 One question is under way at a time, with all that has come up since the last. A leader counts with
 what it has proposed until it knows what became of it: a question without an answer is asked again,
-of whoever is the controller by then. That it was overtaken is no answer either, for it may have
+of whoever is the controller by then, and at once when there is another one: the one before may
+stand still, and its connection with it. That it was overtaken is no answer either, for it may have
 been overtaken by itself; the answer is the state that the controller tells, which the leader waits
 for. Only a refusal that says that nothing was done, and that asking again is of no use, ends a
 proposal.
@@ -62,9 +63,10 @@ class IsrChanges:
         self._on_answer: Final = on_answer
         self._waiting: list[_Question] = []
         self._asked: list[_Question] = []
+        self._asked_epoch = 0
         self._overtaken: list[_Question] = []
         self._retry = self._retrial()
-        view.follow(lambda _: self._answer_overtaken())
+        view.follow(lambda _: self._on_published())
 
     def submit(
         self,
@@ -103,6 +105,7 @@ class IsrChanges:
         for question in self._waiting:
             (past if self._is_past(question) else asked).append(question)
         self._asked, self._waiting = asked, []
+        self._asked_epoch = self._view.image.controller_epoch
         for question in past:
             question.on_done(BrokerError(ErrorCode.UNKNOWN_TOPIC_ID))
         if not asked:
@@ -116,18 +119,28 @@ class IsrChanges:
 
         def on_done(outcome: list[PartitionImage | BrokerError] | BrokerError) -> None:
             if self._asked is not asked:
-                return  # the session has ended meanwhile
-            self._asked = []
+                return  # the session has ended meanwhile, or there is another controller
             if isinstance(outcome, BrokerError):
                 # Nobody is there, or somebody who is not the controller, or not yet.
-                self._waiting = asked + self._waiting
+                self._take_back()
                 self._ask_again()
                 return
+            self._asked = []
             for question, each in zip(asked, outcome, strict=True):
                 self._settle(question, each)
             self._ask()
 
         self._ask_controller(request, on_done)
+
+    def _take_back(self) -> None:
+        """Nobody has answered what was asked."""
+        self._asked, self._waiting = [], self._asked + self._waiting
+
+    def _on_published(self) -> None:
+        self._answer_overtaken()
+        if self._asked and self._view.image.controller_epoch != self._asked_epoch:
+            self._take_back()
+            self._ask()
 
     def _is_past(self, question: _Question) -> bool:
         """Whether another topic of the name is there: its epochs begin anew, and no controller can
