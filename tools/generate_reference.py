@@ -33,7 +33,7 @@ from odradek.coordinator.classic.states import STATE_TEXTS, TRANSITIONS  # noqa:
 from odradek.coordinator.transactions import states as transaction_states_table  # noqa: E402
 from odradek.errors import ErrorCode  # noqa: E402
 from odradek.handlers.api import Api  # noqa: E402
-from odradek.handlers.table import API_TABLE  # noqa: E402
+from odradek.handlers.table import API_TABLE, CONTROLLERS_ALONE  # noqa: E402
 
 # Requests that are not served, by the beginning of a name or a whole one, and why not.
 _UNSERVED_APIS = (
@@ -168,6 +168,7 @@ def compatibility() -> str:
             idle.setdefault(why, []).append(f"`{name}`")
     beyond = [f"| {' | '.join(row)} |" for row in _BEYOND_KAFKA]
     effect = len(settings) - sum(map(len, idle.values()))
+    of_controller = ", ".join(API_TABLE[key].name for key in sorted(CONTROLLERS_ALONE))
     idle_rows = [f"| {why} | {', '.join(group)} |" for why, group in sorted(idle.items())]
     return _page(
         "Compatibility with Apache Kafka",
@@ -181,6 +182,10 @@ def compatibility() -> str:
         "## Requests that are not\n\nA client that asks for one anyway loses its connection, as "
         "with a Kafka that does not know it; the broker's log names the request.\n\n"
         + "\n".join(["| why | requests |", "|---|---|", *unserved]),
+        "## Requests for the controller\n\nIn a cluster on ZooKeeper a broker that is not the "
+        f"controller answers NOT_CONTROLLER to {of_controller}, as Kafka 3 does on ZooKeeper; "
+        "Metadata names the controller, and clients ask it. Brokers of Kafka 4 pass these requests "
+        "on.",
         "## Settings without effect\n\n"
         + "\n".join(["| why | settings |", "|---|---|", *idle_rows]),
         "## Values that Kafka refuses\n\nKafka 4 takes neither a properties file nor a new topic "

@@ -11,7 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import pytest
-from tests.wire.differential.harness import API_KEYS, Peer, Scenario, Target, differences
+from tests.wire.differential.harness import API_KEYS, Allowed, Peer, Scenario, Target, differences
 from tests.wire.differential.test_share_groups import ACCEPT, ShareMember, of
 from tests.wire.differential.test_sweep import (
     FILLINGS,
@@ -47,6 +47,9 @@ _COMMON: Final[Mapping[str, object]] = {
     "partition_max_bytes": 1 << 20,
     "session_epoch": -1,
     "acknowledgement_batches": [],
+    "session_timeout_ms": 10_000,
+    "rebalance_timeout_ms": 10_000,
+    "transaction_timeout_ms": 60_000,
 }
 # In what one request differs from the other.
 _VARIATIONS: Final[tuple[Mapping[str, object], ...]] = (
@@ -61,11 +64,24 @@ _VARIATIONS: Final[tuple[Mapping[str, object], ...]] = (
     {"timestamp": -1},
     {"timestamp": -3},
     {"partition": 7, "partition_index": 7, "index": 7},
+    {"server_assignor": None, "subscribed_topic_regex": None, "topic_partitions": []},
 )
+# A consumer that looks for faults may read any replica.
+_NOT_OF_APIS: Final = {"fetch": {"replica_id": -2}}
+# What Kafka 3.9 fails at, before it asks who is the controller.
+_NOT_READ: Final = (("elect_leaders", "blank"), ("update_features", "null"))
+_NO_WORDS: Final = Allowed(r".*\.error_message", "we say why where Kafka does not")
 _OF_APIS: Final[Mapping[str, Mapping[str, object]]] = {
     # Of no transaction.
     "produce": {"transactional_id": None},
-    "share_fetch": {"member_id": MEMBER_ID, "forgotten_topics_data": []},
+    # For as long as Kafka takes to find out who leads.
+    "share_fetch": {
+        "member_id": MEMBER_ID,
+        "forgotten_topics_data": [],
+        "max_wait_ms": 100,
+        "max_records": 10,
+        "batch_size": 10,
+    },
 }
 
 
@@ -105,6 +121,8 @@ def asked_of(ids: Mapping[str, UUID], api: str, version: int) -> Iterator[dict[s
     seen: list[dict[str, object]] = []
     for name, topic_id in ids.items():
         for variation in _VARIATIONS:
+            if variation == _NOT_OF_APIS.get(api):
+                continue
             own = {**_COMMON, "records": record(), **_OF_APIS.get(api, {}), **variation}
             values = values_of(request_type, Filling(name, name, 0, topic_id, 1, own))
             if values not in seen:
@@ -204,20 +222,17 @@ def test_settings_of_another_broker(same_answers: Check) -> None:
                     for version in range(1, 5):
                         asked = [{**resource, "configuration_keys": keys}]
                         follower.ask("describe_configs", version, resources=asked)
-                    setting = {"name": keys[kind == 8], "config_operation": 0}
                     for value in ("1", "INFO"):
-                        altered = [{**resource, "configs": [{**setting, "value": value}]}]
+                        change = {"name": keys[kind == 8], "value": value}
+                        step = {**change, "config_operation": 0}
                         for version in range(2):
-                            follower.ask(
-                                "incremental_alter_configs",
-                                version,
-                                resources=altered,
-                                validate_only=True,
-                            )
+                            altered = [{**resource, "configs": [step]}]
+                            asked = {"resources": altered, "validate_only": True}
+                            follower.ask("incremental_alter_configs", version, **asked)
                         for version in range(3):
-                            follower.ask(
-                                "alter_configs", version, resources=altered, validate_only=True
-                            )
+                            altered = [{**resource, "configs": [change]}]
+                            asked = {"resources": altered, "validate_only": True}
+                            follower.ask("alter_configs", version, **asked)
 
     same_answers(scenario)
 
@@ -258,11 +273,12 @@ def test_a_broker_that_is_not_the_controller(two_with_zookeeper: tuple[Target, T
         ids = {FOLLOWED: UUID(int=1)}
         for api, version in apis:
             for filling in FILLINGS:
-                request_type = messages.request_type(API_KEYS[api], version)
-                peer.ask(api, version, **values_of(request_type, filling))
+                if (api, filling.name) not in _NOT_READ:
+                    request_type = messages.request_type(API_KEYS[api], version)
+                    peer.ask(api, version, **values_of(request_type, filling))
             for values in asked_of(ids, api, version):
                 peer.ask(api, version, **values)
         peer.close()
     assert {api for api, _ in apis} == _PASSED_ON
-    found = differences(peers[0].answers, peers[1].answers)
+    found = differences(peers[0].answers, peers[1].answers, [_NO_WORDS])
     assert not found, f"{len(found)} differences\n" + "\n".join(found)
