@@ -185,7 +185,8 @@ def compatibility() -> str:
         "## Requests for the controller\n\nIn a cluster on ZooKeeper a broker that is not the "
         f"controller answers NOT_CONTROLLER to {of_controller}, as Kafka 3 does on ZooKeeper; "
         "Metadata names the controller, and clients ask it. Brokers of Kafka 4 pass these requests "
-        "on.\n\nA Fetch with replica id -2, of a consumer that looks for faults, may be sent to any "
+        "on. To ElectLeaders it says so for the whole as well as for each partition, which alone "
+        "Kafka 3 does.\n\nA Fetch with replica id -2, of a consumer that looks for faults, may be sent to any "
         "replica; below version 11 Kafka's followers refuse it.",
         "## Settings without effect\n\n"
         + "\n".join(["| why | settings |", "|---|---|", *idle_rows]),

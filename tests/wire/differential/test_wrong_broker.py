@@ -70,7 +70,12 @@ _VARIATIONS: Final[tuple[Mapping[str, object], ...]] = (
 _NOT_OF_APIS: Final = {"fetch": {"replica_id": -2}}
 # What Kafka 3.9 fails at, before it asks who is the controller.
 _NOT_READ: Final = (("elect_leaders", "blank"), ("update_features", "null"))
-_NO_WORDS: Final = Allowed(r".*\.error_message", "we say why where Kafka does not")
+_ALLOWED: Final = (
+    Allowed(r".*\.error_message", "we say why where Kafka does not"),
+    Allowed(r"elect_leaders\.error_code", "said for the whole, too: clients look there"),
+    # Asked for no partitions in particular: Kafka names all that there are.
+    Allowed(r"elect_leaders\.replica_election_results", "the whole is refused"),
+)
 _OF_APIS: Final[Mapping[str, Mapping[str, object]]] = {
     # Of no transaction.
     "produce": {"transactional_id": None},
@@ -280,5 +285,5 @@ def test_a_broker_that_is_not_the_controller(two_with_zookeeper: tuple[Target, T
                 peer.ask(api, version, **values)
         peer.close()
     assert {api for api, _ in apis} == _PASSED_ON
-    found = differences(peers[0].answers, peers[1].answers, [_NO_WORDS])
+    found = differences(peers[0].answers, peers[1].answers, _ALLOWED)
     assert not found, f"{len(found)} differences\n" + "\n".join(found)

@@ -43,11 +43,9 @@ def handle(context: HandlerContext, request: Request) -> None:
 
 
 def fail(request: Request, code: ErrorCode) -> None:
-    """Answers with the error for every partition that was named, and at the top as well where it
-    is about more than who decides on them."""
+    """Answers with the error at the top and for every partition that was named."""
     partitions = _partitions(request.body()) or []
-    at_top = ErrorCode.NONE if code is ErrorCode.NOT_CONTROLLER else code
-    _answer(request, [ElectionResult(each, code, code.text) for each in partitions], at_top)
+    _answer(request, [ElectionResult(each, code, code.text) for each in partitions], code)
 
 
 def _partitions(body: Any) -> list[TopicPartition] | None:
