@@ -186,8 +186,8 @@ def compatibility() -> str:
         f"controller answers NOT_CONTROLLER to {of_controller}, as Kafka 3 does on ZooKeeper; "
         "Metadata names the controller, and clients ask it. Brokers of Kafka 4 pass these requests "
         "on. To ElectLeaders it says so for the whole as well as for each partition, which alone "
-        "Kafka 3 does.\n\nA Fetch with replica id -2, of a consumer that looks for faults, may be sent to any "
-        "replica; below version 11 Kafka's followers refuse it.",
+        "Kafka 3 does.\n\nA Fetch with replica id -2, of a consumer that looks for faults, may be "
+        "sent to any replica; below version 11 Kafka's followers refuse it.",
         "## Settings without effect\n\n"
         + "\n".join(["| why | settings |", "|---|---|", *idle_rows]),
         "## Values that Kafka refuses\n\nKafka 4 takes neither a properties file nor a new topic "
