@@ -33,7 +33,7 @@ from odradek.coordinator.classic.states import STATE_TEXTS, TRANSITIONS  # noqa:
 from odradek.coordinator.transactions import states as transaction_states_table  # noqa: E402
 from odradek.errors import ErrorCode  # noqa: E402
 from odradek.handlers.api import Api  # noqa: E402
-from odradek.handlers.table import API_TABLE  # noqa: E402
+from odradek.handlers.table import API_TABLE, CONTROLLERS_ALONE  # noqa: E402
 
 # Requests that are not served, by the beginning of a name or a whole one, and why not.
 _UNSERVED_APIS = (
@@ -168,6 +168,7 @@ def compatibility() -> str:
             idle.setdefault(why, []).append(f"`{name}`")
     beyond = [f"| {' | '.join(row)} |" for row in _BEYOND_KAFKA]
     effect = len(settings) - sum(map(len, idle.values()))
+    of_controller = ", ".join(API_TABLE[key].name for key in sorted(CONTROLLERS_ALONE))
     idle_rows = [f"| {why} | {', '.join(group)} |" for why, group in sorted(idle.items())]
     return _page(
         "Compatibility with Apache Kafka",
@@ -182,6 +183,12 @@ def compatibility() -> str:
         "## Requests that are not served\n\nThe broker closes the connection of a client that "
         "sends one, as Kafka does with a request that it does not know, and logs the request.\n\n"
         + "\n".join(["| why | requests |", "|---|---|", *unserved]),
+        "## Requests for the controller\n\nIn a cluster on ZooKeeper a broker that is not the "
+        f"controller answers NOT_CONTROLLER to {of_controller}, as Kafka 3 does on ZooKeeper; "
+        "Metadata names the controller, and clients ask it. Brokers of Kafka 4 pass these requests "
+        "on. To ElectLeaders it says so for the whole as well as for each partition, which alone "
+        "Kafka 3 does.\n\nA Fetch with replica id -2, of a consumer that looks for faults, may be "
+        "sent to any replica; below version 11 Kafka's followers refuse it.",
         "## Settings without effect\n\n"
         + "\n".join(["| why | settings |", "|---|---|", *idle_rows]),
         "## Values that Kafka refuses\n\nKafka 4 refuses a properties file or a new topic with one "

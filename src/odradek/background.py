@@ -16,6 +16,7 @@ they do many independent pieces of work side by side, and the caller waits for t
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final, Protocol, TypeVar
 
 from odradek.errors import BrokerError, EnvironmentFailure
@@ -52,6 +53,26 @@ def do_each(items: Iterable[T], work: Callable[[T], object]) -> None:
 def run_each(steps: Iterable[Callable[[], object]]) -> None:
     """Takes each step; see `do_each`."""
     do_each(steps, lambda step: step())
+
+
+def do_in_slices(
+    items: Iterable[T],
+    work: Callable[[T], object],
+    size: int,
+    defer: Callable[[Callable[[], None]], None],
+) -> None:
+    """Does something for each item as `do_each` does, but for `size` of them at a time: the first
+    now, and what `defer` is given at the loop's next turns. What is raised is raised in its turn,
+    and keeps no later one from coming."""
+    left = iter(items)
+
+    def take_slice() -> None:
+        taken = list(islice(left, size))
+        if len(taken) == size:
+            defer(take_slice)
+        do_each(taken, work)
+
+    take_slice()
 
 
 class Background(Protocol):

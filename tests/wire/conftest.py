@@ -298,6 +298,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "two_brokers" in metafunc.fixturenames:
         marker = metafunc.definition.get_closest_marker("of_three_too")
         counts = [ONE] if marker is None or False in marker.args else [ONE, THREE]
+        if metafunc.definition.get_closest_marker("of_three_only") is not None:
+            counts = [THREE]
         names = [f"of-{count}" for count in counts]
         metafunc.parametrize("two_brokers", counts, indirect=True, ids=names, scope="session")
 
@@ -336,8 +338,11 @@ def _two_clusters(home: Path) -> Iterator[tuple[Target, Target]]:
             stack.enter_context(BrokerProcess(home / str(n), *flags, "--broker-id", str(n)))
             for n in (1, 2, 3)
         ]
-        addresses = (f"127.0.0.1:{nodes[0].port}", ours[0].bootstrap_servers)
-        targets = [Target(address, (1, 2, 3)) for address in addresses]
+        addresses = (
+            [f"127.0.0.1:{node.port}" for node in nodes],
+            [broker.bootstrap_servers for broker in ours],
+        )
+        targets = [Target(first, (1, 2, 3), tuple(others)) for first, *others in addresses]
         for target in targets:
             lead_coordinators(target)
         yield targets[0], targets[1]

@@ -150,6 +150,13 @@ class BrokerConfig:
         """The settings of a topic that sets nothing itself."""
         return self._log_defaults
 
+    def log_config(self, stored: Mapping[str, str]) -> tuple[LogConfig, list[ConfigError]]:
+        """The settings of a topic that has stored these; see `LogConfig.from_stored`. Topics that
+        have stored none share theirs."""
+        if not stored:
+            return self._log_defaults, []
+        return LogConfig.from_stored(stored, self._topic_defaults)
+
     def layers(self, name: str) -> list[Layered]:
         """Where a broker setting has a value, the deciding place first, the default last."""
         return layers_of(name, BROKER_SETTINGS, self._sources())

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Final
 
 from odradek.config import BrokerConfig
-from odradek.config.topic import LogConfig
 from odradek.controller import quota_control
 from odradek.controller.configs.dynamic import DynamicBrokerConfig
 from odradek.controller.configs.entries import ConfigDescriber
@@ -87,5 +86,5 @@ class Controller:
 
     def _may_elect_unclean(self, image: MetadataImage, topic: str) -> bool:
         stored = image.topic_config(topic)
-        config, _ = LogConfig.from_stored(stored, self._config.topic_defaults())
+        config, _ = self._config.log_config(stored)
         return config.unclean_leader_election_enable

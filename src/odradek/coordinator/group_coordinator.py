@@ -12,6 +12,8 @@ from typing import Final, NamedTuple, TypeVar
 
 from odradek.background import run_each
 from odradek.clock import Clock
+from odradek.config.broker import BrokerConfig
+from odradek.coordinator.assignors import assignor_names
 from odradek.coordinator.classic.protocol import ClassicProtocol
 from odradek.coordinator.classic.requests import (
     GroupDescription,
@@ -23,11 +25,13 @@ from odradek.coordinator.classic.requests import (
     SyncRequest,
     SyncResult,
     check_names,
+    check_session,
 )
 from odradek.coordinator.consumer.requests import (
     DescribedGroup,
     HeartbeatRequest,
     HeartbeatResult,
+    check_heartbeat,
 )
 from odradek.coordinator.group import Group
 from odradek.coordinator.group_shard import GroupShard
@@ -44,6 +48,9 @@ logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
+# From a broker that does not have the group, or not yet; it tells nothing of its members.
+_ELSEWHERE: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
 
 class ListedGroup(NamedTuple):
     """A group, as ListGroups shows it."""
@@ -57,8 +64,11 @@ class ListedGroup(NamedTuple):
 class GroupCoordinator:
     """Groups and offsets of the partitions that this broker leads."""
 
-    def __init__(self, runtime: CoordinatorRuntime[GroupShard], clock: Clock) -> None:
+    def __init__(
+        self, runtime: CoordinatorRuntime[GroupShard], config: BrokerConfig, clock: Clock
+    ) -> None:
         self.runtime = runtime
+        self._config = config
         self._clock = clock
         self._topics_to_forget: dict[frozenset[str], int] = {}
 
@@ -71,7 +81,8 @@ class GroupCoordinator:
             if isinstance(outcome, BrokerError):
                 refusal = response_error(outcome)
                 _log_refusal("JoinGroup", request.group_id, _joiner(request), refusal)
-                on_joined(JoinResult(refusal.code, request.member_id))
+                member_id = "" if outcome.code in _ELSEWHERE else request.member_id
+                on_joined(JoinResult(refusal.code, member_id))
             else:
                 on_joined(outcome._replace(error_code=response_code(outcome.error_code)))
 
@@ -79,6 +90,12 @@ class GroupCoordinator:
             check_names(request)
             members.join(request, on_done)
 
+        try:
+            if request.group_id:
+                check_session(request, self._config)
+        except BrokerError as error:
+            on_done(error)
+            return
         self._on_arrival(request.group_id, request.member_id)
         self._begin(request.group_id, begin, on_done)
 
@@ -173,11 +190,16 @@ class GroupCoordinator:
                 _log_refusal("ConsumerGroupHeartbeat", request.group_id, who, outcome)
             on_done(outcome)
 
+        try:
+            check_heartbeat(request, api_version, assignor_names(self._config))
+        except BrokerError as error:
+            on_answered(error)
+            return
         if request.member_epoch >= JOIN_EPOCH:
             self._on_arrival(request.group_id, request.member_id)
         self._execute(
             request.group_id,
-            lambda shard: shard.consumer.heartbeat(request, api_version),
+            lambda shard: shard.consumer.heartbeat(request),
             on_answered,
             exclusive=True,
         )

@@ -228,7 +228,7 @@ _CONTROL_ROWS: Final = (
     _row(67, "AllocateProducerIds", 0, 0, 0, "transactions", _CLUSTER_ACTION, _CLUSTER),
 )
 
-_CONTROLLERS_ALONE: Final = frozenset({19, 20, 37, 43, 45, 46, 51, 57})
+CONTROLLERS_ALONE: Final = frozenset({19, 20, 37, 43, 45, 46, 51, 57})
 _RAFT_ALONE: Final = frozenset({55})
 _TOLD_BY_CONTROLLER: Final = frozenset({3, 60, 75})
 UNTOLD_TIMEOUT_MS: Final = 5_000
@@ -266,7 +266,7 @@ def _once_told(row: Api) -> Api:
 
 ZOOKEEPER_API_TABLE: Final[Mapping[int, Api]] = MappingProxyType(
     {row.key: row for row in (*API_TABLE.values(), *_CONTROL_ROWS) if row.key not in _RAFT_ALONE}
-    | {key: _by_controller(API_TABLE[key]) for key in _CONTROLLERS_ALONE}
+    | {key: _by_controller(API_TABLE[key]) for key in CONTROLLERS_ALONE}
     | {key: _once_told(API_TABLE[key]) for key in _TOLD_BY_CONTROLLER}
 )
 """The APIs of a broker with its metadata in ZooKeeper: also a controller's requests to brokers, and

@@ -95,6 +95,7 @@ class ReplicaManager:
             self.purgatories,
             log_manager,
             self._make_partition,
+            timer.call_threadsafe,
         )
         self.log_dir_moves = ReplicaAlterLogDirsManager(
             self.partitions, log_manager, config, timer, self._on_moved
@@ -180,7 +181,7 @@ class ReplicaManager:
         self.purgatories.wake_all(partition.operation_key, ROLE)
 
     def _on_broker_config(self, _names: frozenset[str]) -> None:
-        self._roles.refresh_configs(self.partitions.image)
+        self._roles.refresh_configs()
 
     # Appending
 

@@ -11,9 +11,10 @@ published as offline instead, and noted, since a disk that was only full may hav
 
 import logging
 from collections.abc import Callable
+from typing import Final
 from uuid import UUID
 
-from odradek.background import do_each
+from odradek.background import do_in_slices
 from odradek.config.broker import BrokerConfig
 from odradek.config.topic import LogConfig
 from odradek.errors import BrokerError
@@ -30,11 +31,15 @@ from odradek.replication.partition import Partition
 from odradek.replication.partition_table import PartitionTable
 from odradek.storage.manager.log_manager import LogManager
 
+# How many topics are handed their settings in one turn of the loop.
+SLICE_TOPICS: Final = 200
+
 logger = logging.getLogger(__name__)
 
 
 class RoleChanges:
-    """Applies deltas to a `PartitionTable`. Called on the broker's loop only."""
+    """Applies deltas to a `PartitionTable`. Called on the broker's loop only, at whose next turn
+    `defer` runs something."""
 
     def __init__(
         self,
@@ -44,6 +49,7 @@ class RoleChanges:
         purgatories: ReplicationPurgatories,
         log_manager: LogManager,
         make_partition: Callable[[TopicPartition], Partition],
+        defer: Callable[[Callable[[], None]], None],
     ) -> None:
         self._broker_id = broker_id
         self._config = config
@@ -51,6 +57,9 @@ class RoleChanges:
         self._purgatories = purgatories
         self._log_manager = log_manager
         self._make_partition = make_partition
+        self._defer = defer
+        # Those that the logs have been handed.
+        self._defaults = config.topic_defaults()
         # Those whose logs could not be opened; whether they never had one.
         self._unopened: dict[TopicPartition, bool] = {}
         # Those whose logs a full disk did not let go of.
@@ -110,10 +119,18 @@ class RoleChanges:
         self._undeleted.discard(topic_partition)
         return True
 
-    def refresh_configs(self, image: MetadataImage) -> None:
-        """Gives every log its settings again: the broker's defaults have changed."""
+    def refresh_configs(self) -> None:
+        """Hands every log its settings anew, some topics in a turn of the loop, where the broker's
+        defaults for topics have changed."""
+        defaults = self._config.topic_defaults()
+        if defaults == self._defaults:
+            return
+        self._defaults = defaults
         names = {partition.topic_partition.topic for partition in self._partitions}
-        do_each(names, lambda name: self._update_configs(image, name))
+        do_in_slices(names, self._refresh_config, SLICE_TOPICS, self._defer)
+
+    def _refresh_config(self, topic: str) -> None:
+        self._update_configs(self._partitions.image, topic)
 
     def _host(
         self, topic: TopicImage, image: PartitionImage, config: LogConfig, *, is_new: bool
@@ -215,7 +232,7 @@ class RoleChanges:
     def _log_config(self, image: MetadataImage, topic: str) -> LogConfig:
         """The settings of a topic; leaves out stored ones that cannot be used."""
         stored = image.topic_config(topic)
-        config, problems = LogConfig.from_stored(stored, self._config.topic_defaults())
+        config, problems = self._config.log_config(stored)
         told = [str(each) for each in problems]
         if told != self._told.get(topic, []):
             self._told[topic] = told

@@ -163,7 +163,7 @@ class World:
             ),
             self.writes,
         )
-        self.groups = GroupCoordinator(self.runtime, self.clock)
+        self.groups = GroupCoordinator(self.runtime, self.config, self.clock)
         self.elect()
 
     def elect(self, epoch: int = 0) -> None:

@@ -9,7 +9,7 @@ from tests.unit.coordinator.fakes import ListLog, Member, World, settle
 from tests.unit.coordinator.test_upkeep import RETENTION_MS
 from tests.unit.coordinator.transactional.transactions import ORDERS, TransactionWorld
 
-from odradek.background import do_each
+from odradek.background import do_each, do_in_slices
 from odradek.clock import ManualClock
 from odradek.coordinator.classic.requests import JoinResult, SyncResult
 from odradek.coordinator.group_shard import GroupShard
@@ -147,6 +147,26 @@ def test_each_has_its_turn_and_a_broken_invariant_is_raised_before_all_else(
     assert seen == [1, 2, 3, 4, 5]
     assert "background work failed unexpectedly" in caplog.text
     do_each([1, 5], work)
+
+
+def test_a_slice_that_raises_keeps_no_later_one_from_its_turn() -> None:
+    """Fails when one topic of thousands keeps what comes behind it as it was."""
+    seen: list[int] = []
+    deferred: list[Callable[[], None]] = []
+
+    def work(number: int) -> None:
+        seen.append(number)
+        if number == 2:
+            raise KeyError(number)
+
+    with pytest.raises(KeyError):
+        do_in_slices(range(1, 8), work, 3, deferred.append)
+    assert seen == [1, 2, 3]
+    while deferred:
+        deferred.pop()()
+    assert seen == [1, 2, 3, 4, 5, 6, 7]
+    do_in_slices([], work, 3, deferred.append)
+    assert deferred == []
 
 
 @pytest.mark.parametrize("is_expiry", [False, True])

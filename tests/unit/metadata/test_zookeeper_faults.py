@@ -480,16 +480,34 @@ def test_what_is_refused_again_and_again_is_told_once(
 @pytest.mark.parametrize("paused", [1, 2])
 def test_who_stands_still_is_replaced_as_soon_as_its_session_is_over(paused: int) -> None:
     """Producers would be silent for longer than the session, when the controller has to be elected
-    anew as well: nothing that the others do then waits for a clock."""
+    anew as well: nothing that the others do then waits for a clock. Who is not waited for as a
+    leader is not waited for as a replica of other leaders either."""
     cluster = Cluster(3)
     create(cluster, (paused, 3))
+    create(cluster, (3, paused), name="b")
     cluster.settle()
     broker = cluster.brokers[paused]
-    broker.is_deaf = True
-    broker.zookeeper.is_connected = False
-    cluster.turns_of(paused).clear()
+    broker.pause()
     cluster.tree.end(broker.zookeeper.session_id)
     cluster.tree.run()
     others = [each for each in cluster.brokers.values() if each is not broker]
     assert {each.state().leader for each in others} == {3}
     assert TP in cluster.brokers[3].leads
+    assert {each.state("b").isr for each in others} == {(3,)}
+
+
+def test_a_question_to_a_controller_that_stands_still_is_asked_of_the_next() -> None:
+    """The leader would wait for `controller.socket.timeout.ms`, half a minute, until it asks again,
+    and its producers with it: until then no other replica leaves its ISR either."""
+    cluster = Cluster(3)
+    create(cluster, (2, 3))
+    leader, controller = cluster.brokers[2], cluster.brokers[1]
+    cluster.settle()
+    controller.pause()
+    answers = leader.begin("change_partitions", [PartitionChange(TP, 0, 2, (2,))])
+    cluster.settle()
+    assert answers == []
+    cluster.tree.end(controller.zookeeper.session_id)
+    cluster.settle()
+    ((changed,),) = answers
+    assert changed.isr == cluster.brokers[3].state().isr == (2,)

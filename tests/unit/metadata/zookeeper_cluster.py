@@ -33,7 +33,8 @@ from odradek.timer import SystemTimer
 
 
 class Plane(ControlPlane):
-    """Calls the other broker's store in its turn; who does not live does not answer."""
+    """Calls the other broker's store in its turn; who does not live refuses, and who stands still
+    leaves whoever asks without an answer."""
 
     def __init__(self, cluster: "Cluster") -> None:
         self._cluster = cluster
@@ -92,6 +93,8 @@ class Plane(ControlPlane):
 
         def hand_over(number: int, on_answer: Callable[[Any], None]) -> None:
             target = self._cluster.brokers.get(broker.id)
+            if target is not None and target.is_paused:
+                return
             if target is None or target.is_deaf:
                 on_answer(BrokerError(ErrorCode.NETWORK_EXCEPTION))
             elif self._cluster.is_late():
@@ -122,6 +125,7 @@ class Broker:
         self.plane = Plane(cluster)
         self.connections = ControlConnections()
         self.is_deaf = False
+        self.is_paused = False
         self.losses = 0
         self.leads: set[TopicPartition] = set()
         self.hosts: set[TopicPartition] = set()
@@ -182,6 +186,12 @@ class Broker:
 
     def expire(self) -> None:
         self.zookeeper.expire()
+
+    def pause(self) -> None:
+        """Stands still from here on, and answers nobody."""
+        self.is_paused = True
+        self.zookeeper.is_connected = False
+        self.cluster.turns_of(self.id).clear()
 
     def close(self) -> None:
         del self.cluster.brokers[self.id]

@@ -287,7 +287,7 @@ def test_another_leader_ends_it(world: World) -> None:
     world.manager.apply_delta(MetadataDelta(before, world.cluster.image, changed=[topic]))
     world.turn()
     assert [each.error_code for each in answers] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
-    assert world.say(0, 0, RecordEvent.ACCEPT) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert world.say(0, 0, RecordEvent.ACCEPT) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert not world.manager.partitions
 
 

@@ -51,7 +51,7 @@ _UUID: Final = re.compile(
     r"|(?<![\w-])(?=[\w-]*[A-Z0-9])[\w-]{22}(?![\w-])"
 )
 # Fields whose text is our own, and fields that stand for something of the broker's very own.
-_WORDS: Final = {"error_message", "documentation"}
+_WORDS: Final = {"error_message", "acknowledge_error_message", "documentation"}
 _OWN: Final = {
     "cluster_id": "a cluster id",
     "host": "a host",
@@ -133,7 +133,10 @@ ALLOWED_OF_THREE: Final = (
     Allowed(r"api_versions\.api_keys\.([4-7]|56|67)", "what ours say to each other"),
     Allowed(r"api_versions\.api_keys\.55", "there is no Raft quorum"),
     Allowed(r"describe_configs\.results\.4/0?1\.configs\.zookeeper\.connect", "ours meet there"),
-    Allowed(r"metadata\.topics\.sweep-none\.partitions\..*", "made by asking, placed by chance"),
+    Allowed(
+        r"(metadata|describe_topic_partitions)\.topics\.sweep-none\.partitions\..*",
+        "made by asking, placed by chance",
+    ),
     Allowed(
         r"(metadata|describe_cluster)\.controller_id",
         "Kafka names any broker, which passes on what is for the controller",
@@ -150,10 +153,11 @@ class Answer(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A broker that is asked, and who replicates what it leads."""
+    """A broker that is asked, who replicates what it leads, and where the others are."""
 
     address: str
     replicas: tuple[int, ...] = (1,)
+    others: tuple[str, ...] = ()
 
     @property
     def allowed(self) -> tuple[Allowed, ...]:
@@ -245,6 +249,13 @@ class Peer:
     def another(self, client_id: str) -> "Peer":
         """The same broker as another client; its answers are not compared."""
         return Peer(self.target, client_id)
+
+    def follower(self) -> "Peer":
+        """Another broker of the cluster, which leads nothing; its answers are compared as well."""
+        target = self.target._replace(address=self.target.others[0])
+        peer = Peer(target, self._client_id, self._expected)
+        peer.answers = self.answers
+        return peer
 
     def close(self) -> None:
         """Closes the connection; the next request opens another one."""

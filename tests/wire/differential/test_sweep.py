@@ -6,7 +6,7 @@ message has room for one, whether Kafka allows it there or not. What makes a req
 change what other tests rely on has a value of its own in `_FIXED`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields
 from types import MappingProxyType, UnionType
 from typing import Any, Final, NamedTuple, Union, get_args, get_origin
@@ -24,13 +24,14 @@ SOFTWARE: Final = {"client_software_name": "sweep", "client_software_version": "
 
 
 class Filling(NamedTuple):
-    """What the fields of a request are made of."""
+    """What the fields of a request are made of; `own` are those with values of their own."""
 
     name: str
     text: str | None
     number: int
     id: UUID | None
     elements: int | None
+    own: Mapping[str, object] = MappingProxyType({})
 
 
 FILLINGS: Final = (
@@ -43,7 +44,7 @@ FILLINGS: Final = (
 # 0 acks would not be answered.
 _FIXED: Final[Mapping[str, object]] = MappingProxyType({"timeout_ms": 3000, "acks": -1})
 # What cannot be compared, and why.
-_LEFT_OUT: Final = (
+LEFT_OUT: Final = (
     # A request of no transaction: Kafka never answers it.
     ("add_partitions_to_txn", 4, "empty"),
     ("add_partitions_to_txn", 5, "empty"),
@@ -52,7 +53,7 @@ _LEFT_OUT: Final = (
 )
 _SHARE_PARTITION: Final = "sweep:AAAAAAAAAAAAAAAAAAAATQ:0"
 # What tells of all topics and groups: of three brokers those of other tests were placed by chance.
-_OF_EVERYTHING: Final = (
+OF_EVERYTHING: Final = (
     ("metadata", 0, "empty"),
     *(("metadata", version, "null") for version in range(1, 14)),
     *(("list_groups", version, filling.name) for version in range(6) for filling in FILLINGS),
@@ -67,7 +68,8 @@ def values_of(message_type: Any, filling: Filling) -> dict[str, object]:
             continue
         kafka_type: str = field.metadata.get("kafka_type", "")
         key = field.name + "_ms" * kafka_type.startswith(("timedelta", "datetime"))
-        values[key] = _FIXED.get(key, _value(field.type, kafka_type, filling))
+        known = {**_FIXED, **filling.own}
+        values[key] = known[key] if key in known else _value(field.type, kafka_type, filling)
     return values
 
 
@@ -94,26 +96,41 @@ def _value(annotation: Any, kafka_type: str, filling: Filling) -> object:
     return filling.number
 
 
-def served(target: Target) -> dict[int, tuple[int, int]]:
+def served_by_both(targets: Iterable[Target]) -> list[tuple[str, int]]:
+    """The APIs that both serve, each in the versions that both serve."""
+    both = [_served(target) for target in targets]
+    return [
+        (name, version)
+        for name, key in API_KEYS.items()
+        for version in messages.versions(key)
+        if all(key in each and each[key][0] <= version <= each[key][1] for each in both)
+    ]
+
+
+def _served(target: Target) -> dict[int, tuple[int, int]]:
     peer = Peer(target)
     answer = peer.quietly("api_versions", 4, **SOFTWARE)
     peer.close()
     return {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
 
 
+def ask_all(
+    peer: Peer, apis: Iterable[tuple[str, int]], left_out: Collection[tuple[str, int, str]]
+) -> None:
+    """Asks for nothing in particular, in every way."""
+    for name, version in apis:
+        request_type = messages.request_type(API_KEYS[name], version)
+        for filling in FILLINGS:
+            if (name, version, filling.name) not in left_out:
+                peer.ask_eventually(name, version, **values_of(request_type, filling))
+
+
 def test_every_api_in_every_version(
     two_brokers: tuple[Target, Target], same_answers: Check
 ) -> None:
-    kafka, ours = map(served, two_brokers)
-    common = [
-        (name, version)
-        for name, key in API_KEYS.items()
-        for version in messages.versions(key)
-        if all(key in each and each[key][0] <= version <= each[key][1] for each in (kafka, ours))
-    ]
-
+    common = served_by_both(two_brokers)
     is_alone = len(two_brokers[0].replicas) == 1
-    left_out = _LEFT_OUT if is_alone else _LEFT_OUT + _OF_EVERYTHING
+    left_out = LEFT_OUT if is_alone else LEFT_OUT + OF_EVERYTHING
 
     def scenario(peer: Peer) -> None:
         # From here on there are the topics of the coordinators.
@@ -124,10 +141,6 @@ def test_every_api_in_every_version(
                 *("find_coordinator", version),
                 **asked,
             )
-        for name, version in common:
-            request_type = messages.request_type(API_KEYS[name], version)
-            for filling in FILLINGS:
-                if (name, version, filling.name) not in left_out:
-                    peer.ask_eventually(name, version, **values_of(request_type, filling))
+        ask_all(peer, common, left_out)
 
     same_answers(scenario)

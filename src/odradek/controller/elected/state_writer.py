@@ -120,15 +120,11 @@ class StateWriter:
     def _writes(self, delta: MetadataDelta) -> list[_Write]:
         writes: list[_Write] = []
         rest: list[_State] = []
-        for topic in (*delta.topics_added, *delta.topics_changed):
-            before = None if topic in delta.topics_added else delta.previous.topics.get(topic.name)
-            known = () if before is None else before.partitions
-            changed = [
-                each
-                for each in topic.partitions
-                if each.partition_epoch > _epoch_of(known, each.partition)
-            ]
-            writes += self._writes_of(topic, changed, known, rest)
+        for topic in delta.topics_added:
+            writes += self._writes_of(topic, (), rest)
+        for topic in delta.topics_changed:
+            before = delta.previous.topics.get(topic.name)
+            writes += self._writes_of(topic, () if before is None else before.partitions, rest)
         for start in range(0, len(rest), STATES_PER_WRITE):
             writes.append(_Write([], rest[start : start + STATES_PER_WRITE]))
         return writes
@@ -136,12 +132,16 @@ class StateWriter:
     def _writes_of(
         self,
         topic: TopicImage,
-        changed: Sequence[PartitionImage],
         known: Sequence[PartitionImage],
         rest: list[_State],
     ) -> list[_Write]:
-        """Returns the writes that the topic needs for itself; states that may be written together
-        with other topics' are appended to `rest`."""
+        """Makes the writes that the topic needs for itself; what may be written together with other
+        topics' states comes to `rest`."""
+        changed = [
+            each
+            for each in topic.partitions
+            if each.partition_epoch > _epoch_of(known, each.partition)
+        ]
         writes, others = self._node_writes(topic, changed, known)
         if changed and all(each.partition_epoch == NO_STATE for each in known):
             if not writes:

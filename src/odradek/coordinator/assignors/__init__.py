@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from odradek.config.broker import BrokerConfig
 from odradek.coordinator.assignors.assignor import (
     AssignmentSpec,
     MemberSpec,
@@ -21,6 +22,13 @@ ASSIGNORS: Final[Mapping[str, PartitionAssignor]] = MappingProxyType(
     {assignor.name: assignor for assignor in (UniformAssignor(), RangeAssignor())}
 )
 
+
+def assignor_names(config: BrokerConfig) -> list[str]:
+    """The assignors that are switched on, the default first."""
+    names: tuple[str, ...] = config["group.consumer.assignors"]
+    return [name for name in names if name in ASSIGNORS] or list(ASSIGNORS)
+
+
 __all__ = [
     "ASSIGNORS",
     "AssignmentSpec",
@@ -29,4 +37,5 @@ __all__ = [
     "Partitions",
     "RangeAssignor",
     "UniformAssignor",
+    "assignor_names",
 ]

@@ -19,7 +19,6 @@ from odradek.coordinator.classic.requests import (
     OnLeft,
     OnSynced,
     SyncRequest,
-    check_session,
 )
 from odradek.coordinator.group import Group, GroupRegistry, GroupType
 from odradek.coordinator.records.group_records import GroupMetadataKey, GroupMetadataValue
@@ -47,7 +46,6 @@ class ClassicGroups(ClassicProtocol):
         """See `ClassicProtocol`: answered when a generation begins. A group is made and stored
         for its first member, and is listed even when that may not join, until expiry finds nobody
         in it. A group without members that is of another kind becomes a classic one first."""
-        check_session(request, self._services.config)
         group = self._registry.get(request.group_id)
         if isinstance(group, CoordinatedGroup):
             group.join(request, on_done)

@@ -20,7 +20,6 @@ from odradek.coordinator.classic.requests import (
     OnSynced,
     SyncRequest,
     SyncResult,
-    check_session,
 )
 from odradek.coordinator.consumer.consumer_groups import ConsumerGroups
 from odradek.coordinator.consumer.conversion import common_protocol
@@ -58,7 +57,6 @@ class ClassicMembers(ClassicProtocol):
         if self._groups.group(group_id).is_empty:
             self._classic.join(request, on_done)
             return
-        check_session(request, self._groups.services.config)
 
         def on_joined(outcome: JoinResult | BrokerError) -> None:
             if isinstance(outcome, JoinResult) and outcome.error_code is ErrorCode.NONE:

@@ -12,7 +12,7 @@ follow from committed records: a change that is refused leaves them as they were
 import logging
 from typing import Final
 
-from odradek.coordinator.assignors import ASSIGNORS, Partitions
+from odradek.coordinator.assignors import Partitions, assignor_names
 from odradek.coordinator.classic.group import ClassicGroup
 from odradek.coordinator.consumer.conversion import (
     downgrade_records,
@@ -28,7 +28,6 @@ from odradek.coordinator.consumer.requests import (
     DescribedGroup,
     HeartbeatRequest,
     HeartbeatResult,
-    check_heartbeat,
 )
 from odradek.coordinator.consumer.revocation import DelayedRevocation, RevocationKey
 from odradek.coordinator.group import GroupRegistry
@@ -70,23 +69,18 @@ class ConsumerGroups:
 
     # Requests
 
-    def heartbeat(
-        self, request: HeartbeatRequest, api_version: int
-    ) -> CoordinatorResult[HeartbeatResult]:
+    def heartbeat(self, request: HeartbeatRequest) -> CoordinatorResult[HeartbeatResult]:
         """A member joins, lives on, or leaves.
 
         Raises:
             BrokerError: it may not, or has to rejoin.
         """
-        check_heartbeat(request, api_version, self._assignor_names())
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(request)
         return self._live(request)
 
     def _assignor_names(self) -> list[str]:
-        """The assignors that are switched on, the default first."""
-        names: tuple[str, ...] = self.services.config["group.consumer.assignors"]
-        return [name for name in names if name in ASSIGNORS] or list(ASSIGNORS)
+        return assignor_names(self.services.config)
 
     def describe(self, group_id: str) -> DescribedGroup:
         """The group for ConsumerGroupDescribe.

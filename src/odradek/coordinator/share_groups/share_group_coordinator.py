@@ -25,6 +25,7 @@ from odradek.coordinator.share_groups.requests import (
     ShareHeartbeatRequest,
     ShareHeartbeatResult,
     ShareOffset,
+    check_share_heartbeat,
 )
 from odradek.errors import BrokerError, ErrorCode
 from odradek.replication.share.persister import (
@@ -64,6 +65,7 @@ class ShareGroupCoordinator:
             self._execute(request.group_id, lambda shard: shard.share.heartbeat(request), on_done)
 
         try:
+            check_share_heartbeat(request)
             groups = self._runtime.shard(request.group_id).share
             missing = groups.missing_states(request)
         except BrokerError as error:
@@ -171,6 +173,10 @@ class ShareGroupCoordinator:
 
     # Offsets
 
+    def _read_by(self, group_id: str) -> Partitions:
+        group = self._runtime.shard(group_id).share.find(group_id)
+        return NO_PARTITIONS if group is None else group.initialized
+
     def describe_offsets(
         self,
         group_id: str,
@@ -178,14 +184,12 @@ class ShareGroupCoordinator:
         on_done: Callable[[list[ShareOffset] | BrokerError], None],
     ) -> None:
         """DescribeShareGroupOffsets: where the group reads, by default every partition that it
-        has read; a group that there is not reads nothing."""
+        has read, which only its coordinator knows; a group that there is not reads nothing."""
         try:
-            group = self._runtime.shard(group_id).share.find(group_id)
+            partitions = self._read_by(group_id) if wanted is None else wanted
         except BrokerError as error:
             on_done(error)
             return
-        read = NO_PARTITIONS if group is None else group.initialized
-        partitions = read if wanted is None else wanted
         found: list[ShareOffset] = []
         keys = _keys(group_id, partitions)
         missing = len(keys)

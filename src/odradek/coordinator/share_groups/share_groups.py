@@ -41,7 +41,6 @@ from odradek.coordinator.share_groups.requests import (
     DescribedShareGroup,
     ShareHeartbeatRequest,
     ShareHeartbeatResult,
-    check_share_heartbeat,
 )
 from odradek.coordinator.share_groups.simple_assignor import assign_simply
 from odradek.errors import BrokerError, ErrorCode
@@ -103,7 +102,6 @@ class ShareGroups:
         Raises:
             BrokerError: the member may not read at all.
         """
-        check_share_heartbeat(request)
         group = self._registry.get(request.group_id)
         if group is None and request.member_epoch == JOIN_EPOCH:
             group = ShareGroup(request.group_id)
@@ -223,7 +221,6 @@ class ShareGroups:
         Raises:
             BrokerError: it may not, or has to join anew.
         """
-        check_share_heartbeat(request)
         if request.member_epoch == LEAVE_EPOCH:
             return self._leave(request)
         return self._live(request)

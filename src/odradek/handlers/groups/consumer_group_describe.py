@@ -17,6 +17,7 @@ from odradek.handlers.context import HandlerContext
 from odradek.handlers.groups.described_groups import (
     Fields,
     described,
+    explanation,
     fail_each,
     group_fields,
     refused,
@@ -52,7 +53,7 @@ def _group(context: HandlerContext, group_id: str, operations: int) -> Fields:
         members = [_member(image, each) for each in group.members]
         return group_fields(group, members, operations)
 
-    return described(group_id, describe)
+    return described(group_id, describe, explanation)
 
 
 def _member(image: MetadataImage, member: DescribedMember) -> Fields:

@@ -13,6 +13,7 @@ from odradek.coordinator.assignors import Partitions
 from odradek.coordinator.consumer.requests import HeartbeatRequest, HeartbeatResult
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.groups.described_groups import explanation
 from odradek.handlers.groups.rebalance_protocols import offers_consumer_protocol
 from odradek.handlers.request import Request
 from odradek.metadata.image import ZERO_UUID
@@ -24,7 +25,7 @@ def handle(context: HandlerContext, request: Request) -> None:
 
     def on_done(result: HeartbeatResult | BrokerError) -> None:
         if isinstance(result, BrokerError):
-            request.answer(error_code=result.code, error_message=result.message)
+            request.answer(error_code=result.code, error_message=explanation(result))
         else:
             _answer(request, result)
 

@@ -1,6 +1,8 @@
 """The answer of ConsumerGroupDescribe and ShareGroupDescribe about a group, but for its members."""
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Final
 
 from odradek.coordinator.consumer.requests import DescribedGroup
 from odradek.coordinator.share_groups.requests import DescribedShareGroup
@@ -8,6 +10,7 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.request import Request
 
 Fields = dict[str, object]
+_PLAIN: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 def fail_each(request: Request, code: ErrorCode) -> None:
@@ -16,13 +19,23 @@ def fail_each(request: Request, code: ErrorCode) -> None:
     request.answer(groups=groups)
 
 
-def described(group_id: str, describe: Callable[[str], Fields]) -> Fields:
+def described(
+    group_id: str,
+    describe: Callable[[str], Fields],
+    explain: Callable[[BrokerError], str | None] = attrgetter("message"),
+) -> Fields:
     """The fields that `describe` gives for a group, or those of the error that it raises."""
     try:
         return describe(group_id)
     except BrokerError as error:
-        message = None if error.code is ErrorCode.INVALID_GROUP_ID else error.message
+        message = None if error.code is ErrorCode.INVALID_GROUP_ID else explain(error)
         return refused(group_id, error.code, message)
+
+
+def explanation(error: BrokerError) -> str | None:
+    """What is said besides the code: as by Kafka nothing by a broker that is not the coordinator,
+    or not yet."""
+    return None if error.code in _PLAIN else error.message
 
 
 def refused(group_id: str, code: ErrorCode, message: str | None) -> Fields:

@@ -58,7 +58,8 @@ def handle(context: HandlerContext, request: Request) -> None:
 
 
 def fail(request: Request, code: ErrorCode) -> None:
-    """Answers with an error for the whole and for every partition."""
+    """Answers with an error for the whole, and for every partition unless it is of no interest
+    which they are."""
     failed = {"error_code": code, "error_message": code.text}
     responses = [
         {
@@ -68,6 +69,7 @@ def fail(request: Request, code: ErrorCode) -> None:
             ],
         }
         for topic in request.body().topics
+        if code is not ErrorCode.NOT_CONTROLLER
     ]
     request.answer(**failed, responses=responses)
 

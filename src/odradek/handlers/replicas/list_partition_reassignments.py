@@ -53,12 +53,14 @@ def _fields(partition: PartitionImage) -> dict[str, object]:
 
 
 def fail(request: Request, code: ErrorCode) -> None:
-    """Answers with an error; the partitions that were named have no replicas then."""
+    """Answers with an error; the partitions that were named have no replicas then, or are left out
+    where another broker is to be asked."""
     topics = [
         {
             "name": topic.name,
             "partitions": [{"partition_index": index} for index in topic.partition_indexes],
         }
         for topic in request.body().topics or ()
+        if code is not ErrorCode.NOT_CONTROLLER
     ]
     request.answer(error_code=code, error_message=code.text, topics=topics)

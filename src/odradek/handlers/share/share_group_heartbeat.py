@@ -8,6 +8,7 @@ if the member joins.
 from odradek.coordinator.share_groups.requests import ShareHeartbeatRequest, ShareHeartbeatResult
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.groups.described_groups import explanation
 from odradek.handlers.request import Request
 from odradek.handlers.share.share_version import serves_share_groups
 
@@ -17,7 +18,7 @@ def handle(context: HandlerContext, request: Request) -> None:
 
     def on_done(result: ShareHeartbeatResult | BrokerError) -> None:
         if isinstance(result, BrokerError):
-            request.answer(error_code=result.code, error_message=result.message or None)
+            request.answer(error_code=result.code, error_message=explanation(result) or None)
         else:
             _answer(request, result)
 

@@ -1,4 +1,5 @@
-"""DescribeProducers, version 0: the producers that a leader's log remembers.
+"""DescribeProducers, version 0: the producers that a replica's log here remembers, a
+follower's too.
 
 Operators use it to find a hanging transaction: per producer its epoch, its last sequence and time,
 and the first offset of its open transaction, or -1.
@@ -8,7 +9,7 @@ from odradek.controller.topics.names import check_topic_name
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
-from odradek.model import TopicPartition
+from odradek.model import NO_LEADER_EPOCH, TopicPartition
 from odradek.storage.producers.producer_state import ProducerState
 
 
@@ -42,14 +43,14 @@ def fail(request: Request, code: ErrorCode) -> None:
 def _describe(context: HandlerContext, topic_partition: TopicPartition) -> dict[str, object]:
     try:
         check_topic_name(topic_partition.topic)
-        producers = context.replicas.producers(topic_partition)
+        log = context.replicas.partition(topic_partition).local_log(NO_LEADER_EPOCH, False)
     except BrokerError as error:
         return _refusal(topic_partition.partition, error)
     return {
         "partition_index": topic_partition.partition,
         "error_code": ErrorCode.NONE,
         "error_message": None,
-        "active_producers": [_producer(state) for state in producers.active()],
+        "active_producers": [_producer(state) for state in log.producers.active()],
     }
 
 

@@ -28,8 +28,8 @@ def handle(context: HandlerContext, request: Request) -> None:
         fail(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         return
     answer = _Answer(request, markers)
-    # All at once: later requests must not come in between.
-    context.markers.write_each([_write(request, answer, at) for at in range(len(markers))])
+    # All at once: what is asked later must not come in between.
+    context.markers.write_each([_write(context, request, answer, at) for at in range(len(markers))])
     answer.send_if_empty()
 
 
@@ -39,9 +39,15 @@ def fail(request: Request, code: ErrorCode) -> None:
     _send(request, markers, [dict.fromkeys(_partitions(each), code) for each in markers])
 
 
-def _write(request: Request, answer: "_Answer", index: int) -> MarkerWrite:
-    take = request.guard(lambda partition, code: answer.take(index, partition, code))
-    return _marker(answer.markers[index]), answer.partitions[index], take
+def _write(context: HandlerContext, request: Request, answer: "_Answer", index: int) -> MarkerWrite:
+    def take(partition: TopicPartition, code: ErrorCode) -> None:
+        is_here = context.replicas.partitions.find(partition) is not None
+        if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and not is_here:
+            # As Kafka's broker says, whether or not there is such a partition elsewhere.
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        answer.take(index, partition, code)
+
+    return _marker(answer.markers[index]), answer.partitions[index], request.guard(take)
 
 
 def _is_of_nobody(data: Any) -> bool:

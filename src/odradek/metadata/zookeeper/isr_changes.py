@@ -1,10 +1,12 @@
 """`IsrChanges`: the in-sync replicas that this broker's leaders ask the controller for.
 
-One question is under way at a time, with all that has come up since the last. A leader counts on
-its proposal until it knows the result: a request without a response is sent again, to the
-controller at that time. That it was overtaken is no answer either, for it may have been overtaken
-by itself; the answer is the state that the controller tells, which the leader waits for. Only a
-refusal that says that nothing was done, and that asking again is of no use, ends a proposal.
+One question is under way at a time, with all that has come up since the last. A leader counts with
+what it has proposed until it knows what became of it: a question without an answer is asked again,
+of whoever is the controller by then, and at once when there is another one: the one before may
+stand still, and its connection with it. That it was overtaken is no answer either, for it may have
+been overtaken by itself; the answer is the state that the controller tells, which the leader waits
+for. Only a refusal that says that nothing was done, and that asking again is of no use, ends a
+proposal.
 """
 
 from collections.abc import Callable, Sequence
@@ -61,9 +63,10 @@ class IsrChanges:
         self._on_answer: Final = on_answer
         self._waiting: list[_Question] = []
         self._asked: list[_Question] = []
+        self._asked_epoch = 0
         self._overtaken: list[_Question] = []
         self._retry = self._retrial()
-        view.follow(lambda _: self._answer_overtaken())
+        view.follow(lambda _: self._on_published())
 
     def submit(
         self,
@@ -102,6 +105,7 @@ class IsrChanges:
         for question in self._waiting:
             (past if self._is_past(question) else asked).append(question)
         self._asked, self._waiting = asked, []
+        self._asked_epoch = self._view.image.controller_epoch
         for question in past:
             question.on_done(BrokerError(ErrorCode.UNKNOWN_TOPIC_ID))
         if not asked:
@@ -115,18 +119,28 @@ class IsrChanges:
 
         def on_done(outcome: list[PartitionImage | BrokerError] | BrokerError) -> None:
             if self._asked is not asked:
-                return  # the session has ended meanwhile
-            self._asked = []
+                return  # the session has ended meanwhile, or there is another controller
             if isinstance(outcome, BrokerError):
-                # There is no broker, or one that is not the controller, or not yet.
-                self._waiting = asked + self._waiting
+                # Nobody is there, or somebody who is not the controller, or not yet.
+                self._take_back()
                 self._ask_again()
                 return
+            self._asked = []
             for question, each in zip(asked, outcome, strict=True):
                 self._settle(question, each)
             self._ask()
 
         self._ask_controller(request, on_done)
+
+    def _take_back(self) -> None:
+        """Nobody has answered what was asked."""
+        self._asked, self._waiting = [], self._asked + self._waiting
+
+    def _on_published(self) -> None:
+        self._answer_overtaken()
+        if self._asked and self._view.image.controller_epoch != self._asked_epoch:
+            self._take_back()
+            self._ask()
 
     def _is_past(self, question: _Question) -> bool:
         """Whether there is another topic of the name: its epochs start again, and no controller can

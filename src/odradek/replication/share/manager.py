@@ -243,7 +243,8 @@ class SharePartitionManager:
         """Acknowledges records of one partition; see `SharePartition.acknowledge`."""
         led = self.partitions.get(partition.key)
         if led is None or not led.is_active or not self._is_led(led):
-            on_done(self._why_not(partition))
+            # As Kafka says it, also where another broker leads: nothing is acquired here.
+            on_done(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             return
 
         def on_stored(error: BrokerError | None) -> None:
@@ -265,13 +266,6 @@ class SharePartitionManager:
         for led in self.partitions.values():
             if led.key.group_id == group_id and led.is_active:
                 led.status = SharePartitionStatus.UNUSED
-
-    def _why_not(self, partition: ShareFetchPartition) -> BrokerError:
-        try:
-            self._log(partition.topic_partition)
-        except BrokerError as error:
-            return error
-        return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     # Loading
 

@@ -59,7 +59,7 @@ class GroupCoordination(Coordination[GroupShard]):
             TopicMetadata(metadata),
             is_present,
         )
-        self.coordinator = GroupCoordinator(self._runtime, clock)
+        self.coordinator = GroupCoordinator(self._runtime, config, clock)
         metadata.on_published(self._on_published)
         self.share_groups = ShareGroupCoordinator(self._runtime, share_states)
         self._repeat(
