@@ -52,12 +52,18 @@ class StateCoordinator:
 
     def _build(self) -> None:
         world = self._simulation.world
+        life = self._life = object()
+
+        def defer(action: Callable[[], None]) -> None:
+            """A broker that was killed does nothing any more."""
+            self._simulation.defer(lambda: action() if self._life is life else None)
+
         config = BrokerConfig({"share.coordinator.snapshot.update.records.per.snapshot": "4"})
         self.runtime = CoordinatorRuntime[ShareShard](
             self.log,
             ShareStateRecordCodec(),
             world.clock,
-            self._simulation.defer,
+            defer,
             lambda: 1,
             lambda partition, *_: ShareShard(partition, config, world.clock, self._count_of),
             RuntimeSettings(),
@@ -65,7 +71,7 @@ class StateCoordinator:
         )
         self.coordinator = ShareCoordinator(
             self.runtime,
-            self._simulation.defer,
+            defer,
             lambda partition: self.log.bounds(partition).end_offset,
             self._delete_before,
         )
@@ -96,9 +102,10 @@ class StateCoordinator:
             self.log.cut()
         self.log.held.clear()
         self.asked, asked = {}, self.asked
+        # First: whoever hears of it may ask again at once, and not the broker that is dead.
+        self._build()
         for take in asked.values():
             take(LOST)
-        self._build()
 
     def resign(self, *, loses_tail: bool) -> None:
         """Another broker leads for a moment, and this one again."""
