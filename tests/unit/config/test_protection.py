@@ -28,7 +28,7 @@ NAMES = sorted(
 SERVED_ALONE = {"authorizer.class.name", "delegation.token.secret.key"}
 # Brokers of a cluster look first for a listener on which they can meet.
 REFUSED_BY_ANOTHER = {"security.inter.broker.protocol"}
-REFUSAL = re.compile("protects nothing|: without |a class of Java's|which does not exist: name")
+REFUSAL = re.compile("protects nothing|: without |a Java class|which does not exist: name")
 SPECIAL = {
     "super.users": "User:a",
     "security.inter.broker.protocol": "SSL",

@@ -175,7 +175,7 @@ def test_mistakes_are_told_where_they_are_made() -> None:
     with pytest.raises(ValueError, match=r"num\.partitions"):
         odradek.Cluster(config={"num.partitions": "x"})
     cluster = odradek.Cluster(2)
-    with pytest.raises(RuntimeError, match="no thread of its own"):
+    with pytest.raises(RuntimeError, match="runs on your event loop"):
         cluster.create_topic("a")
     with cluster:
         with pytest.raises(ValueError, match="there is no broker 3, only 1 to 2"):

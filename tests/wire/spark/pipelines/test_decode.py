@@ -115,7 +115,7 @@ def test_what_cannot_be_decoded_at_all_is_refused(spark, broker, tmp_path: Path)
         decode.build(spark, replace(settings, schema="id WRONG"))
     with pytest.raises(PipelineError, match="there is no topic never-dead-letters"):
         redrive.build(spark, settings)
-    with pytest.raises(PipelineError, match="what fails again would come back for ever"):
+    with pytest.raises(PipelineError, match="records that fail again would come back for ever"):
         redrive.build(spark, replace(settings, every="1 seconds"))
     assert not (tmp_path / "table").exists()
 

@@ -114,7 +114,7 @@ def rows(spark: Any, *folder: str | None) -> int:
         (dedup, {"to": None, "to_topic": "ordres"}, r"\(did you mean orders\?\)"),
         (query, {"sql": "SELECT colour FROM orders"}, "colour"),
         (dedup, {"to_topic": "once", "checkpoint": "c"}, "--to DIR or --to-topic T, not both"),
-        (volume, {"to": None, "checkpoint": "c"}, "counted anew each time"),
+        (volume, {"to": None, "checkpoint": "c"}, "counted again each time"),
     ],
 )
 def test_what_is_refused_leaves_nothing(
