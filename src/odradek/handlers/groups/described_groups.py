@@ -33,8 +33,8 @@ def described(
 
 
 def explanation(error: BrokerError) -> str | None:
-    """What is said besides the code: as by Kafka nothing by a broker that is not the coordinator,
-    or not yet."""
+    """The text beside an error's code; as with Kafka there is none from a broker that is not the
+    coordinator, or not yet."""
     return None if error.code in _PLAIN else error.message
 
 

@@ -41,9 +41,8 @@ def fail(request: Request, code: ErrorCode) -> None:
 
 def _write(context: HandlerContext, request: Request, answer: "_Answer", index: int) -> MarkerWrite:
     def take(partition: TopicPartition, code: ErrorCode) -> None:
-        is_here = context.replicas.partitions.find(partition) is not None
-        if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and not is_here:
-            # As Kafka's broker says, whether or not there is such a partition elsewhere.
+        # As Kafka's broker says, whether or not there is such a partition elsewhere.
+        if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and not _is_hosted(context, partition):
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         answer.take(index, partition, code)
 
@@ -55,7 +54,11 @@ def _is_of_nobody(data: Any) -> bool:
 
 
 def _is_here(context: HandlerContext, data: Any) -> bool:
-    return any(context.replicas.partitions.find(each) for each in _partitions(data))
+    return any(_is_hosted(context, each) for each in _partitions(data))
+
+
+def _is_hosted(context: HandlerContext, partition: TopicPartition) -> bool:
+    return context.replicas.partitions.find(partition) is not None
 
 
 def _marker(data: Any) -> EndMarker:
