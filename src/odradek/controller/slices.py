@@ -40,10 +40,9 @@ def slice_by_slice(
     sync: Sync = ignore,
     weigh: Callable[[Item], int] = _one,
 ) -> None:
-    """Has `begin` carry out some of the items, and more of them when it has told the results of
-    these, or `sync` has called back. Tells `on_done` all results in order. Without `defer` all
-    items are one slice. An item may
-    `weigh` as much as many."""
+    """Calls `begin` with some of the items, and with more when their results are there, or `sync`
+    has called back; then calls `on_done` with all results, in order. Without `defer` all items are
+    one slice. An item may `weigh` as much as many."""
     if defer is None:
         begin(items, lambda results: on_done(list(results)))
     else:

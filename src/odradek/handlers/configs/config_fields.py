@@ -21,7 +21,7 @@ def config_resource(resource: Any) -> ConfigResource:
 
 
 def alter_resources(request: Request, changes: Iterable[T], alter: Callable[..., None]) -> None:
-    """Has the settings of resources altered, for AlterConfigs and its incremental form."""
+    """Alters the settings of resources, for AlterConfigs and its incremental form."""
     body = request.body()
 
     def begin(changes: list[T]) -> None:
