@@ -141,7 +141,7 @@ class Coordinator:
             RuntimeSettings(),
             DelayedOperationPurgatory("GroupWrite", self.timer),
         )
-        self.groups = GroupCoordinator(self.runtime, clock)
+        self.groups = GroupCoordinator(self.runtime, config, clock)
         context: Any = SimpleNamespace(
             apis=APIS,
             observer=None,

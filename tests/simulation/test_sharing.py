@@ -38,4 +38,5 @@ def test_share_groups_deliver_to_the_end_whatever_happens(brokers: list[Broker],
         finally:
             simulation.end()
         happened.update(simulation.operations)
-    assert all(happened[each] for each in ("refused", "accepted", "alter")), happened
+    assert all(happened[each] for each in ("refused", "accepted")), happened
+    assert any(happened[each] for each in ("alter", "delete", "forget")), happened

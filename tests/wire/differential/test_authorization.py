@@ -18,7 +18,7 @@ from tests.wire.differential.harness import (
     Target,
     differences,
 )
-from tests.wire.differential.test_sweep import Filling, served, values_of
+from tests.wire.differential.test_sweep import Filling, served_on, values_of
 from tools.kafka_node import kafka_node
 
 import odradek
@@ -195,7 +195,7 @@ GRANTS: Final = {
 @pytest.mark.parametrize("granted", GRANTS)
 def test_every_api(granted: str, guarded: tuple[Target, Target], same_for_guests: Play) -> None:
     """A guest would be let in where Kafka refuses, or told by the answer what is there."""
-    kafka, ours = map(served, guarded)
+    kafka, ours = map(served_on, guarded)
     asked = [
         (name, version)
         for name, key in API_KEYS.items()

@@ -98,7 +98,7 @@ def _value(annotation: Any, kafka_type: str, filling: Filling) -> object:
 
 def served_by_both(targets: Iterable[Target]) -> list[tuple[str, int]]:
     """The APIs that both serve, each in the versions that both serve."""
-    both = [_served(target) for target in targets]
+    both = [served_on(target) for target in targets]
     return [
         (name, version)
         for name, key in API_KEYS.items()
@@ -107,7 +107,7 @@ def served_by_both(targets: Iterable[Target]) -> list[tuple[str, int]]:
     ]
 
 
-def _served(target: Target) -> dict[int, tuple[int, int]]:
+def served_on(target: Target) -> dict[int, tuple[int, int]]:
     peer = Peer(target)
     answer = peer.quietly("api_versions", 4, **SOFTWARE)
     peer.close()
