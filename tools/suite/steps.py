@@ -39,7 +39,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Commands:
-    """A step of commands that run no tests, such as the linter.
+    """A step of commands that run no tests, such as the linter, side by side.
 
     Where one does not `decide`, its failure is shown and passes.
     """
@@ -49,9 +49,10 @@ class Commands:
     decides: bool = True
 
     def run(self) -> Result:
-        """Runs all of them, also behind one that failed."""
+        """Runs all of them, also beside one that fails."""
         began = time.monotonic()
-        statuses = [subprocess.call(command, cwd=ROOT) for command in self.commands]
+        running = [subprocess.Popen(command, cwd=ROOT) for command in self.commands]
+        statuses = [each.wait() for each in running]
         is_passed = not (self.decides and any(statuses))
         return Result(self.name, time.monotonic() - began, is_passed)
 
