@@ -101,7 +101,6 @@ class DelayedOperationPurgatory:
         self._watchers: dict[Hashable, Watchers] = {}
         self._counts = OperationCounts()
         self._counts.on_expired = self._after_completions
-        self._completing = self._counts.completing
         self._watched: i64 = 0
         self._completed_at_once: i64 = 0
         self._completed_at_purge: i64 = 0
@@ -141,7 +140,7 @@ class DelayedOperationPurgatory:
         """
         if not keys:
             raise ValueError("an operation must be watched under at least one key")
-        outer, depth = self._looking_at, self._completing.depth
+        outer, depth = self._looking_at, self._counts.depth
         if outer == depth:
             kept = tuple(keys)
             hash(kept)  # now: the caller should get the error of an unhashable key
@@ -227,7 +226,7 @@ class DelayedOperationPurgatory:
         watchers = self._watchers.get(key)
         if watchers is None:
             return 0
-        if self._looking_at == self._completing.depth:
+        if self._looking_at == self._counts.depth:
             self._ask((key,), reason)
             return 0
         failed = len(self._failures)
@@ -241,7 +240,7 @@ class DelayedOperationPurgatory:
 
     def _look(self, watchers: Watchers) -> int:
         outer = self._looking_at
-        self._looking_at = self._completing.depth
+        self._looking_at = self._counts.depth
         try:
             return watchers.try_complete_watched(self._failures)
         finally:
@@ -259,7 +258,7 @@ class DelayedOperationPurgatory:
         """
         if len(keys) == 1:
             return self.check_and_complete(keys[0], reason)
-        if self._looking_at == self._completing.depth:
+        if self._looking_at == self._counts.depth:
             self._ask(keys, reason)
             return 0
         failed = len(self._failures)

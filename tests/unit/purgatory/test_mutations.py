@@ -60,7 +60,12 @@ MUTATIONS = {
         "purgatory/delayed_operation.py", "    operation.cancel()\n", ""
     ),
     "a completion inside of a completion inside of a completion runs there": Mutation(
-        "purgatory/delayed_operation.py", "        if line is not None:\n", "        if False:\n"
+        "purgatory/delayed_operation.py", "if completing.line is not None:", "if False:"
+    ),
+    "a completion inside of another purgatory's begins no line": Mutation(
+        "purgatory/delayed_operation.py",
+        "elif completing.is_running:",
+        "elif operation._counts is None or operation._counts.depth > 0:",
     ),
     "word that another thread leaves counts once, as a condition's own does": Mutation(
         "purgatory/delayed_operation.py",
