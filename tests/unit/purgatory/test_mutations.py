@@ -94,10 +94,14 @@ MUTATIONS = {
         "while self._asked_by not in (NOBODY, own) and",
         "if self._asked_by not in (NOBODY, own) and",
     ),
-    "a check that is asked for during a check is not made": Mutation(
-        "purgatory/purgatory.py",
-        "self._asked.discard(asked)\n        self.check_and_complete(asked[0], asked[1])",
-        "self.check_and_complete(asked[0], asked[1])\n        self._asked.discard(asked)",
+    "a check that is asked for during a check, or after it, is not made": Mutation(
+        "purgatory/purgatory.py", "        self._asked.discard(asked)\n", ""
+    ),
+    "what completes in a check that was handed over is no news": Mutation(
+        "purgatory/purgatory.py", "        if is_new:\n", "        if False:\n"
+    ),
+    "the owner's generation is that of other threads' words": Mutation(
+        "purgatory/purgatory.py", "generation if asking is checks else 0,", "max(1, generation),"
     ),
     "what comes while the owner looks is slept over": Mutation(
         "timer/system_timer.py",
