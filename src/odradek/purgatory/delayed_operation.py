@@ -35,10 +35,6 @@ SEVERAL: Final = -1
 _log = logging.getLogger(__name__)
 
 
-Waiting = tuple["DelayedOperation", bool]
-"""An operation that was completed, and whether its time was over."""
-
-
 class Completing:
     """The completions that run on one thread, and those that wait in line behind them.
 
@@ -51,7 +47,8 @@ class Completing:
 
     def __init__(self) -> None:
         self.is_running = False
-        self.line: deque[Waiting] | None = None
+        self.line: deque[tuple[DelayedOperation, bool]] | None = None
+        """Operations, and whether the time of each was over."""
 
 
 _THREADS: Final = local()
@@ -280,7 +277,7 @@ def _begin_line(completing: Completing, operation: DelayedOperation, expired: bo
             counts.depth -= 1
 
 
-def _run_all(line: deque[Waiting]) -> None:
+def _run_all(line: deque[tuple[DelayedOperation, bool]]) -> None:
     failure: BaseException | None = None
     while line:
         operation, expired = line.popleft()
