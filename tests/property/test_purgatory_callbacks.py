@@ -329,7 +329,7 @@ class Story:
 
     def take_over(self) -> None:
         """Everything that was handed over is checked, so nothing under a key stays ripe there."""
-        asked = [(room, key) for room in self.rooms for key, _ in room.purgatory._asked]
+        asked = [(room, key) for room in self.rooms for key, *_ in room.purgatory._asked]
         ripe = [Ripe(room.waiting(key)) for room, key in asked if isinstance(key, str)]
         self.timer.advance_clock(0)
         for one in ripe:

@@ -2,7 +2,7 @@
 while brokers stop and lose sessions, controllers are unseated, watches come late, partitions are
 added, and tools ask by the node and write the topic back as they have read it. What was accepted is
 never undone, what is written was asked for, and no log is deleted that the newest assignment
-names."""
+names. Where tools write other replicas as well, an in-sync replica always keeps its log."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -234,6 +234,71 @@ def target_of(assignment: ReplicaAssignment) -> Replicas:
 @given(st.integers(0, 1 << 32), st.integers(1, 40))
 def test_no_reassignment_is_undone(seed: int, length: int) -> None:
     history = Reassignments(seed)
+    for _ in range(length):
+        history.go_on()
+    history.finish()
+
+
+class Overwrites(Reassignments):
+    """A tool writes the topic with replicas of its own as well, and the controller goes before it
+    may have read that. What was accepted may be undone by it; no record may be lost."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.kinds += [self.write_over] * 4
+        # Which in-sync replicas have deleted their logs, since the state of that version.
+        self.gone: dict[TopicPartition, tuple[int, set[int]]] = {}
+
+    def write_over(self) -> None:
+        tree = self.cluster.tree
+        node = json.loads(tree.text("/brokers/topics/a"))
+        if len(node["partitions"]) != len(self.written):
+            return
+        replicas = {
+            index: self.random.sample((1, 2, 3), self.random.randrange(1, 4))
+            for index in node["partitions"]
+        }
+        kept = {"topic_id": node["topic_id"]} if self.random.random() < 0.5 else {}
+        version = 3 if kept else 2
+        self.is_tool = True
+        tree.put(
+            "/brokers/topics/a", json.dumps({"version": version, **kept, "partitions": replicas})
+        )
+        self.is_tool = False
+        for _ in range(self.random.randrange(12)):
+            self.step()
+        self.random.choice((self.depose, self.unseat, self.wait))()
+
+    def check_asked_for(
+        self, where: TopicPartition, before: ReplicaAssignment, after: ReplicaAssignment
+    ) -> None:
+        """The tool has asked for anything."""
+
+    def on_answer(
+        self,
+        where: TopicPartition,
+        target: Replicas | None,
+        results: Mapping[TopicPartition, BrokerError | None],
+    ) -> None:
+        del target, results
+        self.open.discard(where)
+
+    def on_log_deleted(self, broker_id: int, where: TopicPartition, log: FakeLog) -> None:
+        """Another that has all records is left."""
+        entry = self.cluster.tree.entries[znodes.state_path(where)]
+        state = znodes.read_state(where, entry.data)
+        version, gone = self.gone.get(where, (-1, set()))
+        if version != entry.version:
+            gone = set()
+        gone.add(broker_id)
+        self.gone[where] = (entry.version, gone)
+        assert {*state.isr} - gone, f"all records of {where} are gone: {state}"
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.integers(0, 1 << 32), st.integers(1, 40))
+def test_no_record_is_lost_where_a_tool_writes_over_the_topic(seed: int, length: int) -> None:
+    history = Overwrites(seed)
     for _ in range(length):
         history.go_on()
     history.finish()

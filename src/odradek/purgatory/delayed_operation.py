@@ -6,7 +6,8 @@ else does. When the timer wins, `on_expiration` runs after it.
 
 `on_complete` may complete other operations, and those others again: a completion deeper than one
 inside another is queued and runs when the inner one has returned, so the stack does not grow with
-the chain. If one of them raises, the rest of the queue still runs.
+the chain, through however many purgatories it goes. If one of them raises, the rest of the queue
+still runs.
 
 `force_complete` and `safe_try_complete` may be called by any thread, the rest belongs to the
 owner of the timer. Neither takes a lock. The winner is decided by a test and an assignment
@@ -19,7 +20,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from threading import get_ident
+from threading import get_ident, local
 from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
@@ -35,34 +36,30 @@ _log = logging.getLogger(__name__)
 
 
 class Completing:
-    """The completions of one purgatory that run, and those that wait in line behind them.
+    """The completions that run on one thread, and those that wait in line behind them.
 
-    A completion inside another runs at once, like any call. It begins the queue of its thread:
-    completions inside it are queued, and run when it has returned.
+    A completion inside another runs at once, like any call. It begins the line: completions inside
+    it are queued, and run when it has returned. It is one line for all purgatories, since a chain
+    that goes from one to the next grows the same stack.
     """
 
-    __slots__ = ("_lines", "depth")
+    __slots__ = ("is_running", "line")
 
     def __init__(self) -> None:
-        self.depth: i64 = 0
-        """How many run one inside another. One that another thread runs meanwhile counts as well,
-        which begins a line where none was needed."""
-        self._lines: dict[int, deque[tuple[DelayedOperation, bool]]] = {}
+        self.is_running = False
+        self.line: deque[tuple[DelayedOperation, bool]] | None = None
+        """Operations, and whether the time of each was over."""
 
-    def run_or_queue(self, operation: DelayedOperation, expired: bool) -> None:
-        """Runs a completion and all that it puts in line, or puts it in line itself."""
-        thread = get_ident()
-        line = self._lines.get(thread)
-        if line is not None:
-            line.append((operation, expired))
-            return
-        line = self._lines[thread] = deque([(operation, expired)])
-        self.depth += 1
-        try:
-            _run_all(line)
-        finally:
-            self.depth -= 1
-            del self._lines[thread]
+
+_THREADS: Final = local()
+"""Of each thread its `Completing`; a forked child has only that of its own thread."""
+
+
+def _completing() -> Completing:
+    found: Completing | None = getattr(_THREADS, "completing", None)
+    if found is None:
+        found = _THREADS.completing = Completing()
+    return found
 
 
 class Completions:
@@ -82,7 +79,7 @@ class OperationCounts:
 
     __slots__ = (
         "completed",
-        "completing",
+        "depth",
         "expired",
         "on_expired",
         "pending_watches",
@@ -98,7 +95,9 @@ class OperationCounts:
         """How many of those by their time-out."""
         self.pending_watches: i64 = 0
         """Under how many keys those that still wait are watched, together."""
-        self.completing = Completing()
+        self.depth: i64 = 0
+        """How many of its completions run one inside another. One that another thread runs
+        meanwhile counts as well."""
         self.on_expired: Callable[[], object] | None = None
         """Called on the owner after each time-out: the purgatory may want to purge."""
 
@@ -226,10 +225,6 @@ class DelayedOperation(TimerTask):
             _complete(self, expired=True)
 
 
-_ALONE: Final = Completing()
-"""For operations without a purgatory."""
-
-
 def _complete(operation: DelayedOperation, expired: bool) -> None:
     """Takes the operation out of the timer and the counts, and tells it: the winner does, once."""
     counts = operation._counts
@@ -240,18 +235,46 @@ def _complete(operation: DelayedOperation, expired: bool) -> None:
             counts.expired += 1
     COMPLETIONS.total += 1
     operation.cancel()
-    completing = _ALONE if counts is None else counts.completing
-    if completing.depth > 0:
-        completing.run_or_queue(operation, expired)
-        return
-    completing.depth += 1
+    completing = _completing()
+    if completing.line is not None:
+        completing.line.append((operation, expired))
+    elif completing.is_running:
+        _begin_line(completing, operation, expired)
+    else:
+        completing.is_running = True
+        try:
+            _tell(operation, expired)
+        finally:
+            completing.is_running = False
+
+
+def _tell(operation: DelayedOperation, expired: bool) -> None:
+    """Completes the operation, as a completion of its purgatory."""
+    counts = operation._counts
+    if counts is not None:
+        counts.depth += 1
     try:
         if expired:
             _expire(operation)
         else:
             operation.on_complete()
     finally:
-        completing.depth -= 1
+        if counts is not None:
+            counts.depth -= 1
+
+
+def _begin_line(completing: Completing, operation: DelayedOperation, expired: bool) -> None:
+    """Runs a completion and all that it puts in line, inside of its purgatory's completions."""
+    line = completing.line = deque([(operation, expired)])
+    counts = operation._counts
+    if counts is not None:
+        counts.depth += 1
+    try:
+        _run_all(line)
+    finally:
+        completing.line = None
+        if counts is not None:
+            counts.depth -= 1
 
 
 def _run_all(line: deque[tuple[DelayedOperation, bool]]) -> None:
@@ -259,10 +282,7 @@ def _run_all(line: deque[tuple[DelayedOperation, bool]]) -> None:
     while line:
         operation, expired = line.popleft()
         try:
-            if expired:
-                _expire(operation)
-            else:
-                operation.on_complete()
+            _tell(operation, expired)
         except BaseException as error:  # noqa: BLE001 - the others were completed, and have to run
             failure = error if failure is None else graver(failure, error)
     if failure is not None:

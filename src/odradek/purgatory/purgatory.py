@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial, reduce
+from threading import local
 from typing import Final, NamedTuple
 
 from mypy_extensions import i64, mypyc_attr
@@ -74,6 +75,55 @@ class PurgatoryStats(NamedTuple):
     """Waiting operations that were completed by their time-out."""
 
 
+class HandedOverChecks:
+    """The checks that an owner's thread was handed over, by generations.
+
+    What others ask for is the first generation; what is asked for in a check of one belongs to the
+    next. It is checked if its key was not yet, or if something new happened in the generation
+    before: else conditions that ask for themselves, or for each other, would ask for ever, and
+    a clock that stands still meanwhile never go on.
+    """
+
+    __slots__ = ("_latest_new", "_seen", "next_generation")
+
+    def __init__(self) -> None:
+        self.next_generation: i64 = 0
+        """That of what is asked for now; 0 outside of such a check."""
+        self._latest_new: i64 = 0
+        self._seen: set[tuple[int, Hashable]] = set()
+
+    def begin(self, generation: i64, key: tuple[int, Hashable]) -> bool:
+        """Whether a check of this generation is to be made, under this key of a purgatory."""
+        if generation == 0:
+            self._seen.clear()
+            self._latest_new = 0
+        elif key not in self._seen:
+            self._latest_new = max(self._latest_new, generation)
+        elif self._latest_new < generation - 1:
+            return False
+        self._seen.add(key)
+        self.next_generation = generation + 1
+        return True
+
+    def end(self, is_new: bool, outer: i64) -> None:
+        """The check has been made: whether something has completed, or was handed in, and what
+        `next_generation` was before."""
+        if is_new:
+            self._latest_new = max(self._latest_new, self.next_generation - 1)
+        self.next_generation = outer
+
+
+_THREADS: Final = local()
+"""Of each thread its `HandedOverChecks`."""
+
+
+def _handed_over_checks() -> HandedOverChecks:
+    found: HandedOverChecks | None = getattr(_THREADS, "checks", None)
+    if found is None:
+        found = _THREADS.checks = HandedOverChecks()
+    return found
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DelayedOperationPurgatory:
     """Operations that wait under keys, and their time-outs.
@@ -101,12 +151,11 @@ class DelayedOperationPurgatory:
         self._watchers: dict[Hashable, Watchers] = {}
         self._counts = OperationCounts()
         self._counts.on_expired = self._after_completions
-        self._completing = self._counts.completing
         self._watched: i64 = 0
         self._completed_at_once: i64 = 0
         self._completed_at_purge: i64 = 0
         self._completed_by_check: dict[str, int] = {}
-        self._asked: set[tuple[Hashable, str]] = set()
+        self._asked: set[tuple[Hashable, str, HandedOverChecks | None]] = set()
         # How many completions run one inside another where conditions are being tried: a call made
         # while exactly so many run comes from a condition. It belongs to the innermost look.
         self._looking_at: i64 = NOT_LOOKING
@@ -141,7 +190,7 @@ class DelayedOperationPurgatory:
         """
         if not keys:
             raise ValueError("an operation must be watched under at least one key")
-        outer, depth = self._looking_at, self._completing.depth
+        outer, depth = self._looking_at, self._counts.depth
         if outer == depth:
             kept = tuple(keys)
             hash(kept)  # now: the caller should get the error of an unhashable key
@@ -227,7 +276,7 @@ class DelayedOperationPurgatory:
         watchers = self._watchers.get(key)
         if watchers is None:
             return 0
-        if self._looking_at == self._completing.depth:
+        if self._looking_at == self._counts.depth:
             self._ask((key,), reason)
             return 0
         failed = len(self._failures)
@@ -241,7 +290,7 @@ class DelayedOperationPurgatory:
 
     def _look(self, watchers: Watchers) -> int:
         outer = self._looking_at
-        self._looking_at = self._completing.depth
+        self._looking_at = self._counts.depth
         try:
             return watchers.try_complete_watched(self._failures)
         finally:
@@ -259,7 +308,7 @@ class DelayedOperationPurgatory:
         """
         if len(keys) == 1:
             return self.check_and_complete(keys[0], reason)
-        if self._looking_at == self._completing.depth:
+        if self._looking_at == self._counts.depth:
             self._ask(keys, reason)
             return 0
         failed = len(self._failures)
@@ -341,16 +390,34 @@ class DelayedOperationPurgatory:
         """Makes the owner check `key` at its next turn, from any thread.
 
         A check that was asked for and has not begun is not asked for again: it will see what
-        has changed, and threads that ask faster than the owner checks fill no queue.
+        has changed, and threads that ask faster than the owner checks fill no queue. What is asked
+        for in such a check belongs to the next generation, and ends as `check_and_complete` from a
+        condition does (`HandedOverChecks`).
         """
-        asked = (key, reason)
+        checks = _handed_over_checks()
+        generation = checks.next_generation
+        asked = (key, reason, checks if generation > 0 else None)
         if asked not in self._asked:
             self._asked.add(asked)
-            self.timer.call_threadsafe(lambda: self._check_asked(asked))
+            self.timer.call_threadsafe(lambda: self._check_asked(asked, generation))
 
-    def _check_asked(self, asked: tuple[Hashable, str]) -> None:
+    def _check_asked(
+        self, asked: tuple[Hashable, str, HandedOverChecks | None], generation: i64
+    ) -> None:
+        key, reason, asking = asked
         self._asked.discard(asked)
-        self.check_and_complete(asked[0], asked[1])
+        if key not in self._watchers:
+            return
+        checks = _handed_over_checks()
+        outer = checks.next_generation
+        # Word of another thread always counts.
+        if not checks.begin(generation if asking is checks else 0, (id(self), key)):
+            return
+        before = COMPLETIONS.total + self._counts.watched
+        try:
+            self.check_and_complete(key, reason)
+        finally:
+            checks.end(COMPLETIONS.total + self._counts.watched > before, outer)
 
     def expire(self, key: Hashable) -> int:
         """Expires the operations under `key` now, as if their time were over; returns how many."""

@@ -33,7 +33,8 @@ class MockTimer(SystemTimer):
 
     def advance_clock(self, timeout_ms: int) -> bool:
         """Moves the clock on by `timeout_ms`; all that was due by then has run on return, what
-        tasks have handed over among it.
+        tasks have handed over among it. A task that hands itself over again never ends, like one
+        that adds itself again with no delay.
 
         Raises:
             ValueError: the time is negative, or more than a clock can count.

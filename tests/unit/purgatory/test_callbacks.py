@@ -6,6 +6,7 @@ grows with the number of operations; and whatever one raises, the others have th
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -53,20 +54,71 @@ def test_each_completion_may_complete_the_next_without_a_purgatory() -> None:
     assert all(one.events == ["complete"] for one in chain)
 
 
-def test_a_chain_may_go_through_several_purgatories(hall: Hall) -> None:
-    """An append completes a produce, that a fetch, and that a group's rebalance."""
-    other = DelayedOperationPurgatory("other", hall.timer)
+@pytest.mark.parametrize("number_of_purgatories", [2, 3, DEEP])
+@pytest.mark.parametrize("way", ["check", "expire"])
+def test_a_chain_may_go_through_several_purgatories(
+    hall: Hall, number_of_purgatories: int, way: str
+) -> None:
+    """An append completes a produce, that a fetch, and that a group's rebalance. However many
+    purgatories there are, the stack is one."""
     chain = [Acting() for _ in range(DEEP)]
-    halls = [hall.purgatory, other]
+    halls = [
+        DelayedOperationPurgatory(f"hall {number}", hall.timer)
+        for number in range(number_of_purgatories)
+    ]
     for number, one in enumerate(chain):
-        purgatory, following = halls[number % 2], halls[(number + 1) % 2]
-        purgatory.try_complete_else_watch(one, [number])
+        following = halls[(number + 1) % number_of_purgatories]
+        halls[number % number_of_purgatories].try_complete_else_watch(one, [number])
         one.ready = True
-        one.when_completed = lambda number=number, following=following: (  # type: ignore[misc]
-            following.check_and_complete(number + 1)
-        )
-    hall.purgatory.check_and_complete(0)
+        go_on = following.check_and_complete if way == "check" else following.expire
+        one.when_completed = partial(go_on, number + 1)
+    halls[0].check_and_complete(0)
     assert all(one.completions == 1 for one in chain)
+    assert [each.delayed for each in halls] == [0] * number_of_purgatories
+
+
+def test_of_a_chain_through_purgatories_that_raises_the_others_run(hall: Hall) -> None:
+    """The next completion belongs to another purgatory, and its caller is still to be told."""
+    halls = [DelayedOperationPurgatory(f"hall {number}", hall.timer) for number in range(DEEP)]
+    chain = [Acting(ready=False) for _ in halls]
+    for number, one in enumerate(chain):
+        halls[number].try_complete_else_watch(one, ["a"])
+        one.ready = True
+
+    def go_on(number: int) -> None:
+        if number < DEEP - 1:
+            halls[number + 1].check_and_complete("a")
+        if number == 5:
+            raise OSError("gone")
+
+    for number, one in enumerate(chain):
+        one.when_completed = partial(go_on, number)
+    with pytest.raises(OSError, match="gone"):
+        halls[0].check_and_complete("a")
+    assert all(one.completions == 1 for one in chain)
+    # Nothing is left in line: the next completion is told at once.
+    last = Acting()
+    assert last.force_complete()
+    assert last.completions == 1
+
+
+def test_what_another_thread_completes_waits_in_no_line_of_this_one(hall: Hall) -> None:
+    """A thread would be told that its completion has run when it waits for another thread's."""
+    elsewhere = DelayedOperationPurgatory("elsewhere", hall.timer)
+    first, second, theirs = (Acting() for _ in range(3))
+    elsewhere.try_complete_else_watch(theirs, ["a"])
+    seen: list[int] = []
+
+    def complete_theirs() -> None:
+        other = threading.Thread(target=theirs.force_complete)
+        other.start()
+        other.join()
+        seen.append(theirs.completions)
+
+    first.when_completed = second.force_complete
+    second.when_completed = complete_theirs
+    first.force_complete()
+    assert seen == [1]
 
 
 def test_each_completion_may_hand_in_another_operation(hall: Hall) -> None:

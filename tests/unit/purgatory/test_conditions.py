@@ -5,6 +5,7 @@ What they ask their purgatory for is done when they have returned, and comes to 
 
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from tests.unit.purgatory.acting import DEEP, Acting, Hall, nothing
@@ -405,3 +406,112 @@ def test_of_what_a_condition_asks_for_the_rest_is_done_though_one_raises(hall: H
     with pytest.raises(LookupError):
         hall.purgatory.check_and_complete("a")
     assert (good.completions, let_in.is_pending, refused.is_pending) == (1, True, False)
+
+
+# What conditions hand over
+
+
+@pytest.mark.parametrize("is_handed_over", [False, True])
+def test_a_condition_that_hands_over_its_own_key_is_looked_at_once_more(
+    hall: Hall, is_handed_over: bool
+) -> None:
+    """A clock that stands still while it moves from one deadline to the next would never go on."""
+    operation = hall.watch("a")
+    operation.when_tried = lambda: hall.purgatory.check_and_complete_threadsafe("a")
+    if is_handed_over:
+        hall.purgatory.check_and_complete_threadsafe("a")
+    else:
+        hall.purgatory.check_and_complete("a")
+        assert operation.looks == 1
+        operation.events.clear()
+    hall.timer.advance_clock(0)
+    assert operation.looks == 2
+    hall.timer.advance_clock(1000)
+    assert operation.events[2:] == ["complete", "expired"]
+    assert hall.is_empty()
+
+
+@pytest.mark.parametrize("is_of_another", [False, True])
+def test_conditions_that_hand_over_each_others_keys_come_to_an_end(
+    hall: Hall, is_of_another: bool
+) -> None:
+    """Neither asks for itself, and the two would never let the clock go on."""
+    other = DelayedOperationPurgatory("other", hall.timer) if is_of_another else hall.purgatory
+    first, second = hall.watch("a"), Acting()
+    other.try_complete_else_watch(second, ["b"])
+    second.events.clear()
+    first.when_tried = lambda: other.check_and_complete_threadsafe("b")
+    second.when_tried = lambda: hall.purgatory.check_and_complete_threadsafe("a")
+    hall.purgatory.check_and_complete_threadsafe("a")
+    hall.timer.advance_clock(0)
+    assert 2 <= first.looks + second.looks <= 5
+    first.ready = second.ready = True
+    hall.purgatory.check_and_complete_threadsafe("a")
+    hall.timer.advance_clock(0)
+    assert (first.completions, second.completions) == (1, 1)
+
+
+def test_a_condition_that_hands_over_new_keys_each_time_comes_to_an_end(hall: Hall) -> None:
+    """Nothing waits under them, so they are no news to anybody."""
+    operation = hall.watch("a")
+
+    def ask() -> None:
+        hall.purgatory.check_and_complete_threadsafe(("new", operation.looks))
+        hall.purgatory.check_and_complete_threadsafe("a")
+
+    operation.when_tried = ask
+    hall.purgatory.check_and_complete_threadsafe("a")
+    hall.timer.advance_clock(0)
+    assert operation.looks == 2
+
+
+def test_each_completion_may_hand_over_the_check_that_completes_the_next(hall: Hall) -> None:
+    """As long as something completes, a further look is worth its while."""
+    chain = [hall.watch("a") for _ in range(50)]
+    for one, following in pairwise(chain):
+
+        def go_on(of: Acting = one) -> None:
+            of.ready = True
+            hall.purgatory.check_and_complete_threadsafe("a")
+
+        following.when_completed = go_on
+    chain[-1].ready = True
+    hall.purgatory.check_and_complete_threadsafe("a")
+    hall.timer.advance_clock(0)
+    assert all(one.completions == 1 for one in chain)
+    assert hall.is_empty()
+
+
+def test_what_a_condition_makes_true_at_its_second_look_is_heard_of(hall: Hall) -> None:
+    """It hands over a key that was looked at in vain in its own check, and waits until its time
+    is over."""
+    operation, other = hall.watch("a"), hall.watch("b")
+
+    def ask() -> None:
+        other.ready = operation.looks == 2
+        hall.purgatory.check_and_complete_threadsafe("a")
+        hall.purgatory.check_and_complete_threadsafe("b")
+
+    operation.when_tried = ask
+    hall.purgatory.check_and_complete_threadsafe("b")
+    hall.purgatory.check_and_complete_threadsafe("a")
+    hall.timer.advance_clock(0)
+    assert other.completions == 1
+
+
+def test_what_other_threads_hand_over_during_a_look_always_counts(hall: Hall) -> None:
+    """They know of something that the condition has not seen: not even one that asks for itself
+    may have their word dropped."""
+    operation = hall.watch("a")
+    words = 5
+
+    def ask() -> None:
+        hall.purgatory.check_and_complete_threadsafe("a")
+        if operation.looks <= words:
+            elsewhere(lambda: hall.purgatory.check_and_complete_threadsafe("a"))
+        operation.ready = operation.looks > words
+
+    operation.when_tried = ask
+    hall.purgatory.check_and_complete_threadsafe("a")
+    hall.timer.advance_clock(0)
+    assert operation.completions == 1

@@ -60,7 +60,12 @@ MUTATIONS = {
         "purgatory/delayed_operation.py", "    operation.cancel()\n", ""
     ),
     "a completion inside of a completion inside of a completion runs there": Mutation(
-        "purgatory/delayed_operation.py", "        if line is not None:\n", "        if False:\n"
+        "purgatory/delayed_operation.py", "if completing.line is not None:", "if False:"
+    ),
+    "a completion inside of another purgatory's begins no line": Mutation(
+        "purgatory/delayed_operation.py",
+        "elif completing.is_running:",
+        "elif operation._counts is None or operation._counts.depth > 0:",
     ),
     "word that another thread leaves counts once, as a condition's own does": Mutation(
         "purgatory/delayed_operation.py",
@@ -89,10 +94,14 @@ MUTATIONS = {
         "while self._asked_by not in (NOBODY, own) and",
         "if self._asked_by not in (NOBODY, own) and",
     ),
-    "a check that is asked for during a check is not made": Mutation(
-        "purgatory/purgatory.py",
-        "self._asked.discard(asked)\n        self.check_and_complete(asked[0], asked[1])",
-        "self.check_and_complete(asked[0], asked[1])\n        self._asked.discard(asked)",
+    "a check that is asked for during a check, or after it, is not made": Mutation(
+        "purgatory/purgatory.py", "        self._asked.discard(asked)\n", ""
+    ),
+    "what completes in a check that was handed over is no news": Mutation(
+        "purgatory/purgatory.py", "        if is_new:\n", "        if False:\n"
+    ),
+    "the owner's generation is that of other threads' words": Mutation(
+        "purgatory/purgatory.py", "generation if asking is checks else 0,", "max(1, generation),"
     ),
     "what comes while the owner looks is slept over": Mutation(
         "timer/system_timer.py",

@@ -56,8 +56,8 @@ def first_image(
 ) -> MetadataDelta:
     """The change from the image that this broker was sent to a controller's image."""
     brokers = MappingProxyType(dict(brokers))
-    present = [_with_dead_offline(topic, brokers) for topic in topics]
-    names = {topic.name for topic in present}
+    found = [present(topic, image.topic(topic.name), brokers) for topic in topics]
+    names = {topic.name for topic in found}
     gone = [topic for topic in image.topics.values() if topic.name not in names]
     after = replace(
         image,
@@ -67,10 +67,10 @@ def first_image(
     )
     other = [
         known
-        for topic in present
+        for topic in found
         if (known := image.topic(topic.name)) is not None and known.topic_id != topic.topic_id
     ]
-    after = after.with_topics(removed=[*gone, *other]).with_topics(present)
+    after = after.with_topics(removed=[*gone, *other]).with_topics(found)
     named = [each.name for each in after.configs if each.type is ConfigResourceType.TOPIC]
     return difference(image, without_settings(after, named))
 
@@ -87,9 +87,7 @@ def with_partitions(
 def with_added(image: MetadataImage, topics: Iterable[TopicImage]) -> Change[None]:
     """The image with topics that are not known yet, as they are."""
     new = [
-        _with_dead_offline(topic, image.brokers)
-        for topic in topics
-        if topic.name not in image.topics
+        present(topic, None, image.brokers) for topic in topics if topic.name not in image.topics
     ]
     return Change(None, MetadataDelta(image, image.with_topics(new), added=new))
 
@@ -118,15 +116,16 @@ def with_reading(image: MetadataImage, topic: TopicImage) -> Change[None]:
     known = image.topic(topic.name)
     if known is None or known.topic_id != topic.topic_id:
         return Change(None)
-    topic = _with_dead_offline(topic, image.brokers)
     partitions = list(known.partitions)
     for each in topic.partitions[: len(partitions)]:
         before = partitions[each.partition]
         if each.partition_epoch >= before.partition_epoch:
-            offline = tuple(r for r in before.replicas if r in before.offline or r in each.offline)
+            offline = tuple(
+                r for r in before.replicas if r in before.offline or r not in image.brokers
+            )
             state = with_assignment(each, before.assignment)
             partitions[each.partition] = state._replace(offline=offline)
-    more = topic.partitions[len(partitions) :]
+    more = present(topic, known, image.brokers).partitions[len(partitions) :]
     if not is_fresh(more):
         partitions += more
     after = image.with_topics([known._replace(partitions=tuple(partitions))])
@@ -211,17 +210,47 @@ def without_refused(delta: MetadataDelta, refused: Collection[TopicPartition]) -
     )
 
 
-def _with_dead_offline(topic: TopicImage, brokers: Mapping[int, BrokerRegistration]) -> TopicImage:
-    partitions = [
-        each._replace(offline=tuple(r for r in each.replicas if r not in brokers))
-        for each in topic.partitions
-    ]
+def present(
+    topic: TopicImage, known: TopicImage | None, brokers: Mapping[int, BrokerRegistration]
+) -> TopicImage:
+    """A topic as read, with the replicas that its partitions have, of which those of brokers that
+    do not live are offline; `known` is what the image has of it."""
+    is_same = known is not None and known.topic_id == topic.topic_id
+    before = dict(enumerate(known.partitions)) if known is not None and is_same else {}
+    partitions = []
+    for each in topic.partitions:
+        assignment = _assignment_of(each, before.get(each.partition), brokers)
+        offline = tuple(r for r in assignment.replicas if r not in brokers)
+        partitions.append(with_assignment(each, assignment)._replace(offline=offline))
     return topic._replace(partitions=tuple(partitions))
+
+
+def _assignment_of(
+    read: PartitionImage, known: PartitionImage | None, brokers: Collection[int]
+) -> ReplicaAssignment:
+    """The replicas of a partition that was `read` with those of its topic's node and the in-sync
+    ones of its state.
+
+    A controller writes no replicas without the in-sync ones: a node that leaves some out is
+    another's work, or that of a Kafka's controller that ended between two writes. If the state is
+    the known one, so are its replicas. Else the node counts, as long as a live replica of it has
+    all records; and if none has, those that do stay: whoever is no replica deletes its log.
+    """
+    isr = set(read.isr)
+    if isr <= set(read.replicas):
+        return read.assignment
+    before = known if known is not None and isr <= set(known.replicas) else None
+    is_reassigned = bool(read.adding or read.removing)
+    if before is not None and before.partition_epoch == read.partition_epoch and not is_reassigned:
+        return before.assignment
+    if (isr & set(brokers) or isr) & set(read.replicas):
+        return read.assignment
+    return ReplicaAssignment(read.isr) if before is None else before.assignment
 
 
 def _started(topic: TopicImage, image: MetadataImage) -> TopicImage:
     """A new topic: partitions that were never led are led by the first of their replicas."""
-    topic = _with_dead_offline(topic, image.brokers)
+    topic = present(topic, None, image.brokers)
     partitions: Sequence[PartitionImage] = [
         changes.new_partition(image, each.partition, each.replicas)
         if each.partition_epoch == NO_STATE

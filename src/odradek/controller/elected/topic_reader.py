@@ -6,8 +6,9 @@ are read again, and decided again.
 
 A topic's node and the states of its partitions are read one after the other, and this controller
 may write between. So of partitions that are in its image the node says nothing: their replicas are
-what the controller has decided, and it puts them back where somebody else has written others. Its
-own writes are no news. A topic keeps its id if somebody writes its node without one.
+what the controller has decided, and it puts them back where somebody else has written others. A
+controller that begins believes a node only as far as no records are lost by it (`image_changes`).
+Its own writes are no news. A topic keeps its id if somebody writes its node without one.
 """
 
 import logging
@@ -22,8 +23,8 @@ from odradek.controller.elected.image_changes import (
     first_image,
     is_fresh,
     partition_of,
+    present,
     with_added,
-    with_assignment,
     with_growth,
     with_nodes,
     with_reading,
@@ -252,7 +253,8 @@ class TopicReader:
                     topics[paths[path]] = topic
                 elif node is not None:
                     self._not_understood.add(paths[path])
-            self._read_states(topics, lambda states: on_states(topics, states))
+            whole = {name: self._with_missing(name, topic) for name, topic in topics.items()}
+            self._read_states(whole, lambda states: on_states(topics, states))
 
         def on_states(
             topics: Mapping[str, TopicNode],
@@ -261,7 +263,8 @@ class TopicReader:
             if not self._context.is_open:
                 return
             found = []
-            for name, node in topics.items():
+            for name, read in topics.items():
+                node = self._with_led(name, read, states)
                 topic_id = self._topic_id(name, node, states)
                 if topic_id is None:
                     self._pass_over(name)
@@ -282,6 +285,32 @@ class TopicReader:
         self._context.note_node(name, KnownNode(node.version, topic))
         return topic
 
+    def _with_missing(self, name: str, node: TopicNode) -> TopicNode:
+        """A topic's node with the partitions that only the image has. A topic never loses any, so
+        somebody has written them away; whether they are there is for their states to tell."""
+        known = self._view.image.topic(name)
+        if known is None or node.topic_id not in (None, known.topic_id):
+            return node
+        missing = known.partitions[len(node.assignments) :]
+        return node._replace(
+            assignments=(*node.assignments, *(each.assignment for each in missing))
+        )
+
+    def _with_led(
+        self,
+        name: str,
+        node: TopicNode,
+        states: Mapping[TopicPartition, PartitionImage | None],
+    ) -> TopicNode:
+        """A topic's node with those partitions that only the image has and that have a state."""
+        whole = self._with_missing(name, node).assignments
+        led = [
+            index + 1
+            for index in range(len(whole))
+            if states.get(TopicPartition(name, index)) is not None
+        ]
+        return node._replace(assignments=whole[: max([len(node.assignments), *led])])
+
     def _topic_id(
         self, name: str, node: TopicNode, states: Mapping[TopicPartition, PartitionImage | None]
     ) -> UUID | None:
@@ -297,9 +326,13 @@ class TopicReader:
         is_here = any(self._context.broker_id in each.replicas for each in node.assignments)
         if led and is_here and (found := self._ids_in_logs().get(name)) is not None:
             return found
-        live = self._view.image.brokers if self.is_complete else self.brokers_at_start
+        live = self._live
         is_anybody_here = any(replica in live for each in led for replica in each.isr)
         return self._new_id() if is_anybody_here or not led else None
+
+    @property
+    def _live(self) -> Mapping[int, BrokerRegistration]:
+        return self._view.image.brokers if self.is_complete else self.brokers_at_start
 
     def _pass_over(self, name: str) -> None:
         """Leaves a topic for later: it is read again with the others when brokers have come."""
@@ -337,7 +370,7 @@ class TopicReader:
             return
         for topic in found:
             if topic.name in marked:
-                self._deletions.take_over(topic)
+                self._deletions.take_over(present(topic, None, self._live))
         kept = [topic for topic in found if topic.name not in marked]
 
         def on_taken_in(_outcome: object = None) -> None:
@@ -383,7 +416,7 @@ def _topic(
         state = states.get(TopicPartition(name, index))
         partition = state or PartitionImage(index, NO_LEADER, NO_STATE, NO_STATE, (), ())
         isr = assignment.replicas if state is None else state.isr
-        partitions.append(with_assignment(partition._replace(isr=isr), assignment))
+        partitions.append(partition._replace(isr=isr, **assignment._asdict()))
     return TopicImage(name, topic_id, tuple(partitions))
 
 
