@@ -258,7 +258,8 @@ class Overwrites(Reassignments):
             index: self.random.sample((1, 2, 3), self.random.randrange(1, 4))
             for index in node["partitions"]
         }
-        kept = {"topic_id": node["topic_id"]} if self.random.random() < 0.5 else {}
+        keeps_id = self.random.random() < 0.5 and "topic_id" in node
+        kept = {"topic_id": node["topic_id"]} if keeps_id else {}
         version = 3 if kept else 2
         self.is_tool = True
         tree.put(
