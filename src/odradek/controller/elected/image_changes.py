@@ -97,6 +97,11 @@ def with_started(image: MetadataImage, topics: Iterable[TopicImage]) -> Change[N
     return with_added(image, [_started(topic, image) for topic in topics])
 
 
+def as_written(partition: PartitionImage, assignment: ReplicaAssignment) -> PartitionImage:
+    """A state with the replicas of the topic's node, whether they go together or not."""
+    return partition._replace(**assignment._asdict())
+
+
 def with_assignment(partition: PartitionImage, assignment: ReplicaAssignment) -> PartitionImage:
     """A state with replicas. A broker that is none of them is not in sync, and does not lead:
     Kafka's controller writes one after the other, and may end in between."""

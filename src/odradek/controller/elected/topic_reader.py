@@ -20,6 +20,7 @@ from uuid import UUID
 from odradek.controller.elected.context import ControllerContext, KnownNode
 from odradek.controller.elected.event_queue import ControllerEventQueue
 from odradek.controller.elected.image_changes import (
+    as_written,
     first_image,
     is_fresh,
     partition_of,
@@ -416,7 +417,7 @@ def _topic(
         state = states.get(TopicPartition(name, index))
         partition = state or PartitionImage(index, NO_LEADER, NO_STATE, NO_STATE, (), ())
         isr = assignment.replicas if state is None else state.isr
-        partitions.append(partition._replace(isr=isr, **assignment._asdict()))
+        partitions.append(as_written(partition._replace(isr=isr), assignment))
     return TopicImage(name, topic_id, tuple(partitions))
 
 
