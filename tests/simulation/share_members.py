@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.share_brokers import TOPIC, Route, StateCoordinator
+from tests.simulation.share_brokers import LOST, TOPIC, GroupWorld, StateCoordinator
 
 from odradek.coordinator.share_groups.requests import ShareHeartbeatRequest, ShareHeartbeatResult
 from odradek.errors import BrokerError, ErrorCode
@@ -21,7 +21,7 @@ class ShareMember:
         self.simulation = simulation
         self.name = name
         self.group_id = group_id
-        self.lives = 0
+        self.lives = self.joins = 0
         self.sent = self.heard = 0
         self.begin_anew()
 
@@ -32,6 +32,7 @@ class ShareMember:
         self.is_gone = False
 
     def rejoin(self) -> None:
+        self.joins += 1
         self.epoch = 0
         self.assigned: frozenset[int] = frozenset()
         self.known_at_ms: int | None = None
@@ -57,7 +58,8 @@ class ShareMember:
         request = ShareHeartbeatRequest(
             self.group_id, self.member_id, self.epoch, subscribed_topic_names=names
         )
-        life, number = (self.lives, self.epoch), self.sent
+        # A group that was deleted counts its epochs anew: a late answer may be of the same one.
+        life, number = (self.joins, self.epoch), self.sent
         sent_ms = self.simulation.now_ms
         self.simulation.beat(
             request, lambda outcome: self._on_answer(life, number, sent_ms, outcome)
@@ -66,7 +68,7 @@ class ShareMember:
     def _on_answer(
         self, life: object, number: int, sent_ms: int, outcome: ShareHeartbeatResult | BrokerError
     ) -> None:
-        if self.is_gone or life != (self.lives, self.epoch):
+        if self.is_gone or life != (self.joins, self.epoch):
             return
         if isinstance(outcome, BrokerError):
             if outcome.code in (
@@ -95,13 +97,24 @@ class ShareMember:
 
 
 class Reset:
-    """What an operator has asked for: until it is through, states may begin anew."""
+    """What an operator has asked for of a group: until it is through, states may begin anew."""
 
-    def __init__(self, keys: list[SharePartitionKey], route: Route) -> None:
+    def __init__(self, keys: list[SharePartitionKey], world: GroupWorld) -> None:
         self.keys = keys
-        self.route = route
+        self.group_id = keys[0].group_id
+        self.world = world
+        self.route = world.route
         self.is_answered = False
+        self.may_be_written = False
+
+    def on_answer(self, outcome: object) -> None:
+        self.is_answered = True
+        # As where its time has passed: the log of the group may take it all the same.
+        self.may_be_written = isinstance(outcome, BrokerError) and outcome.code is LOST.code
 
     def is_through(self, states: StateCoordinator) -> bool:
-        is_known = self.is_answered or self.route.is_dead
-        return is_known and not any(states.is_busy(each) for each in self.keys)
+        if not self.route.is_dead:
+            is_busy = self.may_be_written and self.world.runtime.is_busy(self.group_id)
+            if is_busy or not self.is_answered:
+                return False
+        return not any(states.is_busy(each) for each in self.keys)

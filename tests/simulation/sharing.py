@@ -10,8 +10,9 @@ one before goes on, and time passes.
 What must always hold (`check`, and where answers come): what was accepted of a record stays so in
 the stored state, whoever reads it; nobody is handed what another holds or what is done with; counts
 of deliveries grow; the stored start and epochs do not fall; who was told that it is a member is
-one; what is assigned has a state. In the end, when the trouble stops, every request has been
-answered once, and what is left of the records is delivered to the end.
+one; what is assigned has a state, and a group goes on reading what it reads unless an operator has
+asked for something. In the end, when the trouble stops, every request has been answered once, and
+what is left of the records is delivered to the end.
 
 One sender's requests come in its order, or not at all: a connection keeps it.
 """
@@ -34,6 +35,7 @@ from tests.simulation.share_brokers import (
 )
 from tests.simulation.share_members import Reset, ShareMember
 
+from odradek.coordinator.share.shard import SharePartitionState
 from odradek.coordinator.share_groups.group import ShareGroup
 from odradek.coordinator.share_groups.requests import ShareHeartbeatRequest
 from odradek.errors import BrokerError, ErrorCode
@@ -41,7 +43,7 @@ from odradek.model import TopicPartition
 from odradek.replication.share.acknowledgements import AcknowledgementBatch
 from odradek.replication.share.fetch import ShareFetchParams, ShareFetchPartition, ShareFetchResult
 from odradek.replication.share.led_partition import LedSharePartition
-from odradek.replication.share.persister import SharePartitionKey
+from odradek.replication.share.persister import SharePartitionKey, StateBatch
 from odradek.replication.share.states import FINAL_STATES, RecordEvent
 
 RECORDS = 24
@@ -102,6 +104,8 @@ class Simulation:
         self.came_back: dict[SharePartitionKey, dict[int, int]] = defaultdict(dict)
         self.seen: dict[SharePartitionKey, Seen] = {}
         self.resets: list[Reset] = []
+        self.read: set[SharePartitionKey] = set()
+        self.unread: set[SharePartitionKey] = set()
         for partition in range(PARTITIONS):
             self.move(partition)
 
@@ -192,7 +196,7 @@ class Simulation:
                 assert not before.is_held(self.now_ms), f"{what}: {before.member.name} holds it"
                 assert count > before.count, f"{what}: it was for the {before.count}th time before"
             assert count <= DELIVERIES, f"{what}: that is too often"
-            if broker is self.leaders[key.partition]:
+            if broker is self.leaders[key.partition] and not self.may_begin_anew(key):
                 assert offset not in self.done[key], f"{what}: it was done with"
                 back = self.came_back[key].get(offset, 0)
                 assert count > back, f"{what}: it came back from the {back}th"
@@ -265,29 +269,37 @@ class Simulation:
         self, led: LedSharePartition, records: list[tuple[int, Held]], event: RecordEvent
     ) -> None:
         self.operations["accepted"] += 1
-        key = led.key
+        key, ended = led.key, set[int]()
         for offset, held in records:
             if event is RecordEvent.RENEW:
                 held.deadline_ms = self.now_ms + LOCK_MS
                 continue
             held.is_over = True
             if event in ENDS or held.count >= DELIVERIES:
-                self.done[key].add(offset)
+                ended.add(offset)
             else:
                 self.came_back[key][offset] = max(self.came_back[key].get(offset, 0), held.count)
+        self.done[key] |= ended
+        if ended:
+            state = self.states.states.get(key)
+            assert state is not None, f"{ended} of {key} are done with, and it has no state"
+            _check_done(key, state, ended)
 
     # Operators
 
     def operate(self) -> None:
         """Sets or deletes what a group without members has, or the group."""
         group_id = self.random.choice(self.keys).group_id
-        share, kind = self.world.share, self.random.choice(("alter", "forget", "delete"))
-        reset = Reset([each for each in self.keys if each.group_id == group_id], self.world.route)
+        self.ask(group_id, self.random.choice(("alter", "forget", "delete")))
+
+    def ask(self, group_id: str, kind: str) -> Reset:
+        share = self.world.share
+        reset = Reset([each for each in self.keys if each.group_id == group_id], self.world)
         self.resets.append(reset)
 
         def on_done(outcome: object) -> None:
             assert not reset.is_answered, f"{kind} is answered twice"
-            reset.is_answered = True
+            reset.on_answer(outcome)
             self.operations[f"{kind} refused" if isinstance(outcome, BrokerError) else kind] += 1
 
         if kind == "alter":
@@ -297,6 +309,7 @@ class Simulation:
             share.delete_offsets(group_id, [self.topic_id], on_done)
         else:
             share.delete_group(group_id, on_done)
+        return reset
 
     # Steps
 
@@ -426,17 +439,9 @@ class Simulation:
                 assert key in self.states.states, f"{member.name} reads {key}: it has no state"
 
     def check(self) -> None:
-        for reset in list(self.resets):
-            for key in reset.keys:
-                self.done[key].clear()
-                self.came_back[key].clear()
-                self.seen.pop(key, None)
-            if reset.is_through(self.states):
-                self.resets.remove(reset)
+        self.check_read()
         for key in self.keys:
             self.check_state(key)
-            if not self.is_assigned(key):
-                self.seen.pop(key, None)  # made anew, where nobody heard that it was made
         for member in self.members:
             if self.is_known(member):
                 group = self.group(member.group_id)
@@ -444,22 +449,37 @@ class Simulation:
                 assert known is not None, f"{member.name} was told that it is a member"
                 assert known.member_epoch >= member.epoch, f"{member.name} is ahead of {known}"
 
+    def check_read(self) -> None:
+        """Forgets what began anew. What a group reads stays so, unless an operator has asked."""
+        read = {each for each in self.keys if self.is_assigned(each)}
+        for key in self.read - read:
+            assert self.is_reset(key), f"{key} is not read any more: no operator has asked for that"
+        unread = set(self.states.states) - read
+        for key in self.keys:
+            if key in unread or self.may_begin_anew(key):
+                self.done[key].clear()
+                self.came_back[key].clear()
+                self.seen.pop(key, None)
+        self.resets = [each for each in self.resets if not each.is_through(self.states)]
+        self.read, self.unread = read, unread
+
+    def is_reset(self, key: SharePartitionKey) -> bool:
+        return any(key in each.keys for each in self.resets)
+
+    def may_begin_anew(self, key: SharePartitionKey) -> bool:
+        """Whether an operator is about to set its state, or the next member has it made although
+        it is there: where nobody heard that it was made, and where an operator's deletion stopped
+        half-way or was written after its time had passed."""
+        return self.is_reset(key) or key in self.unread
+
     def check_state(self, key: SharePartitionKey) -> None:
         state, before = self.states.states.get(key), self.seen.get(key)
         if state is None:
             assert before is None, f"the state of {key} is gone"
             assert not self.done[key], f"the state of {key} is gone"
             return
-        batches = {
-            offset: each
-            for each in state.batches.to_tuple()
-            for offset in range(each.first_offset, each.last_offset + 1)
-        }
-        for offset in self.done[key]:
-            if offset >= state.start_offset:
-                assert offset in batches, f"{key}: {offset} was done with and is unknown"
-                assert batches[offset].state in FINAL_STATES, f"{key}: {batches[offset]} came back"
-        counts = {offset: each.delivery_count for offset, each in batches.items()}
+        _check_done(key, state, self.done[key])
+        counts = {offset: each.delivery_count for offset, each in _by_offset(state).items()}
         now = Seen(state.state_epoch, state.leader_epoch, state.start_offset, counts)
         if before is not None:
             assert now[:3] >= before[:3] or now.state_epoch > before.state_epoch, f"{before}, {now}"
@@ -514,3 +534,19 @@ class Simulation:
             group = self.group(member.group_id)
             if group is None or group.epoch != member.epoch:
                 yield f"{member.name} at {member.epoch} of {group and group.epoch}"
+
+
+def _by_offset(state: SharePartitionState) -> dict[int, StateBatch]:
+    return {
+        offset: each
+        for each in state.batches.to_tuple()
+        for offset in range(each.first_offset, each.last_offset + 1)
+    }
+
+
+def _check_done(key: SharePartitionKey, state: SharePartitionState, done: Iterable[int]) -> None:
+    batches = _by_offset(state)
+    for offset in done:
+        if offset >= state.start_offset:
+            assert offset in batches, f"{key}: {offset} was done with and is unknown"
+            assert batches[offset].state in FINAL_STATES, f"{key}: {batches[offset]} came back"

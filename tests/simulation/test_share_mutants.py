@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from tests.mutants import Mutation, assert_noticed, copy_sources
+from tests.mutants import Mutation, assert_noticed, copy_sources, run_tests
 
 SIMULATION = ["tests/simulation/test_sharing.py"]
-SEEDS = "30"
+SEEDS = "110"
 
 MUTATIONS = {
     "a leader of before goes on writing": Mutation(
@@ -35,6 +35,11 @@ MUTATIONS = {
         "        self._is_behind = error is not None\n",
         "        self._is_behind = False\n",
     ),
+    "what a group reads is what was made last": Mutation(
+        "coordinator/share_groups/share_groups.py",
+        "            union(group.initialized, made),\n",
+        "            made,\n",
+    ),
     "a lock ends of what is being stored": Mutation(
         "replication/share/share_partition.py",
         "if batch.lock is lock and batch.write is None:",
@@ -61,6 +66,13 @@ MUTATIONS = {
         "self._append(first, batch.last_offset, after, 0, held)",
     ),
 }
+
+
+@pytest.mark.slow
+def test_the_copy_passes_as_it_is(tmp_path: Path) -> None:
+    """If it does not, that mutants fail says nothing."""
+    done = run_tests(copy_sources(tmp_path), SIMULATION, ODRADEK_SHARE_SEEDS=SEEDS)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.slow

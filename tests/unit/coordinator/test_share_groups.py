@@ -487,3 +487,25 @@ def test_a_deletion_that_is_not_written_down_is_told(world: ShareWorld) -> None:
     assert _code(answers[0]) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert answers[1] == {topic_id: None}
     assert not world.states.states
+
+
+def test_a_deletion_that_is_written_too_late_is_carried_out_by_who_joins(world: ShareWorld) -> None:
+    """If this fails, a group reads on where an operator has deleted its offsets: the answer did not
+    come in time, and the log has the deletion. Kafka makes such states anew as well."""
+    world.beat("a")
+    world.beat("a", -1)
+    topic_id = world.topic_id("t")
+    before = world.states.states
+    world.log.holds = True
+    answers: list = []
+    world.share.delete_offsets("g", [topic_id], answers.append)
+    world.advance(WRITE_TIMEOUT_MS)
+    assert _code(answers[0]) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.log.holds = False
+    world.log.commit()
+    assert world.states.states == before
+    assert world._answer(lambda done: world.share.describe_offsets("g", None, done)) == []
+    assert world.assigned(world.beat("b")) == {"t": [0, 1, 2, 3]}
+    made = world.states.states
+    assert all(epoch > before[key][0] for key, (epoch, _) in made.items())
+    assert not world.share._runtime.shard("g").share.group("g").deleting

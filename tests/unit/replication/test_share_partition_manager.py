@@ -31,8 +31,8 @@ class States(SharePersister):
     """States in memory. Where it `delays` reads, or `holds` writes, the test answers them."""
 
     def __init__(self) -> None:
-        self.epoch = 0
-        self.start = -1
+        self.epoch = self.leader_epoch = 0
+        self.start = self.count = -1
         self.writes: list[ShareState] = []
         self.failure: BrokerError | None = None
         self.delays = False
@@ -48,15 +48,23 @@ class States(SharePersister):
 
     def summarize(self, key, leader_epoch, on_done) -> None:
         if self.delays:
-            self.delayed.append(lambda: on_done(ShareSummary(self.epoch, 0, self.start)))
+            self.delayed.append(lambda: on_done(self.summary))
         else:
-            on_done(self.failure or ShareSummary(self.epoch, 0, self.start))
+            on_done(self.failure or self.summary)
+
+    @property
+    def summary(self) -> ShareSummary:
+        return ShareSummary(self.epoch, self.leader_epoch, self.start, self.count)
 
     def read(self, key, leader_epoch, on_done) -> None:
         if self.delays:
-            self.delayed.append(lambda: on_done(self.failure or ShareState(self.epoch, self.start)))
+            self.delayed.append(lambda: on_done(self.failure or self.read_by(leader_epoch)))
         else:
-            on_done(self.failure or ShareState(self.epoch, self.start))
+            on_done(self.failure or self.read_by(leader_epoch))
+
+    def read_by(self, leader_epoch) -> ShareState:
+        self.leader_epoch = leader_epoch
+        return ShareState(self.epoch, self.start, (), self.count)
 
     def write(self, key, leader_epoch, state, on_done) -> None:
         if self.holds:
@@ -64,8 +72,13 @@ class States(SharePersister):
             return
         if self.failure is None:
             self.writes.append(state)
-            self.start = state.start_offset
+            self.start, self.count = state.start_offset, state.delivery_complete_count
         on_done(self.failure)
+
+    def recreate(self, start: int) -> None:
+        """Deletes the state and makes one of the same epoch, which no leader has read."""
+        self.leader_epoch = 0
+        self.start, self.count = start, -1 if start == -1 else 0
 
 
 class World:
@@ -232,16 +245,44 @@ def test_offsets_that_were_set_while_nobody_read_count(world: World) -> None:
 def test_a_group_that_was_deleted_and_made_anew_begins_anew(world: World) -> None:
     """If this fails, a group goes on where the one before ended that had its name, since the epochs
     of their states are the same."""
+    _pause_with(world, 0)
+    world.states.recreate(-1)
+    assert _resumed(world) == [(0, 2, 1)]
+
+
+def test_a_group_whose_offsets_were_set_after_its_deletion_reads_all_of_them(world: World) -> None:
+    """If this fails, what the group before had acknowledged is not delivered, since the operator
+    has set the start that it had."""
+    _pause_with(world, 1)
+    assert world.states.start == 0
+    world.states.recreate(0)
+    assert _resumed(world) == [(0, 2, 1)]
+
+
+def test_a_state_that_no_leader_has_read_is_another(world: World) -> None:
+    """If this fails, a group goes on counting deliveries of the one before, since no record had
+    come to its end."""
+    world.cluster.change("orders", leader=1, leader_epoch=3)
+    _pause_with(world)
+    world.states.recreate(0)
+    assert _resumed(world) == [(0, 2, 1)]
+
+
+def _pause_with(world: World, *done: int) -> None:
+    """A group is handed three records, accepts some, and reads no more."""
     sessions = ShareSessionCache(9, world.manager)
     session = sessions.open("g", "a", "connection")
-    world.cluster.produce(A, b"a", b"b")
-    assert world.acquired() == [(0, 1, 1)]
-    assert world.say(0, 0, RecordEvent.ACCEPT) is None
+    world.cluster.produce(A, b"a", b"b", b"c")
+    assert world.acquired() == [(0, 2, 1)]
+    for offset in done:
+        assert world.say(offset, offset, RecordEvent.ACCEPT) is None
     sessions.close(session)
-    world.states.start = -1
+
+
+def _resumed(world: World) -> list[tuple[int, int, int]]:
     answers = world.fetch(max_wait_ms=500)
     world.turn()
-    assert [tuple(each) for each in answers[0].acquired] == [(0, 1, 1)]
+    return [tuple(each) for each in answers[0].acquired]
 
 
 def test_a_group_that_nobody_has_touched_goes_on(world: World) -> None:

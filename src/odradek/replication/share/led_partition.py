@@ -17,6 +17,7 @@ from odradek.model import TopicPartition
 from odradek.replication.share.persister import (
     UNINITIALIZED_START_OFFSET,
     SharePartitionKey,
+    ShareState,
     ShareSummary,
 )
 from odradek.replication.share.share_partition import SharePartition
@@ -34,8 +35,8 @@ class SharePartitionStatus(Enum):
 
 
 class LedSharePartition:
-    """A share partition in one epoch of its leader; `error` is why it failed, `stored_start` the
-    start that the coordinator was last known to have."""
+    """A share partition in one epoch of its leader; `error` is why it failed, `stored` what the
+    coordinator was last known to have."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class LedSharePartition:
         self.records = records
         self.status = SharePartitionStatus.INITIALIZING
         self.error: BrokerError | None = None
-        self.stored_start = UNINITIALIZED_START_OFFSET
+        self.stored = ShareSummary(0, leader_epoch, UNINITIALIZED_START_OFFSET)
 
     @property
     def is_active(self) -> bool:
@@ -67,9 +68,18 @@ class LedSharePartition:
 
     def is_stored_as(self, summary: ShareSummary) -> bool:
         """Whether the coordinator has this state still. A recreated state may have the same epoch,
-        and has no start."""
-        stored = (self.records.state_epoch, self.stored_start)
-        return (summary.state_epoch, summary.start_offset) == stored
+        and the same start where an operator has set it; no leader has read it, and no record has
+        come to its end in it."""
+        return summary == self.stored
+
+    def on_stored(self, state: ShareState) -> None:
+        """The coordinator has this state: it was read, or written."""
+        self.stored = ShareSummary(
+            state.state_epoch,
+            self.leader_epoch,
+            state.start_offset,
+            state.delivery_complete_count,
+        )
 
     def fail(self, error: BrokerError) -> None:
         """Its state could not be read."""

@@ -304,13 +304,13 @@ class SharePartitionManager:
         key = partition.key
 
         # Two functions side by side: mypyc does not find `led` from one within the other.
-        def on_stored(start: int, on_done: OnPersisted, error: BrokerError | None) -> None:
+        def on_stored(state: ShareState, on_done: OnPersisted, error: BrokerError | None) -> None:
             if error is None:
-                led.stored_start = start
+                led.on_stored(state)
             self._on_stored(led, error, on_done)
 
         def send(state: ShareState, on_done: OnPersisted) -> None:
-            on_sent = partial(on_stored, state.start_offset, on_done)
+            on_sent = partial(on_stored, state, on_done)
             self._states.write(key, found.leader_epoch, state, on_sent)
 
         records = SharePartition(
@@ -341,7 +341,7 @@ class SharePartitionManager:
         try:
             if isinstance(outcome, BrokerError):
                 raise outcome
-            led.stored_start = outcome.start_offset
+            led.on_stored(outcome)
             if outcome.start_offset == UNINITIALIZED_START_OFFSET:
                 outcome = outcome._replace(start_offset=self._first_offset(led))
             led.records.begin(outcome)
