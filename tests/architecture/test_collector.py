@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.sources import reads_sources, text_of, tree_of
+
+pytestmark = reads_sources
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "src" / "odradek"
@@ -49,8 +52,8 @@ def marked(directory: Path) -> dict[str, ast.ClassDef]:
     return {
         node.name: node
         for path in sorted(directory.rglob("*.py"))
-        if "acyclic" in (text := path.read_text(encoding="utf-8"))
-        for node in ast.walk(ast.parse(text))
+        if "acyclic" in text_of(path)
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ClassDef) and is_acyclic(node)
     }
 

@@ -4,6 +4,10 @@ import ast
 import re
 from pathlib import Path
 
+from tests.sources import reads_sources, tree_of
+
+pytestmark = reads_sources
+
 SOURCES = Path(__file__).parents[2] / "src"
 OPENINGS = re.compile(r"(What|Has|Who|Whoever|Those)\b|Nothing(?! is committed)\b")
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -13,7 +17,7 @@ def openings(path: Path) -> list[str]:
     """The docstrings of a module that begin with a word of the list."""
     return [
         f"{path.relative_to(SOURCES)}: {text.splitlines()[0]}"
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, DOCUMENTED)
         and (text := ast.get_docstring(node)) is not None
         and OPENINGS.match(text)

@@ -8,8 +8,11 @@ import ast
 from pathlib import Path
 
 import pytest
+from tests.sources import reads_sources, tree_of
 
 import odradek
+
+pytestmark = reads_sources
 
 SOURCES = Path(odradek.__file__).parent
 FOLLOWERS = [
@@ -49,12 +52,11 @@ def attempting(tree: ast.AST) -> set[str]:
 
 @pytest.mark.parametrize("path", FOLLOWERS, ids=lambda path: path.stem)
 def test_what_is_done_later_is_attempted(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = tree_of(path)
     bold = [ast.unparse(each) for each in actions(tree) if not names_in(each) & attempting(tree)]
     assert bold == [], f"{path.name} has the timer do what may raise: {bold}"
 
 
 def test_there_are_such_tasks() -> None:
     """Else nothing is looked at."""
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in FOLLOWERS]
-    assert sum(len(actions(tree)) for tree in trees) >= 9
+    assert sum(len(actions(tree_of(path))) for path in FOLLOWERS) >= 9

@@ -9,6 +9,9 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.sources import reads_sources, text_of, tree_of
+
+pytestmark = reads_sources
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = "CONTRIBUTING.md"
@@ -35,14 +38,15 @@ def banned() -> list[str]:
 @functools.cache
 def texts() -> list[tuple[str, str]]:
     """What users and developers read: each page, and each docstring, by its place."""
-    found = []
-    for path in sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")} - HISTORY):
-        text = path.read_text(encoding="utf-8")
-        found.append((str(path.relative_to(ROOT)), text.partition("\n| not | but |")[0]))
+    pages = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")} - HISTORY)
+    found = [
+        (str(path.relative_to(ROOT)), text_of(path).partition("\n| not | but |")[0])
+        for path in pages
+    ]
     for path in sorted((ROOT / "src").rglob("*.py")):
         found += [
             (f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}", text)
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            for node in ast.walk(tree_of(path))
             if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node))
         ]
     return found
@@ -64,7 +68,7 @@ def test_there_are_words_in_their_order() -> None:
 def test_every_word_is_used() -> None:
     """The glossary explains what nobody says: the code has another word for it."""
     sources = (ROOT / "src").rglob("*.py")
-    said = " ".join(path.read_text(encoding="utf-8") for path in sources).lower()
+    said = " ".join(map(text_of, sources)).lower()
     said = said.replace("_", " ").replace("\n", " ")
     assert not [word for word in words() if word.lower() not in said]
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pytest
 from tests.deadlines import deadline_s
+from tests.sources import reads_sources, tree_of
 from tests.unit.metadata.test_acls import ORDERS, PREFIX, READ
 from tests.unit.metadata.zookeeper_cluster import Cluster
 from tests.unit.server.test_halt import started
@@ -88,9 +89,9 @@ def called_again(made: ast.ClassDef) -> set[str]:
     return found
 
 
-def registrations(source: str) -> Iterator[str]:
+def registrations(tree: ast.Module) -> Iterator[str]:
     """The methods that keep an argument to be called again."""
-    for made in ast.walk(ast.parse(source)):
+    for made in ast.walk(tree):
         if not isinstance(made, ast.ClassDef):
             continue
         fields = called_again(made)
@@ -109,13 +110,14 @@ def registrations(source: str) -> Iterator[str]:
                     yield f"{made.name}.{method.name}"
 
 
+@reads_sources
 def test_every_way_to_listen_is_tried_here() -> None:
     """Whoever listens in another way could raise, and leave a broker live and deaf."""
     found = {
         each
         for folder in ("config", "controller", "metadata")
         for path in (SOURCE / folder).rglob("*.py")
-        for each in registrations(path.read_text(encoding="utf-8"))
+        for each in registrations(tree_of(path))
     }
     tried = {f"{made.__name__}.{method}" for made, method in (*OF_ONE, *OF_SEVERAL)}
     assert found == tried | BY_ITSELF | MAY_RAISE

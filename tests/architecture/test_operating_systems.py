@@ -4,6 +4,9 @@ import ast
 from pathlib import Path
 
 from tests.laptops import CALLS
+from tests.sources import reads_sources, tree_of
+
+pytestmark = reads_sources
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = {"fcntl", "resource", "msvcrt"}
@@ -11,10 +14,10 @@ MODULES = {"fcntl", "resource", "msvcrt"}
 ALLOWED = ("odradek/system_calls.py", "odradek/cli/local_cluster/")
 
 
-def used_in(source: str) -> set[str]:
-    """The calls and modules that a source names."""
+def used_in(tree: ast.Module) -> set[str]:
+    """The calls and modules that a module names."""
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             if node.value.id == "os" and node.attr in CALLS:
                 found.add(f"os.{node.attr}")
@@ -31,7 +34,7 @@ def test_what_other_systems_lack_is_used_in_one_place() -> None:
     found = {
         name: used
         for path in sorted((ROOT / "src").rglob("*.py"))
-        if (used := used_in(path.read_text(encoding="utf-8")))
+        if (used := used_in(tree_of(path)))
         and not (name := str(path.relative_to(ROOT / "src"))).startswith(ALLOWED)
     }
     assert not found
@@ -39,5 +42,5 @@ def test_what_other_systems_lack_is_used_in_one_place() -> None:
 
 def test_it_would_be_found() -> None:
     """The search has forgotten what it looks for."""
-    assert used_in("import os, fcntl\nos.pread(1, 2, 3)") == {"fcntl", "os.pread"}
-    assert used_in("from os import pwritev") == {"os.pwritev"}
+    assert used_in(ast.parse("import os, fcntl\nos.pread(1, 2, 3)")) == {"fcntl", "os.pread"}
+    assert used_in(ast.parse("from os import pwritev")) == {"os.pwritev"}

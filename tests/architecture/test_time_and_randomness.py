@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.sources import reads_sources, tree_of
+
+pytestmark = reads_sources
 
 SOURCES = Path(__file__).resolve().parents[2] / "src" / "odradek"
 
@@ -39,9 +42,9 @@ def modules() -> list[str]:
     return sorted(one for one in found if one.split("/")[0] not in RIM)
 
 
-def own_time_and_randomness(source: str) -> Iterator[str]:
+def own_time_and_randomness(tree: ast.Module) -> Iterator[str]:
     """What a module takes of the machine's time and chance."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in FORBIDDEN:
             names = {one.name for one in node.names} - FORBIDDEN[node.module]
             if names:
@@ -82,7 +85,7 @@ def is_forbidden(argument: ast.expr) -> bool:
 )
 def test_it_is_noticed(source: str) -> None:
     """A rule that sees nothing holds everywhere."""
-    assert list(own_time_and_randomness(source))
+    assert list(own_time_and_randomness(ast.parse(source)))
 
 
 def test_the_broker_has_no_time_and_no_randomness_of_its_own() -> None:
@@ -90,6 +93,6 @@ def test_the_broker_has_no_time_and_no_randomness_of_its_own() -> None:
     found = {
         (module, what)
         for module in modules()
-        for what in own_time_and_randomness((SOURCES / module).read_text(encoding="utf-8"))
+        for what in own_time_and_randomness(tree_of(SOURCES / module))
     }
     assert found == set(EXCUSED)

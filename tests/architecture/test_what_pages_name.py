@@ -9,15 +9,18 @@ import ast
 import builtins
 import importlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tests.sources import reads_sources, text_of, tree_of
 from tools.suite.__main__ import command_line
 
 import odradek
 from odradek.cli.main import COMMANDS, build_parser, command_parser
 from odradek.handlers.table import API_TABLE
+
+pytestmark = reads_sources
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("src", "tests", "tools", "benchmarks", "examples", "docs", "deploy", ".github", ".ci")
@@ -43,15 +46,13 @@ PRESENT = [page for page in PAGES if not name_of(page).startswith(HISTORY)]
 
 
 @cache
-def text_of(page: Path) -> str:
-    return page.read_text(encoding="utf-8")
-
-
-def words(pages: Iterable[Path] = PRESENT) -> Iterator[tuple[str, str]]:
+def words() -> list[tuple[str, str]]:
     """What the pages write as code in their sentences, with the name of the page."""
-    for page in pages:
-        for word in WORD.findall(FENCE.sub("", text_of(page))):
-            yield name_of(page), word
+    return [
+        (name_of(page), word)
+        for page in PRESENT
+        for word in WORD.findall(FENCE.sub("", text_of(page)))
+    ]
 
 
 # --- paths ----------------------------------------------------------------------------------
@@ -252,7 +253,7 @@ def defined() -> frozenset[str]:
             found |= {path.stem, path.parent.name}
             # It takes long to parse all of them.
             if not (named - found).isdisjoint(re.findall(r"\w+", text_of(path))):
-                for node in ast.walk(ast.parse(text_of(path))):
+                for node in ast.walk(tree_of(path)):
                     found |= _names_of(node, is_ours=folder == "src")
     for path in (ROOT / "src").rglob("*.tsv"):
         found |= set(re.findall(r"\w+", text_of(path)))

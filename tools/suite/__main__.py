@@ -68,7 +68,7 @@ def command_line() -> argparse.ArgumentParser:
     """The flags of `./test`; what else is given goes to pytest."""
     parser = argparse.ArgumentParser(prog="./test", allow_abbrev=False)
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--quick", action="store_true", help="without the slow tests")
+    what.add_argument("--quick", action="store_true", help="compiled, without the slow tests")
     what.add_argument("--all", action="store_true", help="everything, part by part")
     what.add_argument("--part", choices=parts(), help="one part of --all")
     what.add_argument("--list", action="store_true", help="the parts, and their last times")
@@ -112,9 +112,10 @@ def _end_leftovers() -> None:
 def _steps(options: argparse.Namespace, started: float) -> list[Step]:
     if options.part:
         return _part(options.part)
-    quick = [*_checks(), *_quick_tests()]
+    quick = [*_checks(), _quick_tests()]
     if options.quick:
         return quick
+    quick.append(_uncompiled_floors())
     if options.all:
         return quick + [step for part in parts() for step in _part(part)]
     return [*quick, _core(started + 60 * SLOW_FOR_MINUTES)]
@@ -141,14 +142,14 @@ def _linters() -> list[list[str]]:
     ]
 
 
-def _quick_tests() -> list[Step]:
-    quick = ["-m", "not slow"]
-    return [
-        PytestRun("quick tests, compiled", quick, processes=QUICK_PROCESSES),
-        PytestRun(
-            "quick tests of compiled floors, uncompiled", [*quick, *COMPILED_FLOORS], UNCOMPILED
-        ),
-    ]
+def _quick_tests() -> Step:
+    selects = ["-m", "not slow"]
+    return PytestRun("quick tests, compiled", selects, processes=QUICK_PROCESSES, in_memory=True)
+
+
+def _uncompiled_floors() -> Step:
+    selects = ["-m", "not slow", *COMPILED_FLOORS]
+    return PytestRun("quick tests of compiled floors, uncompiled", selects, UNCOMPILED)
 
 
 def _core(slow_until: float) -> Step:

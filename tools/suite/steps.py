@@ -6,11 +6,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
+from tools.suite import leftovers
 from tools.suite.limits import LAST_RESORT_S, grown
 from tools.suite.parts import OTHERS, PART_MINUTES, PARTS, UNSTEADY, part_of
 
@@ -62,7 +64,8 @@ class PytestRun:
     """A step of pytest, on `processes` processes. `selects` are arguments that choose tests,
     `plugins` those that are loaded beside the usual ones, also for a second try.
 
-    With `is_complete` no test may be left out for time.
+    With `is_complete` no test may be left out for time; `in_memory` has the first try write its
+    temporary files to memory, where there is room.
     """
 
     name: str
@@ -71,11 +74,12 @@ class PytestRun:
     processes: int = 2
     plugins: Sequence[str] = ()
     is_complete: bool = False
+    in_memory: bool = False
 
     def run(self) -> Result:
         """Runs the tests; up to three that failed run once more, alone."""
         began = time.monotonic()
-        status, summary = self._pytest([*self.selects, *self._side_by_side()])
+        status, summary = self._first_try()
         result = _result(self.name, summary)
         only_unsteady = bool(result.unsteady) and not result.failed and status == _SOME_TESTS_FAILED
         result.is_passed = bool(summary) and (status == 0 or only_unsteady)
@@ -86,6 +90,13 @@ class PytestRun:
             result.is_passed = False
         result.seconds = time.monotonic() - began
         return result
+
+    def _first_try(self) -> tuple[int, dict]:
+        arguments = [*self.selects, *self._side_by_side()]
+        if not self.in_memory:
+            return self._pytest(arguments)
+        with leftovers.home_in_memory() as variables:
+            return self._pytest(arguments, variables)
 
     def _side_by_side(self) -> list[str]:
         return ["-n", str(self.processes), "--dist", "loadgroup"] if self.processes > 1 else []
@@ -104,7 +115,9 @@ class PytestRun:
         result.passed += len(result.second_try)
         result.is_passed = status == 0 and not result.failed
 
-    def _pytest(self, arguments: Sequence[str]) -> tuple[int, dict]:
+    def _pytest(
+        self, arguments: Sequence[str], variables: Mapping[str, str] = MappingProxyType({})
+    ) -> tuple[int, dict]:
         """The exit status, and the summary that the plugin wrote; empty where it wrote none."""
         with tempfile.TemporaryDirectory(prefix="odradek-suite-") as home:
             summary = Path(home) / "summary.json"
@@ -112,7 +125,7 @@ class PytestRun:
             status = subprocess.call(
                 [*PYTEST, "-q", "--durations=15", *last_resort(), *plugins, *arguments],
                 cwd=ROOT,
-                env=os.environ | self.environment | {"ODRADEK_SUMMARY": str(summary)},
+                env=os.environ | self.environment | variables | {"ODRADEK_SUMMARY": str(summary)},
             )
             return status, json.loads(summary.read_text()) if summary.exists() else {}
 

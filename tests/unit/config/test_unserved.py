@@ -3,12 +3,16 @@
 import ast
 from pathlib import Path
 
+from tests.sources import reads_sources, text_of, tree_of
+
 import odradek
 from odradek.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 from odradek.config.group import bounds_of
 from odradek.config.tables.rows import rows
 from odradek.config.topic import BROKER_SYNONYMS
 from odradek.config.unserved import unserved, why_unserved
+
+pytestmark = reads_sources
 
 SOURCES = Path(odradek.__file__).parent
 # What names settings without reading their values.
@@ -39,7 +43,7 @@ def _read_names() -> set[str]:
     """Every string in the code that reads settings; a setting is read by its name."""
     names = {bound for name in GROUP_SETTINGS for bound in bounds_of(name)} | COMPOSED
     for path in _modules():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 names.add(node.value)
     return names
@@ -54,7 +58,7 @@ def test_a_broker_setting_that_is_never_read_is_marked() -> None:
 
 def test_a_topic_setting_that_no_log_reads_is_marked() -> None:
     """As for brokers: a topic's settings are attributes of `LogConfig`, or looked up by name."""
-    texts = [path.read_text(encoding="utf-8") for path in _modules() if path.name != "topic.py"]
+    texts = [text_of(path) for path in _modules() if path.name != "topic.py"]
     silent = [
         name
         for name in TOPIC_SETTINGS

@@ -2,6 +2,7 @@
 the next run, or the next run ends who started it."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -100,3 +101,29 @@ def test_what_a_live_run_started_is_spared(monkeypatch: pytest.MonkeyPatch) -> N
         leftovers.end_leftovers()
         assert own.poll() is None
         own.terminate()
+
+
+def test_files_in_memory_go_with_their_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What a killed run left in memory fills it."""
+    monkeypatch.setattr(leftovers, "MEMORY", tmp_path)
+    left = tmp_path / "odr-left"
+    left.mkdir()
+    (left / ".test-process").write_text("1:-1")
+    with leftovers.home_in_memory() as variables:
+        [own] = tmp_path.iterdir()
+        assert set(variables.values()) == {str(own)}
+        assert own != left
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_machine_without_room_in_memory_writes_to_the_disk(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Containers have 64 MB there: all tests fail."""
+    monkeypatch.setattr(leftovers, "MEMORY", tmp_path)
+    monkeypatch.setattr(leftovers, "ROOM", shutil.disk_usage(tmp_path).total + 1)
+    with leftovers.home_in_memory() as variables:
+        assert variables == {}
+    monkeypatch.setattr(leftovers, "MEMORY", tmp_path / "missing")
+    with leftovers.home_in_memory() as variables:
+        assert variables == {}

@@ -6,12 +6,14 @@ import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from tools import peers
 from tools.requirements import requirements
+from tools.suite import leftovers
 from tools.suite.__main__ import main, parts
 from tools.suite.limits import LAST_RESORT_S, LIMITS_S, limit_s
 from tools.suite.parts import CORE, PARTS, UNSTEADY, core_tests, part_of
@@ -22,6 +24,7 @@ from odradek.cli.local_cluster import zookeeper
 ROOT = Path(__file__).resolve().parents[3]
 
 ONCE = """
+from dataclasses import replace
 from pathlib import Path
 
 def test_that_fails_once():
@@ -95,6 +98,20 @@ def test_a_second_try_has_the_plugins_of_the_first(tmp_path: Path) -> None:
     path = f"{ROOT}:{tmp_path}"
     step = PytestRun("it", first.selects, {"PYTHONPATH": path}, 1, plugins=["takes_away"])
     assert not step.run().is_passed
+
+
+def test_files_of_the_first_try_alone_are_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test that memory fails, full as it is, fails twice."""
+    monkeypatch.setattr(leftovers, "MEMORY", tmp_path)
+    monkeypatch.setattr(leftovers, "ROOM", 0)
+    text = (
+        "import tempfile\nfrom pathlib import Path\n"
+        "def test_it(): assert Path(tempfile.gettempdir()).parent != Path(__file__).parent\n"
+    )
+    result = replace(suite_of(tmp_path, text), in_memory=True).run()
+    assert result.second_try == ["test_it.py::test_it"]
 
 
 @pytest.mark.parametrize("words", [["--part", "kills", "-k", "it"], ["--all", "tests/unit"]])

@@ -4,6 +4,9 @@ import ast
 from pathlib import Path
 
 import pytest
+from tests.sources import reads_sources, tree_of
+
+pytestmark = reads_sources
 
 SOURCES = Path(__file__).parents[3] / "src" / "odradek"
 
@@ -63,9 +66,8 @@ EXCUSED = {
 }
 
 
-def waits(source: str) -> list[str]:
+def waits(tree: ast.Module) -> list[str]:
     """What in a module waits for time to go by, however it is reached."""
-    tree = ast.parse(source)
     found = []
     nodes = list(ast.walk(tree))
     naps = {id(node.func) for node in nodes if isinstance(node, ast.Call) and is_nap(node)}
@@ -138,10 +140,10 @@ def is_number(value: ast.expr) -> bool:
     return name_of(value).endswith(("_MS", "_S", "_SECONDS"))
 
 
-def broker_sources() -> dict[str, str]:
+def broker_sources() -> dict[str, ast.Module]:
     """Every module of the broker's floors, by its path within the package."""
     return {
-        path.relative_to(SOURCES).as_posix(): path.read_text(encoding="utf-8")
+        path.relative_to(SOURCES).as_posix(): tree_of(path)
         for path in sorted(SOURCES.rglob("*.py"))
         if path.relative_to(SOURCES).parts[0] not in ELSEWHERE
     }
@@ -149,7 +151,7 @@ def broker_sources() -> dict[str, str]:
 
 def test_the_broker_waits_only_in_timers_and_purgatories() -> None:
     """A sleep here is a request that is late there, and a test that cannot move the clock."""
-    found = {(name, call) for name, text in broker_sources().items() for call in waits(text)}
+    found = {(name, call) for name, tree in broker_sources().items() for call in waits(tree)}
     assert found == set(EXCUSED), "what waits needs a timer; what is gone needs no excuse"
 
 
@@ -186,7 +188,7 @@ def test_every_floor_of_the_broker_is_searched() -> None:
 )
 def test_the_search_finds_what_it_is_for(line: str, call: str) -> None:
     """A check that sees nothing would always pass."""
-    assert set(waits(line)) == {call}
+    assert set(waits(ast.parse(line))) == {call}
 
 
 @pytest.mark.parametrize(
@@ -195,4 +197,4 @@ def test_the_search_finds_what_it_is_for(line: str, call: str) -> None:
 )  # fmt: skip
 def test_what_does_not_wait_for_time_is_left_alone(line: str) -> None:
     """A check that finds everything would be switched off."""
-    assert waits(line) == []
+    assert waits(ast.parse(line)) == []
