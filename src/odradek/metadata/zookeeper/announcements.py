@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from odradek.background import ignore
+from odradek.errors import BrokerError
 from odradek.metadata.store import OnDone
 from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.client import LOST, Delete, Failure, Node, ZooKeeperClient
@@ -20,9 +21,9 @@ from odradek.metadata.zookeeper.znodes import ZnodeError
 logger = logging.getLogger(__name__)
 
 KEPT: Final = 1000
-Reader: TypeAlias = Callable[[Mapping[str, Node] | None, Callable[[], None]], None]
-"""Reads what these nodes name, or everything (None), and calls back when that is in the image; not
-if the session ends meanwhile."""
+Reader: TypeAlias = Callable[[Mapping[str, Node] | None, OnDone[None]], None]
+"""Reads what these nodes name, or everything (None), and calls back when that is in the image; with
+`LOST`, or not at all, if the session ends meanwhile."""
 
 
 class Announcements:
@@ -94,8 +95,10 @@ class Announcements:
     def _read(self, nodes: Mapping[str, Node] | None, last: int) -> None:
         left = len(self._readers)
 
-        def on_read() -> None:
+        def on_read(outcome: BrokerError | None) -> None:
             nonlocal left
+            if outcome is not None:
+                return  # the next session reads what this one left unread
             left -= 1
             if not left:
                 self._note(last)

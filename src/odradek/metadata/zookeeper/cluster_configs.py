@@ -30,7 +30,7 @@ from odradek.metadata.zookeeper.client import (
     ZooKeeperClient,
     refused,
 )
-from odradek.metadata.zookeeper.reads import gather, gather_children
+from odradek.metadata.zookeeper.reads import gather, gather_children, read_into
 from odradek.metadata.zookeeper.watches import Watches
 from odradek.metadata.zookeeper.znodes import ZnodeError
 from odradek.model import ConfigResourceType
@@ -240,7 +240,7 @@ class ClusterConfigs:
 
     # --- what others have changed -------------------------------------------------------------
 
-    def _on_announced(self, nodes: Mapping[str, Node] | None, on_read: Callable[[], None]) -> None:
+    def _on_announced(self, nodes: Mapping[str, Node] | None, on_read: OnDone[None]) -> None:
         if nodes is None:
             self._read_all(on_read)
             return
@@ -248,7 +248,7 @@ class ClusterConfigs:
         resources = [znodes.config_resource(entity) for entity in entities if entity]
         self._read([each for each in resources if each is not None], on_read)
 
-    def _read_all(self, on_read: Callable[[], None]) -> None:
+    def _read_all(self, on_read: OnDone[None]) -> None:
         """Reads the existing ones, and the known ones, which may be gone."""
         known = [each for each in self._view.image.configs if each.type in znodes.CONFIG_TYPES]
 
@@ -259,11 +259,9 @@ class ClusterConfigs:
         folders = [znodes.config_folder(kind) for kind in znodes.CONFIG_TYPES]
         gather_children(self._zookeeper, folders, on_paths)
 
-    def _read(self, resources: Sequence[ConfigResource], on_read: Callable[[], None]) -> None:
-        def on_nodes(nodes: Mapping[str, Node | None]) -> None:
-            self._view.publish(partial(_with_read, nodes), on_read)
-
-        gather(self._zookeeper, [znodes.config_path(each) for each in resources], on_nodes)
+    def _read(self, resources: Sequence[ConfigResource], on_read: OnDone[None]) -> None:
+        paths = [znodes.config_path(each) for each in resources]
+        read_into(self._view, self._zookeeper, paths, _with_read, on_read)
 
     def _on_features(self, node: Node | Failure | None) -> None:
         if not isinstance(node, Node):

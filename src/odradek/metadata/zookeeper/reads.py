@@ -5,7 +5,10 @@ from functools import partial
 from typing import Final
 
 from odradek.background import ignore
-from odradek.metadata.zookeeper.client import Failure, Node, OnChanged, ZooKeeperClient
+from odradek.metadata.engine import BrokerView
+from odradek.metadata.image import MetadataDelta, MetadataImage
+from odradek.metadata.store import OnDone
+from odradek.metadata.zookeeper.client import LOST, Failure, Node, OnChanged, ZooKeeperClient
 
 # The node exists but this broker may not read it: it counts as unreadable, not as deleted.
 _UNREADABLE: Final = Node(b"", 0, 0, 0)
@@ -41,6 +44,22 @@ def gather(
         on_done(nodes)
     for path in wanted:
         zookeeper.get(path, partial(on_node, path), watch(path))
+
+
+def read_into(
+    view: BrokerView,
+    zookeeper: ZooKeeperClient,
+    paths: Iterable[str],
+    with_read: Callable[[Mapping[str, Node | None], MetadataImage], MetadataDelta | None],
+    on_done: OnDone[None],
+) -> None:
+    """Reads nodes into the image of `view`; answers when they are there, or with `LOST` when the
+    session has ended meanwhile."""
+
+    def on_nodes(nodes: Mapping[str, Node | None]) -> None:
+        view.publish(partial(with_read, nodes), partial(on_done, None))
+
+    gather(zookeeper, paths, on_nodes, on_lost=partial(on_done, LOST))
 
 
 def gather_children(

@@ -5,7 +5,7 @@ The entries of a pattern are one znode. A broker that changes it announces the p
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -17,7 +17,6 @@ from odradek.metadata.image import MetadataDelta, MetadataImage
 from odradek.metadata.store import MetadataStoreError, OnDone
 from odradek.metadata.zookeeper.announcements import Announcements
 from odradek.metadata.zookeeper.client import (
-    LOST,
     Create,
     Created,
     Delete,
@@ -29,7 +28,7 @@ from odradek.metadata.zookeeper.client import (
     ZooKeeperClient,
     refused,
 )
-from odradek.metadata.zookeeper.reads import gather, gather_children
+from odradek.metadata.zookeeper.reads import gather_children, read_into
 from odradek.metadata.zookeeper.security import acl_znodes
 from odradek.metadata.zookeeper.znodes import ZnodeError
 
@@ -143,17 +142,13 @@ class ClusterAcls:
     # --- what others have changed -------------------------------------------------------------
 
     def _on_announced(
-        self, kind: PatternType, nodes: Mapping[str, Node] | None, on_read: Callable[[], None]
+        self, kind: PatternType, nodes: Mapping[str, Node] | None, on_read: OnDone[None]
     ) -> None:
-        def on_done(outcome: BrokerError | None) -> None:
-            if outcome is None:
-                on_read()
-
         announced = {_announced(kind, path, node) for path, node in (nodes or {}).items()}
         if nodes is None or None in announced:
-            self._read_all(kind, on_done)
+            self._read_all(kind, on_read)
         else:
-            self._read([each for each in announced if each is not None], on_done)
+            self._read([each for each in announced if each is not None], on_read)
 
     def _read_all(self, kind: PatternType, on_done: OnDone[None]) -> None:
         """Reads the existing ones, and the known ones, which may be gone."""
@@ -166,11 +161,7 @@ class ClusterAcls:
 
     def _read(self, patterns: Sequence[ResourcePattern], on_done: OnDone[None]) -> None:
         paths = [acl_znodes.acl_path(each) for each in patterns]
-
-        def on_nodes(nodes: Mapping[str, Node | None]) -> None:
-            self._view.publish(partial(_with_read, nodes), partial(on_done, None))
-
-        gather(self._zookeeper, paths, on_nodes, on_lost=partial(on_done, LOST))
+        read_into(self._view, self._zookeeper, paths, _with_read, on_done)
 
 
 def _written(

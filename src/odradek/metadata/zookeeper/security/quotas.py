@@ -30,7 +30,7 @@ from odradek.metadata.zookeeper.client import (
     ZooKeeperClient,
     refused,
 )
-from odradek.metadata.zookeeper.reads import gather, gather_children
+from odradek.metadata.zookeeper.reads import gather, gather_children, read_into
 from odradek.metadata.zookeeper.security import quota_znodes
 from odradek.metadata.zookeeper.security.quota_znodes import quota_entity
 from odradek.metadata.zookeeper.znodes import ZnodeError
@@ -137,16 +137,12 @@ class ClusterQuotas:
 
     # --- what others have changed -------------------------------------------------------------
 
-    def _on_announced(self, nodes: Mapping[str, Node] | None, on_read: Callable[[], None]) -> None:
-        def on_done(outcome: BrokerError | None) -> None:
-            if outcome is None:
-                on_read()
-
+    def _on_announced(self, nodes: Mapping[str, Node] | None, on_read: OnDone[None]) -> None:
         if nodes is None:
-            self._read_all(on_done)
+            self._read_all(on_read)
             return
         entities = [_announced(path, node) for path, node in nodes.items()]
-        self._read(list(dict.fromkeys(each for each in entities if each)), on_done)
+        self._read(list(dict.fromkeys(each for each in entities if each)), on_read)
 
     def _read_all(self, on_done: OnDone[None]) -> None:
         """Reads the existing ones, and the known ones, which may be gone."""
@@ -165,12 +161,8 @@ class ClusterQuotas:
 
     def _read(self, entities: Sequence[QuotaEntity], on_done: OnDone[None]) -> None:
         paths = {quota_znodes.quotas_path(each): each for each in entities}
-
-        def on_nodes(nodes: Mapping[str, Node | None]) -> None:
-            read = {paths[path]: _read(path, node) for path, node in nodes.items()}
-            self._view.publish(partial(_with_read, read), partial(on_done, None))
-
-        gather(self._zookeeper, paths, on_nodes, on_lost=partial(on_done, LOST))
+        with_read = partial(_with_read, paths)
+        read_into(self._view, self._zookeeper, paths, with_read, on_done)
 
 
 def _entity(path: str) -> QuotaEntity | None:
@@ -186,7 +178,10 @@ def _read(path: str, node: Node | None) -> Quotas:
     return quota_znodes.quotas_in(settings)
 
 
-def _with_read(read: Mapping[QuotaEntity, Quotas], image: MetadataImage) -> MetadataDelta | None:
+def _with_read(
+    entities: Mapping[str, QuotaEntity], nodes: Mapping[str, Node | None], image: MetadataImage
+) -> MetadataDelta | None:
+    read = {entities[path]: _read(path, node) for path, node in nodes.items()}
     changed = {
         each: quotas
         for each, quotas in read.items()

@@ -5,11 +5,10 @@ id, and every broker reads the token again (`announcements`).
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from odradek.background import ignore
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.engine import BrokerView
 from odradek.metadata.image import ConfigResource, MetadataDelta, MetadataImage
@@ -29,7 +28,7 @@ from odradek.metadata.zookeeper.client import (
     ZooKeeperClient,
     refused,
 )
-from odradek.metadata.zookeeper.reads import gather, gather_children
+from odradek.metadata.zookeeper.reads import gather, gather_children, read_into
 from odradek.model import ConfigResourceType
 
 logger = logging.getLogger(__name__)
@@ -106,41 +105,26 @@ class ClusterTokens:
 
     # --- what others have changed -------------------------------------------------------------
 
-    def _on_announced(self, nodes: Mapping[str, Node] | None, on_read: Callable[[], None]) -> None:
+    def _on_announced(self, nodes: Mapping[str, Node] | None, on_read: OnDone[None]) -> None:
         ids = None if nodes is None else {_announced(node) for node in nodes.values()}
         if ids is None or not all(map(_has_place, ids)):
             self._read_all(on_read)
         else:
-            self._read(map(token_resource, ids), _once_read(on_read))
+            self._read(map(token_resource, ids), on_read)
 
-    def _read_all(self, on_read: Callable[[], None]) -> None:
+    def _read_all(self, on_read: OnDone[None]) -> None:
         """Reads the existing ones, and the known ones, which may be gone."""
         kind = ConfigResourceType.DELEGATION_TOKEN
         known = [each for each in self._view.image.configs if each.type is kind]
 
         def on_paths(paths: Sequence[str]) -> None:
-            self._read({*known, *map(_resource, paths)}, _once_read(on_read))
+            self._read({*known, *map(_resource, paths)}, on_read)
 
         gather_children(self._zookeeper, [TOKENS], on_paths)
 
-    def _read(self, resources: Iterable[ConfigResource], on_done: OnDone[None] = ignore) -> None:
+    def _read(self, resources: Iterable[ConfigResource], on_done: OnDone[None]) -> None:
         paths = [_path(each) for each in resources]
-
-        def on_nodes(nodes: Mapping[str, Node | None]) -> None:
-            self._view.publish(partial(_with_read, nodes), partial(on_done, None))
-
-        gather(self._zookeeper, paths, on_nodes, on_lost=partial(on_done, LOST))
-
-
-def _once_read(on_read: Callable[[], None]) -> OnDone[None]:
-    """Calls back when the tokens were read; those that a lost session left unread are read in the
-    next."""
-
-    def on_done(outcome: BrokerError | None) -> None:
-        if outcome is None:
-            on_read()
-
-    return on_done
+        read_into(self._view, self._zookeeper, paths, _with_read, on_done)
 
 
 def _announced(node: Node) -> str:
