@@ -23,7 +23,7 @@ from odradek.client.core.metrics import ClientMetrics
 from odradek.client.core.network.connections import MAIN_CHANNEL, C, Connections
 from odradek.client.core.network.handshake import Answer
 from odradek.client.core.processes import OfOneProcess
-from odradek.client.core.retries import NO_LIMIT, Attempts, ExponentialBackoff, Rng
+from odradek.client.core.retries import NO_LIMIT, Attempts, ExponentialBackoff, Rng, TimeLimit
 from odradek.client.core.waits import Gen, Pause
 from odradek.client.errors import (
     ClientClosed,
@@ -284,21 +284,24 @@ class ClusterCore(OfOneProcess, Generic[C]):
         return 0 if node is None else self._connections.throttled_ms(node.address)
 
     def retrying_gen(
-        self, attempt: Callable[[], Any], limit_ms: int, failures: list[BrokerError]
+        self, attempt: Callable[[], Any], limit: TimeLimit, failures: list[BrokerError]
     ) -> Gen[Any]:
         """Makes attempts until one succeeds, fails for good, or the time is over. `failures`
         collects the retried errors.
 
         Raises:
-            BrokerError: the error of the last attempt.
+            BrokerError: the error of the last attempt; it names the limit if that has ended them.
         """
-        attempts = Attempts(self._backoff, self.clock.monotonic_ms(), limit_ms, self._retries)
+        now_ms = self.clock.monotonic_ms()
+        attempts = Attempts(self._backoff, now_ms, limit.left_ms, self._retries)
         while True:
             try:
                 return (yield attempt)
             except BrokerError as error:
                 wait_ms = attempts.after_failure(error.code, self.clock.monotonic_ms())
                 if wait_ms is None:
+                    if limit.has_ended(error):
+                        raise limit.overdue(error) from error
                     raise
                 failures.append(error)
                 self.forget_whom_to_ask(error)
