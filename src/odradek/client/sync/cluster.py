@@ -1,7 +1,7 @@
 """A cluster as a reader needs it: topics, leaders, and where partitions begin and end.
 
-`ClusterCore`, waited for by one thread. Questions go to the leaders of partitions. Leaders change
-and brokers go away, so with every failure what is known of leaders is forgotten.
+`ClusterCore`, for one thread that blocks. It asks the leaders of partitions. Leaders change and
+brokers go away, so it forgets its leaders with every failure.
 """
 
 import math
@@ -239,7 +239,7 @@ class Cluster(ClusterCore[BlockingConnection]):
         return math.inf if self._limit is None else self._limit.left_ms / 2_000
 
     def forget(self, *, disconnect: bool) -> None:
-        """Drops what is known of leaders, and the connections too when one has failed."""
+        """Forgets all leaders and, with `disconnect`, closes all connections."""
         self.metadata = self.metadata.without_topics(self.metadata.topics)
         if disconnect:
             self.close()

@@ -1,8 +1,8 @@
 """Code that all calls of an admin share: its cluster, and the settling of many items.
 
-A change that would have another outcome if it is done twice (the topic already exists) is not tried
-again after a time-out: it may have been done. As in Kafka's admin it is after a connection that
-broke.
+A time-out leaves it open whether a broker has made a change. So a change that cannot be made twice
+(the topic would already exist) is not retried after a time-out. Like Kafka's admin, this one does
+retry it after a broken connection.
 """
 
 import asyncio
