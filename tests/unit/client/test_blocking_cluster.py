@@ -1,5 +1,8 @@
-"""The blocking cluster before brokers that say nothing, on a clock that jumps. If these fail, a task
-of Spark waits longer than it was told to, or gives up though a broker would answer."""
+"""The blocking cluster before brokers that say nothing, on a clock that jumps.
+
+If these fail, a task of Spark waits longer than it was told to, or gives up though a broker would
+answer.
+"""
 
 import socket
 from collections.abc import Callable
