@@ -13,10 +13,13 @@ from typing import Any
 import pytest
 from tests.simulation.client.client_producers import (
     ADD_OFFSETS,
+    ADD_PARTITIONS,
+    DELIVERY_TIMEOUT_MS,
     END_TXN,
     FLEXIBLE_FROM,
     INIT_PRODUCER_ID,
     PRODUCE,
+    SLACK_MS,
     TXN_OFFSET_COMMIT,
     _refusal,
 )
@@ -28,6 +31,9 @@ from odradek.client.errors import (
     ClientClosed,
     FencedError,
     KafkaError,
+    NotDelivered,
+    RecordTooLarge,
+    RequestTimedOut,
     TransactionError,
     UsageError,
 )
@@ -355,6 +361,83 @@ def test_a_record_that_closing_refuses_is_not_missing_in_a_commit() -> None:
         await asyncio.gather(producer.close(), sending, committing, return_exceptions=True)
         assert isinstance(sending.exception(), ClientClosed)
         assert isinstance(committing.exception(), KafkaError)
+        assert stage.committed() == []
+
+    on_stage(scenario)
+
+
+def test_a_record_that_expires_before_it_leaves_fails_its_transaction() -> None:
+    """It would be missing in what is committed. It expires in its time, though what comes before it
+    may take longer: its transaction's next partition, of a coordinator that is silent."""
+
+    async def scenario(stage: Coordinator) -> None:
+        loop = asyncio.get_running_loop()
+        async with await stage.ready(max_block_ms=60_000) as producer:
+            producer.begin_transaction()
+            await producer.send_and_wait("t", b"a", partition=0)
+            stage.late_s[ADD_PARTITIONS] = 30
+            begun_s = loop.time()
+            with pytest.raises(RequestTimedOut, match="were not delivered within"):
+                await producer.send_and_wait("t", b"expired", partition=1)
+            assert (loop.time() - begun_s) * 1_000 <= DELIVERY_TIMEOUT_MS + SLACK_MS
+            stage.late_s.clear()
+            with pytest.raises(TransactionError, match="can only be aborted"):
+                await producer.commit_transaction()
+            await producer.abort_transaction()
+            async with producer.transaction():
+                await producer.send("t", b"next", partition=1)
+        assert stage.committed() == [b"next"]
+
+    on_stage(scenario)
+
+
+@pytest.mark.parametrize("is_together", [True, False])
+def test_a_record_that_is_too_large_fails_its_transaction(is_together: bool) -> None:
+    """Who overlooks the error would commit the rest."""
+
+    async def scenario(stage: Coordinator) -> None:
+        async with await stage.ready(max_request_size=1_000) as producer:
+            producer.begin_transaction()
+            await producer.send_and_wait("t", b"a")
+            if is_together:
+                delivery = await producer.send_many("t", [b"b", b"x" * 1_000, b"c"])
+                with pytest.raises(NotDelivered):
+                    await delivery
+            else:
+                with pytest.raises(RecordTooLarge):
+                    await producer.send("t", b"x" * 1_000)
+            with pytest.raises(RecordTooLarge):
+                await producer.commit_transaction()
+            await producer.abort_transaction()
+        assert stage.committed() == []
+
+    on_stage(scenario)
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_records_for_which_there_is_no_room_fail_their_transaction(is_cancelled: bool) -> None:
+    """Of those that were sent together some are in it, and the rest is refused in time, or by who
+    sends them."""
+
+    async def scenario(stage: Coordinator) -> None:
+        settings: dict[str, object] = {"buffer_memory": 400, "max_block_ms": 2_000}
+        async with await stage.ready(**settings) as producer:
+            producer.begin_transaction()
+            await producer.send_and_wait("t", b"a")
+            stage.late_s[PRODUCE] = 4
+            sending = asyncio.create_task(producer.send_many("t", [b"1" * 100] * 9))
+            await stage.is_asked(PRODUCE)
+            await asyncio.sleep(1 if is_cancelled else 3)
+            if is_cancelled:
+                sending.cancel()
+                await asyncio.wait([sending])
+            else:
+                with pytest.raises(NotDelivered):
+                    await (await sending)
+            stage.late_s.clear()
+            with pytest.raises(TransactionError, match="can only be aborted"):
+                await producer.commit_transaction()
+            await producer.abort_transaction()
         assert stage.committed() == []
 
     on_stage(scenario)

@@ -76,7 +76,7 @@ class AsyncClosing:
         await self.close()
 
     async def close(self) -> None:
-        """Gives back what it has. If the caller is cancelled, the closing continues."""
+        """Closes the client and its connections, also if the caller is cancelled meanwhile."""
         raise NotImplementedError
 
     def metrics(self) -> dict[str, dict[str, float]]:

@@ -19,7 +19,7 @@ from odradek.client.core.metadata import ClusterMetadata
 from odradek.client.core.network.connections import MAIN_CHANNEL
 from odradek.client.core.retries import NO_LIMIT, Rng, TimeLimit
 from odradek.client.core.waits import Gen
-from odradek.client.errors import ClientClosed, KafkaError
+from odradek.client.errors import ClientClosed
 from odradek.client.security import client_security
 from odradek.client.settings import ClientSettings
 from odradek.clock import Clock, SystemClock
@@ -183,18 +183,13 @@ class ClusterClient(ClusterCore[AsyncConnection]):
                 ended the attempts.
         """
         limit = self.time_limit() if limit is None else limit
-        left_ms = limit.left_ms
         failures: list[BrokerError] = []
         try:
-            async with asyncio.timeout(left_ms / 1000):
-                found: T = await wait(self.retrying_gen(attempt, left_ms, failures))
+            async with asyncio.timeout(limit.left_ms / 1000):
+                found: T = await wait(self.retrying_gen(attempt, limit, failures))
                 return found
         except TimeoutError:
             raise limit.overdue(failures[-1] if failures else None) from None
-        except KafkaError as error:
-            if error.retriable and not limit.left_ms:
-                raise limit.overdue(error) from error
-            raise
 
     # --- whom to ask ------------------------------------------------------------------------
 

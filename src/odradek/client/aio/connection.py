@@ -114,7 +114,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     @property
     def idle_ms(self) -> float:
-        """How long ago it was used last."""
+        """The time since it was last used."""
         return (asyncio.get_running_loop().time() - self._last_used_s) * 1000
 
     @property
@@ -174,7 +174,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         return asked.answered
 
     def _is_used(self) -> None:
-        """Somebody is about to ask something."""
+        """Notes that a request is about to leave, and renews the login if that is due."""
         self._last_used_s = asyncio.get_running_loop().time()
         if self._last_used_s >= self._renew_at_s:
             self._renew_login()
@@ -243,7 +243,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             raise self._cause or NetworkError(f"{self.address}: closed")
 
     def _notice_every_byte(self, transport: asyncio.Transport) -> None:
-        """From now on it is known when anything waits for the socket."""
+        """Makes the transport tell when anything waits for the socket."""
         if self._socket_watch is None:
             transport.set_write_buffer_limits(0)
         else:

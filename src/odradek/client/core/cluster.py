@@ -1,4 +1,4 @@
-"""Which broker to ask, how, and how often: common to all clients, however they wait.
+"""Chooses the broker to ask, and asks again after failures; common to all clients.
 
 A question goes to one broker: any, a certain one, the controller or a coordinator. One that fails
 with a retriable error is asked again, after a growing pause and with fresh metadata, until the time
@@ -23,7 +23,7 @@ from odradek.client.core.metrics import ClientMetrics
 from odradek.client.core.network.connections import MAIN_CHANNEL, C, Connections
 from odradek.client.core.network.handshake import Answer
 from odradek.client.core.processes import OfOneProcess
-from odradek.client.core.retries import NO_LIMIT, Attempts, ExponentialBackoff, Rng
+from odradek.client.core.retries import NO_LIMIT, Attempts, ExponentialBackoff, Rng, TimeLimit
 from odradek.client.core.waits import Gen, Pause
 from odradek.client.errors import (
     ClientClosed,
@@ -193,7 +193,7 @@ class ClusterCore(OfOneProcess, Generic[C]):
         return self._freshness.outdated(names, self.metadata, self.clock.monotonic_ms())
 
     def doubt(self, names: Iterable[str]) -> None:
-        """Somebody has found that what is known of these topics may not be so any more."""
+        """Marks what the client knows of these topics as possibly out of date."""
         self._freshness.doubt(names)
 
     # --- asking -----------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class ClusterCore(OfOneProcess, Generic[C]):
     def decoded(
         self, connection: C, api: ClientApi, version: int, answer: Answer, decode: "Decode[T]"
     ) -> T:
-        """Decodes an answer. If it asks to be left alone for a while, the broker is (KIP-219).
+        """Decodes an answer. If the broker throttles this client, the next request waits (KIP-219).
 
         Raises:
             NetworkError: it is malformed; the connection is closed.
@@ -279,33 +279,36 @@ class ClusterCore(OfOneProcess, Generic[C]):
         return connection
 
     def throttled_ms(self, node_id: int) -> int:
-        """For how long a broker is to be asked nothing yet."""
+        """How long to wait before the next request to a broker that throttles this client."""
         node = self.metadata.nodes.get(node_id)
         return 0 if node is None else self._connections.throttled_ms(node.address)
 
     def retrying_gen(
-        self, attempt: Callable[[], Any], limit_ms: int, failures: list[BrokerError]
+        self, attempt: Callable[[], Any], limit: TimeLimit, failures: list[BrokerError]
     ) -> Gen[Any]:
         """Makes attempts until one succeeds, fails for good, or the time is over. `failures`
         collects the retried errors.
 
         Raises:
-            BrokerError: the error of the last attempt.
+            BrokerError: the error of the last attempt; it names the limit if that has ended them.
         """
-        attempts = Attempts(self._backoff, self.clock.monotonic_ms(), limit_ms, self._retries)
+        now_ms = self.clock.monotonic_ms()
+        attempts = Attempts(self._backoff, now_ms, limit.left_ms, self._retries)
         while True:
             try:
                 return (yield attempt)
             except BrokerError as error:
                 wait_ms = attempts.after_failure(error.code, self.clock.monotonic_ms())
                 if wait_ms is None:
+                    if limit.has_ended(error):
+                        raise limit.overdue(error) from error
                     raise
                 failures.append(error)
                 self.forget_whom_to_ask(error)
             yield Pause(wait_ms)
 
     def forget_whom_to_ask(self, error: BrokerError) -> None:
-        """The coordinator, or the controller, may be another broker by now."""
+        """Forgets the coordinators or the controller if an error says that they may have moved."""
         is_cut_off = isinstance(error, NetworkError | RequestTimedOut)
         if is_cut_off or isinstance(error, CoordinatorError):
             self._coordinators.clear()
@@ -315,7 +318,7 @@ class ClusterCore(OfOneProcess, Generic[C]):
     # --- whom to ask ------------------------------------------------------------------------
 
     def controller_gen(self) -> Gen[int | None]:
-        """The broker that takes changes of topics; None, any, where none is named."""
+        """The broker that accepts changes of topics; None, for any, if the metadata names none."""
         if self.metadata.controller_id not in self.metadata.nodes:
             yield from self.refresh_gen([])
         known = self.metadata.controller_id in self.metadata.nodes
@@ -343,7 +346,7 @@ class ClusterCore(OfOneProcess, Generic[C]):
         return node_id
 
     def forget_coordinator(self, key: str, key_type: int) -> None:
-        """It moved, or is gone: the next call asks for it again."""
+        """Forgets a coordinator that moved or went away: the next call looks it up again."""
         self._coordinators.pop((key_type, key), None)
 
     def _know_node(self, node_id: int, host: str, port: int) -> None:
@@ -377,7 +380,7 @@ class ClusterCore(OfOneProcess, Generic[C]):
         return self._connections.at_hand(node.address, MAIN_CHANNEL)
 
     def _least_loaded_gen(self) -> Gen[C]:
-        """The open connection with the least to do; else any broker that can be reached."""
+        """The open connection with the fewest requests, or one to the first broker that answers."""
         known = self._connections.least_loaded()
         if known is not None:
             return known

@@ -67,9 +67,21 @@ class TimeLimit:
         """The time that is left; 0 when it is over."""
         return max(0, self._until_ms - self._clock.monotonic_ms())
 
+    def patience_ms(self, error: BrokerError) -> int:
+        """How long an error may last until it is raised."""
+        return patience_ms(error.code, self.ms)
+
+    def allows_retry(self, error: BrokerError) -> bool:
+        """Whether there is time for another attempt at what failed with an error."""
+        return self.ms - self.left_ms < self.patience_ms(error)
+
+    def has_ended(self, error: BrokerError) -> bool:
+        """Whether what failed with an error is not attempted again because the time is over."""
+        is_whole = self.patience_ms(error) == self.ms
+        return error.code.retriable and is_whole and not self.left_ms
+
     def overdue(self, last: BrokerError | None) -> KafkaError:
-        """The error of what has come to nothing until now: that of the last attempt which had
-        one."""
+        """The error of a call whose time is over: that of the last attempt which had one."""
         if last is None:
             return RequestTimedOut(f"no answer within {self}")
         return error_for(last.code, f"{last.message}; no other outcome within {self}")

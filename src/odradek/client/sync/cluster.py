@@ -1,17 +1,19 @@
 """A cluster as a reader needs it: topics, leaders, and where partitions begin and end.
 
-`ClusterCore`, waited for by one thread. Questions go to the leaders of partitions. Leaders change
-and brokers go away, so with every failure what is known of leaders is forgotten.
+`ClusterCore`, for one thread that blocks. It asks the leaders of partitions. Leaders change and
+brokers go away, so it forgets its leaders with every failure.
 """
 
+import math
 import random
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from odradek.client.addresses import Address
-from odradek.client.apis import LIST_OFFSETS
-from odradek.client.core.cluster import ClusterCore
+from odradek.client.apis import LIST_OFFSETS, ClientApi
+from odradek.client.core.cluster import ClusterCore, Message
 from odradek.client.core.consuming.list_offsets import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -22,6 +24,7 @@ from odradek.client.core.consuming.list_offsets import (
 )
 from odradek.client.core.freshness import BROKERS_ALONE, Subject
 from odradek.client.core.metadata import ClusterMetadata, TopicMetadata
+from odradek.client.core.retries import TimeLimit
 from odradek.client.core.waits import Gen, Pause
 from odradek.client.errors import KafkaError, StaleMetadata, raise_for
 from odradek.client.security import NO_SECURITY, ClientSecurity
@@ -47,8 +50,8 @@ class Cluster(ClusterCore[BlockingConnection]):
     """Connections to the brokers of a cluster, opened when they are needed.
 
     Used by one thread. One answer may take `request_timeout_ms`, a question with all its retries
-    `api_timeout_ms`, by default as long. An answer never takes more than half of that: another
-    broker is asked then.
+    `api_timeout_ms`, by default as long. An answer, or a connection, never takes more than half of
+    the time that is left to its question: another broker is asked then, however many are silent.
     """
 
     def __init__(
@@ -62,6 +65,8 @@ class Cluster(ClusterCore[BlockingConnection]):
         security: ClientSecurity = NO_SECURITY,
     ) -> None:
         self.api_timeout_ms = request_timeout_ms if api_timeout_ms is None else api_timeout_ms
+        self._limited_by = "request_timeout_ms" if api_timeout_ms is None else "api_timeout_ms"
+        self._limit: TimeLimit | None = None  # of the question under way
         given = {
             "bootstrap.servers": bootstrap_servers,
             "client.id": client_id,
@@ -134,7 +139,7 @@ class Cluster(ClusterCore[BlockingConnection]):
                 raise no_leader(self.metadata, partition)
             for node_id, partitions in led.items():
                 questions = {each: missing[each] for each in partitions}
-                answers = wait(list_offsets_gen(self, node_id, questions, level))
+                answers = self._wait(list_offsets_gen(self, node_id, questions, level))
                 for partition, answer in answers.items():
                     if isinstance(answer, KafkaError):
                         raise answer
@@ -160,13 +165,14 @@ class Cluster(ClusterCore[BlockingConnection]):
                 if node_id in self.metadata.nodes:
                     by_node[node_id].append(partition)
         failure: KafkaError | None = None
-        for node_id, partitions in by_node.items():
-            try:
-                for first in range(0, len(partitions), _HELD_AT_ONCE):
-                    few = partitions[first : first + _HELD_AT_ONCE]
-                    self._ask_lease(node_id, terms, {each: offsets[each] for each in few})
-            except KafkaError as error:
-                failure = error
+        with self._limited():
+            for node_id, partitions in by_node.items():
+                try:
+                    for first in range(0, len(partitions), _HELD_AT_ONCE):
+                        few = partitions[first : first + _HELD_AT_ONCE]
+                        self._ask_lease(node_id, terms, {each: offsets[each] for each in few})
+                except KafkaError as error:
+                    failure = error
         if failure is not None:
             raise failure
 
@@ -188,19 +194,52 @@ class Cluster(ClusterCore[BlockingConnection]):
         Raises:
             KafkaError: there is none to be had.
         """
-        return wait(self.unthrottled_gen(node_id))
+        return self._wait(self.unthrottled_gen(node_id))
+
+    def call(self, node_id: int | None, api: ClientApi, values: Mapping[str, object]) -> Message:
+        """Asks a broker, or any; see `call_gen`.
+
+        Raises:
+            KafkaError: no answer came.
+        """
+        return self._wait(self.call_gen(node_id, api, values))
 
     def retrying(self, attempt: Callable[[], T]) -> T:
         """Makes attempts until one succeeds, fails for good, or the time is over.
 
         Raises:
-            BrokerError: the error of the last attempt.
+            BrokerError: the error of the last attempt; it names the limit if that has ended them.
         """
-        found: T = wait(self.retrying_gen(attempt, self.api_timeout_ms, []))
+        failures: list[BrokerError] = []
+        with self._limited(failures) as limit:
+            found: T = wait(self.retrying_gen(attempt, limit, failures), limit)
         return found
 
+    def _wait(self, gen: Gen[T]) -> T:
+        with self._limited() as limit:
+            return wait(gen, limit)
+
+    @contextmanager
+    def _limited(self, failures: Sequence[BrokerError] = ()) -> Iterator[TimeLimit]:
+        """The time of a question, and of those that it asks in turn."""
+        if self._limit is not None:
+            yield self._limit
+            return
+        limit = self._limit = TimeLimit(self.clock, self.api_timeout_ms, self._limited_by)
+        try:
+            yield limit
+        except TimeoutError:
+            self.forget(disconnect=True)  # an answer to this question may come yet
+            raise limit.overdue(failures[-1] if failures else None) from None
+        finally:
+            self._limit = None
+
+    def _share_s(self) -> float:
+        """The time for one wait of a question."""
+        return math.inf if self._limit is None else self._limit.left_ms / 2_000
+
     def forget(self, *, disconnect: bool) -> None:
-        """Drops what is known of leaders, and the connections too when one has failed."""
+        """Forgets all leaders and, with `disconnect`, closes all connections."""
         self.metadata = self.metadata.without_topics(self.metadata.topics)
         if disconnect:
             self.close()
@@ -220,11 +259,12 @@ class Cluster(ClusterCore[BlockingConnection]):
             client_id=self._client_id,
             timeout_s=self.request_timeout_ms / 1000,
             setup_timeout_s=min(setup_timeout_ms, self.request_timeout_ms) / 1000,
+            share_s=self._share_s,
             security=self._security,
         )
 
     def _opened(self, address: Address, channel: str) -> BlockingConnection:
-        return wait(self._connections.open_gen(address, channel))
+        return self._wait(self._connections.open_gen(address, channel))
 
     def forget_whom_to_ask(self, error: BrokerError) -> None:
         """See `ClusterCore`."""
@@ -232,7 +272,7 @@ class Cluster(ClusterCore[BlockingConnection]):
         self.forget(disconnect=error.code == ErrorCode.NETWORK_EXCEPTION)
 
     def _ask_topics(self, names: list[str] | None) -> dict[str, TopicMetadata]:
-        answer = wait(self.metadata_gen(names))
+        answer = self._wait(self.metadata_gen(names))
         for topic in answer.topics.values():
             # In a list of everything a topic may just be on its way out; a name that was
             # asked for is owed an answer.
@@ -253,7 +293,7 @@ class Cluster(ClusterCore[BlockingConnection]):
     ) -> None:
         request = lease_request(terms, offsets, self.request_timeout_ms)
         # The offsets in the response do not matter, a follower knows none.
-        wait(
+        self._wait(
             self.exchange_gen(
                 node_id,
                 LIST_OFFSETS,

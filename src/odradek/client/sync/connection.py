@@ -10,7 +10,7 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from odradek.client.addresses import Address
 from odradek.client.apis import ClientApi
@@ -31,11 +31,12 @@ class BlockingConnection:
         client_id: str,
         timeout_s: float,
         setup_timeout_s: float | None = None,
+        share_s: Callable[[], float] = lambda: math.inf,
         security: ClientSecurity = NO_SECURITY,
     ) -> None:
         """Connects to the first address of a name that answers, and asks for the broker's versions.
         An answer may take `timeout_s`, and so may the set-up with each address, unless that has its
-        own time-out.
+        own time-out; neither takes longer than `share_s` returns when it begins.
 
         Raises:
             KafkaError: nobody answers there, or the broker refuses.
@@ -44,11 +45,12 @@ class BlockingConnection:
         self._login = security.login
         self._tls = security.tls
         self._timeout_s = timeout_s
+        self._share_s = share_s
         self._deadline_s = math.inf  # as all of these, by the monotonic clock
         self._renew_at_s = math.inf
         self._answers: deque[Answer] = deque()
         self._last_used_s = time.monotonic()
-        terms = None if self._login is None else _login_terms(self._login)
+        terms = None if self._login is None else _login_terms(self._login, share_s())
         failure = NetworkError(f"{address}: the name has no address")
         for host in _resolved(address):
             self._core = ConnectionCore(client_id, login=terms)
@@ -61,9 +63,9 @@ class BlockingConnection:
 
     def _open(self, host: str, timeout_s: float) -> None:
         self._was_silent = False
-        self._deadline_s = time.monotonic() + timeout_s
+        self._begin_waiting(timeout_s)
         try:
-            self._socket = socket.create_connection((host, self.address.port), timeout_s)
+            self._socket = socket.create_connection((host, self.address.port), self._left_s())
         except OSError as error:
             raise NetworkError(f"{self.address}: {in_words(error)}") from error
         try:
@@ -145,7 +147,7 @@ class BlockingConnection:
         self._last_used_s = time.monotonic()
         if self._last_used_s >= self._renew_at_s:
             self._renew_login()
-        self._deadline_s = time.monotonic() + timeout_s
+        self._begin_waiting(timeout_s)
         self._core.send(api, version, body, None)
         self._flush()
 
@@ -154,7 +156,7 @@ class BlockingConnection:
         if self._login is None:
             return
         try:
-            self._core.renew_login(_login_terms(self._login))
+            self._core.renew_login(_login_terms(self._login, self._share_s()))
         except KafkaError:
             self.close()  # the session ends soon, and the next connection asks again
             raise
@@ -165,7 +167,7 @@ class BlockingConnection:
         Raises:
             NetworkError: the connection broke, or no answer came in time.
         """
-        self._deadline_s = time.monotonic() + self._timeout_s
+        self._begin_waiting(self._timeout_s)
         return self._received()
 
     def _received(self) -> Answer:
@@ -181,12 +183,18 @@ class BlockingConnection:
         self._core.lost()
         self._socket.close()
 
-    def _limit_waiting(self) -> None:
-        """Leaves the socket what is left of the time: a broker may send, and take, byte by byte."""
+    def _begin_waiting(self, timeout_s: float) -> None:
+        self._deadline_s = time.monotonic() + min(timeout_s, self._share_s())
+
+    def _left_s(self) -> float:
         left_s = self._deadline_s - time.monotonic()
         if left_s <= 0:
             raise TimeoutError("timed out")
-        self._socket.settimeout(left_s)
+        return left_s
+
+    def _limit_waiting(self) -> None:
+        """Leaves the socket what is left of the time: a broker may send, and take, byte by byte."""
+        self._socket.settimeout(self._left_s())
 
     def _flush(self) -> None:
         unsent = memoryview(b"".join(self._core.take_outgoing()))
@@ -227,8 +235,8 @@ class BlockingConnection:
         return NetworkError(f"{self.address}: {in_words(reason)}")
 
 
-def _login_terms(login: LoginSource) -> LoginTerms:
-    """How to log in now; waits while somebody has to be asked for that.
+def _login_terms(login: LoginSource, share_s: float) -> LoginTerms:
+    """How to log in now; waits, for `share_s` at most, while somebody has to be asked for that.
 
     Raises:
         KafkaError: it is not to be had.
@@ -236,10 +244,11 @@ def _login_terms(login: LoginSource) -> LoginTerms:
     terms = login.at_hand()
     if terms is not None:
         return terms
+    limit_s = min(login.limit_ms / 1000, share_s)
     try:
-        return login.fetch().result(login.limit_ms / 1000)
+        return login.fetch().result(limit_s)
     except TimeoutError:
-        raise NetworkError(f"no token was given within {login.limit_ms} ms") from None
+        raise NetworkError(f"no token was given within {round(limit_s * 1000)} ms") from None
 
 
 def _resolved(address: Address) -> list[str]:

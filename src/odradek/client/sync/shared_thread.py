@@ -1,7 +1,7 @@
 """The thread with the event loop on which all blocking clients of a process do their work.
 
-It is there from the first client's beginning to the last one's end, and a daemon: a client that
-nobody closes does not keep the process.
+The first client starts it and the last one ends it. It is a daemon: an unclosed client does not
+keep the process alive.
 """
 
 import threading

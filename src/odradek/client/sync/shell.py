@@ -98,7 +98,7 @@ class Shell(Generic[C]):
         return self._wait(read())
 
     def close(self) -> None:
-        """Gives back what the client has."""
+        """Closes the client and its connections."""
         self._close(self._client.close)
 
     def _close(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -3,13 +3,18 @@
 import time
 from typing import Any, TypeVar
 
+from odradek.client.core.retries import TimeLimit
 from odradek.client.core.waits import Gen, Pause
 
 T = TypeVar("T")
 
 
-def wait(gen: Gen[T]) -> T:
-    """Runs a generator to its end."""
+def wait(gen: Gen[T], limit: TimeLimit) -> T:
+    """Runs a generator to its end; it begins to wait for nothing more when the time is over.
+
+    Raises:
+        TimeoutError: the time is over.
+    """
     outcome: Any = None
     failure: BaseException | None = None
     while True:
@@ -20,8 +25,11 @@ def wait(gen: Gen[T]) -> T:
             return result
         outcome = failure = None
         try:
+            left_ms = limit.left_ms
+            if not left_ms:
+                raise TimeoutError
             if isinstance(waited, Pause):
-                time.sleep(waited.wait_ms / 1000)
+                time.sleep(min(waited.wait_ms, left_ms) / 1000)
             else:
                 outcome = waited()
         except BaseException as error:  # noqa: BLE001 - the generator's to handle, or to raise

@@ -18,7 +18,6 @@ from odradek.client.core.metadata import TopicMetadata
 from odradek.client.core.producing import requests
 from odradek.client.errors import KafkaError, error_for, raise_for, unanswered
 from odradek.client.sync import BlockingConnection, Cluster
-from odradek.client.sync.waiting import wait
 from odradek.clock import Clock
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
@@ -148,7 +147,7 @@ class TopicWriter:
 
     def _ask_producer_id(self) -> tuple[int, int]:
         values = {"transactional_id": None, "transaction_timeout_ms": 0}
-        response = wait(self._cluster.call_gen(None, INIT_PRODUCER_ID, values))
+        response = self._cluster.call(None, INIT_PRODUCER_ID, values)
         raise_for(response.error_code)
         return response.producer_id, response.producer_epoch
 

@@ -1,8 +1,8 @@
 """Code that all calls of an admin share: its cluster, and the settling of many items.
 
-A change that would have another outcome if it is done twice (the topic already exists) is not tried
-again after a time-out: it may have been done. As in Kafka's admin it is after a connection that
-broke.
+A time-out leaves it open whether a broker has made a change. So a change that cannot be made twice
+(the topic would already exist) is not retried after a time-out. Like Kafka's admin, this one does
+retry it after a broken connection.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from odradek.client.aio.closing import AsyncClosing
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.controllers import ControllerClient
 from odradek.client.core.cluster import GROUP
-from odradek.client.core.listed import each_once
 from odradek.client.core.metadata import Node
-from odradek.client.core.retries import Rng, patience_ms
+from odradek.client.core.retries import Rng
+from odradek.client.core.settling import Settling
 from odradek.client.errors import (
     AuthorizationError,
     KafkaError,
@@ -79,53 +79,24 @@ class AdminBase(AsyncClosing):
         Raises:
             KafkaError: an attempt failed as a whole, for good, and nothing is answered yet.
         """
-        answered: dict[K, T | KafkaError] = {} if answers is None else answers
-        order = each_once(items)
-        pending = order
         limit = self._cluster.time_limit()
-
-        def patience_of(error: KafkaError) -> int:
-            return patience_ms(error.code, limit.ms)
+        settling = Settling(items, limit, final, {} if answers is None else answers)
 
         async def ask_pending() -> None:
-            nonlocal pending
-            found = await attempt(pending)
-            answered.update({item: found.get(item, unanswered(item)) for item in pending})
-            passed_ms = limit.ms - limit.left_ms
-            refused = {
-                item: error
-                for item in pending
-                if isinstance(error := answered[item], KafkaError)
-                and error.retriable
-                and error.code not in final
-                and passed_ms < patience_of(error)
-            }
-            # A broker that timed out, though it is not asked again, may be unreachable for all
-            # others.
-            for item in pending:
-                if isinstance(error := answered[item], KafkaError):
-                    self._cluster.forget_whom_to_ask(error)
-            pending = list(refused)
-            if refused:
-                raise max(refused.values(), key=patience_of)
+            for error in settling.take(await attempt(settling.pending)):
+                # Also of one that is final: a broker that timed out may be unreachable for all.
+                self._cluster.forget_whom_to_ask(error)
+            settling.raise_pending()
 
-        unasked: dict[K, T | KafkaError] = {}
-        if pending:
+        failure: KafkaError | None = None
+        if settling.pending:
             try:
                 await self._cluster.retrying(ask_pending, limit)
             except KafkaError as error:
-                if not answered:
+                if not settling.answers:
                     raise
-                unasked = {item: error for item in pending if item not in answered}
-
-        def told(answer: T | KafkaError) -> T | KafkaError:
-            if not isinstance(answer, KafkaError) or not answer.retriable or answer.code in final:
-                return answer
-            is_over = limit.ms <= patience_of(answer) and not limit.left_ms
-            return limit.overdue(answer) if is_over else answer
-
-        found = {item: told(answer) for item, answer in answered.items()} | unasked
-        return {item: found[item] for item in order}
+                failure = error
+        return settling.outcome(failure)
 
     async def _retrying_each(
         self,

@@ -1,4 +1,4 @@
-"""Delegation tokens, and the users of SCRAM: how others come in."""
+"""Delegation tokens, and the users of SCRAM: the means by which others log in."""
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence

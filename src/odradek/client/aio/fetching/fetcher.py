@@ -178,7 +178,7 @@ class Fetcher:
         return following
 
     def used_up(self) -> None:
-        """A partition wants more: its broker may be asked at once."""
+        """Lets `pump` ask for more at once, since the reader has used something up."""
         self._looked_ms.clear()
 
     def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
@@ -246,7 +246,7 @@ class Fetcher:
         answer.raise_refused(topics)
 
     def _doubt(self, partitions: Iterable[TopicPartition]) -> None:
-        """Their broker does not answer: others may lead them by now, or be nearer."""
+        """Doubts the leaders and nearest replicas of these, whose broker does not answer."""
         self._cluster.doubt(each.topic for each in partitions)
         for partition in partitions:
             state = self._positions.get(partition)
@@ -254,7 +254,7 @@ class Fetcher:
                 state.preferred_replica = None
 
     def _on_placed(self, partitions: Iterable[TopicPartition]) -> None:
-        """These can be fetched, though others may wait yet for a broker that is silent."""
+        """Fetches these now, though others still wait for a silent broker."""
         self._placing.difference_update(partitions)
         self.news.set()
         self.pump()
@@ -336,7 +336,7 @@ class Fetcher:
             asked = self._start_missing(node_id)
 
     def _rest(self, node_id: int) -> None:
-        """A broker has failed: others that answer do not have it asked again at once."""
+        """Leaves a failed broker alone for a while, whatever other brokers answer."""
         _, failures = self._resting.get(node_id, _NEVER_FAILED)
         until_ms = self._cluster.clock.monotonic_ms() + self._backoff.wait_ms(failures)
         self._resting[node_id] = until_ms, failures + 1

@@ -125,7 +125,7 @@ class Placing:
     # --- whether whoever leads has what was read (KIP-320) ----------------------------------
 
     async def validate(self, node_id: int, asked: dict[TopicPartition, Fetched]) -> None:
-        """A leader of a newer epoch is asked where the epoch of the last read record ends there."""
+        """Asks a leader of a newer epoch where the last read record's epoch ends in its log."""
         answers = await ask_epoch_ends(self._cluster, node_id, asked)
         for partition, answer in answers.items():
             state = self._positions.get(partition)

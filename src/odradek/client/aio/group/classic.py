@@ -1,4 +1,4 @@
-"""The classic protocol: members meet at the coordinator, and one of them shares out (KIP-429 too).
+"""The classic protocol: the coordinator gathers members, of which one assigns (KIP-429 too).
 
 A rebalance is a separate task: JoinGroup, the leader's assignment, SyncGroup. `poll` gives up
 partitions before it (all of them, unless the group is cooperative), waits for it, and takes what it
@@ -429,7 +429,7 @@ class ClassicMembership(Membership):
             self.state = moved(self.state, MemberEvent.LOST)
 
     def _fail(self, error: KafkaError) -> None:
-        """This member cannot continue: leaves the error for the reader. The next read joins
+        """Ends a membership that cannot continue, with an error for the reader. The next read joins
         again."""
         self._error = error
         self._forget(keep_member_id=False)

@@ -386,7 +386,7 @@ class Membership:
         )
 
     def forget_coordinator(self) -> None:
-        """It moved, or is gone."""
+        """Forgets the group's coordinator, which moved or went away."""
         self._cluster.forget_coordinator(self.group_id, GROUP)
 
     def raise_failure(self) -> None:
@@ -400,7 +400,7 @@ class Membership:
             raise self._to_tell.popleft()
 
     def polled(self) -> None:
-        """The reader is alive, and this member really one."""
+        """Notes that the reader is alive, and that this member takes part in the group."""
         self.has_joined = True
         self._polled_ms = self._cluster.clock.monotonic_ms()
 
@@ -425,7 +425,7 @@ class Membership:
         self._positions.assign(self._positions.assigned - set(partitions))
 
     async def _lose(self) -> None:
-        """All partitions are somebody else's."""
+        """Drops all partitions: other members have them."""
         self._was_lost = False
         lost = sorted(self._positions.assigned)
         if lost:

@@ -1,4 +1,4 @@
-"""The consumer protocol (KIP-848): one request, and the coordinator shares out.
+"""The consumer protocol (KIP-848): members send heartbeats, and the coordinator assigns partitions.
 
 Heartbeats send this member's subscription and partitions; responses have its target. A partition
 that is to go is given up while the consumer reads, then told; one that is to come is taken once the

@@ -1,8 +1,8 @@
 """Sends what the accumulator has: one task decides what goes now; answers come by callbacks.
 
-The task sleeps until a batch is due, an answer came or somebody knocks (`wake`). It also does what
-must come first: obtaining the producer's id, and adding partitions to a transaction. Leaders that
-are not known, or not where they were, are asked for in the background: only their partitions wait.
+The task sleeps until a batch is due, an answer arrives or somebody calls `wake`. Before it sends,
+it obtains the producer's id and adds partitions to the transaction. It looks up unknown and moved
+leaders in the background: only their partitions wait.
 
 It awaits nothing between the choice of ready batches and sending them: the choice would be
 outdated.
@@ -102,7 +102,7 @@ class Sender:
         self._task = self._begin()
 
     def wake(self) -> None:
-        """There may be something to do."""
+        """Makes the task look for batches to send."""
         self._woken.set()
 
     def _begin(self) -> asyncio.Task[None]:
@@ -515,7 +515,7 @@ class Sender:
         return None if oldest_ms is None else oldest_ms + self._delivery_timeout_ms
 
     def _drop_pending(self) -> None:
-        """The transaction is being aborted: unsent records will not be sent."""
+        """Fails the unsent records of a transaction that is being aborted."""
         aborted = TransactionAborted("the transaction was aborted before the record was sent")
         self._give_up(self._accumulator.pending(), self._transactions.life.error or aborted)
 

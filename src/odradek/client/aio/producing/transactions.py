@@ -93,7 +93,7 @@ class TransactionManager:
         self.failed(error)
 
     def failed(self, error: KafkaError) -> None:
-        """Something of the transaction has failed; one that is being aborted does not mind."""
+        """Notes a failure in the transaction; one that is being aborted ignores it."""
         if self.life.state is not TransactionState.ABORTING:
             self.life.fail(error)
 
@@ -256,7 +256,7 @@ class TransactionManager:
         await self._call(commit, limit)
 
     async def _open(self, limit: TimeLimit) -> None:
-        """Comes before whatever opens the transaction at its coordinator."""
+        """Prepares for a request that opens the transaction at its coordinator."""
         async with self._identifying:
             if self.life.error is not None:
                 raise self.life.error
@@ -309,7 +309,7 @@ class TransactionManager:
         raise_for(int(answer.error_code))
 
     def time_limit(self) -> TimeLimit:
-        """The time that a call has from now on, behind those before it, which have no more."""
+        """The limit of a call, which includes its wait for earlier calls."""
         return self._cluster.time_limit("max.block.ms")
 
     async def _call(self, attempt: Callable[[], Awaitable[T]], limit: TimeLimit) -> T:

@@ -6,8 +6,8 @@ held             records that were read of the chunk and wait for `getone`: `pos
 chunk            what was fetched and not read yet
 following        the chunk behind it, fetched meanwhile; nothing more is fetched while it is there
 
-A state owns all of it, so that what a partition has in hand goes when the partition goes, or when
-its reader goes elsewhere; lag and commits are reckoned from `position` alone.
+A state owns all of it, so fetched records go with their partition, or when the reader seeks. Lag
+and commits follow from `position` alone.
 """
 
 from collections import deque
@@ -215,7 +215,7 @@ class Positions:
         return list(self._order)
 
     def had_turn(self, partition: TopicPartition) -> None:
-        """It goes to the end of the line."""
+        """Moves a partition behind all others."""
         if partition in self._by_partition:
             self._order.remove(partition)
             self._order.append(partition)

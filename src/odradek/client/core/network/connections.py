@@ -1,5 +1,5 @@
-"""The connections of a client, by broker and purpose: opened when they are needed, left alone when
-they cannot be, given up when they were idle for so long that their broker may be about to do so.
+"""The connections of a client, by broker and purpose. The client opens a connection when it needs
+one, pauses after a failure, and closes one that was idle before its broker does.
 
 Responses come in the order of the requests, so requests that may wait long at the broker have a
 separate connection, a channel: joining a group, and fetches. A broker may throttle its clients for
@@ -146,8 +146,7 @@ class Connections(Generic[C]):
         return min(connections, key=lambda each: each.in_flight_count, default=None)
 
     def in_order(self, addresses: Iterable[Address]) -> list[Address]:
-        """Brokers in the order in which to try them: those last that did not answer when they were
-        asked last, or could not be reached."""
+        """Sorts brokers in the order to try them: silent and unreachable ones come last."""
         silent = {address for (address, _), each in self._known.items() if each.was_silent}
         return sorted(
             dict.fromkeys(addresses),
@@ -181,13 +180,13 @@ class Connections(Generic[C]):
         return connection
 
     def throttle(self, address: Address, throttle_time_ms: int) -> None:
-        """A broker wants to be asked nothing for so long."""
+        """Notes that a broker accepts no request from this client for so long."""
         until_ms = self._clock.monotonic_ms() + throttle_time_ms
         before_ms = self._throttled_until_ms.get(address, until_ms)
         self._throttled_until_ms[address] = max(until_ms, before_ms)
 
     def throttled_ms(self, address: Address) -> int:
-        """For how long a broker is to be asked nothing yet."""
+        """How long to wait before the next request to a broker."""
         until_ms = self._throttled_until_ms.get(address)
         if until_ms is None:
             return 0
@@ -197,7 +196,7 @@ class Connections(Generic[C]):
         return max(0, left_ms)
 
     def close(self, cause: KafkaError | None = None) -> None:
-        """Closes all; waiting callers get `cause`. It stays known who was silent."""
+        """Closes all connections; waiting callers get `cause`. Silent brokers stay known."""
         for connection in self._known.values():
             connection.close(cause)
         self._known = {key: each for key, each in self._known.items() if each.was_silent}

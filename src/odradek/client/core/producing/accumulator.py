@@ -331,14 +331,14 @@ class Accumulator:
     # --- back -------------------------------------------------------------------------------
 
     def done(self, batch: ProducerBatch) -> None:
-        """A batch is in the log."""
+        """Settles a batch that is in the log."""
         queue = self._remove(batch)
         queue.known = batch.producer_id, batch.topic_id
         queue.last_done = max(queue.last_done, _place(batch))
         self.used_bytes -= batch.size_bytes
 
     def give_up(self, batch: ProducerBatch) -> None:
-        """A batch is not in the log, as far as is known, and will not be sent again."""
+        """Drops a batch that, as far as is known, is not in the log; it is not sent again."""
         queue = self._remove(batch)
         self.used_bytes -= batch.size_bytes
         # The batches sent behind it get the log's answer about their own numbers.
@@ -346,12 +346,12 @@ class Accumulator:
             self._mark_gap(queue)
 
     def retry(self, batch: ProducerBatch, not_before_ms: int) -> None:
-        """A batch that was under way is to be sent again, in its place."""
+        """Puts a batch that was under way back in its place, to be sent again."""
         queue = self._failed(batch, [batch])
         queue.not_before_ms = max(queue.not_before_ms, not_before_ms)
 
     def split(self, batch: ProducerBatch) -> None:
-        """A batch that was under way is to be sent again in halves, in its place."""
+        """Puts two halves of a batch that was under way in its place, to be sent again."""
         assert batch.record_count > 1, f"{batch.record_count} records cannot be split"
         self._failed(batch, batch.split(self._codec, self._level))
         batch.is_done = True
