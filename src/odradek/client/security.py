@@ -6,7 +6,7 @@ without them imports nothing of it.
 
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from odradek.client.settings import TOKEN_PROVIDER, ClientSettings
@@ -26,8 +26,11 @@ class ClientSecurity(NamedTuple):
 NO_SECURITY: Final = ClientSecurity()
 
 
-def client_security(settings: ClientSettings) -> ClientSecurity:
-    """Makes the security that the settings ask for.
+def client_security(
+    settings: ClientSettings, shared_login: "Callable[[], LoginSource] | None" = None
+) -> ClientSecurity:
+    """Makes the security that the settings ask for; `shared_login` gives the login of several
+    clients with the same settings.
 
     Raises:
         ConfigError: they do not go together, or a store cannot be used.
@@ -35,10 +38,10 @@ def client_security(settings: ClientSettings) -> ClientSecurity:
     protocol = settings.text("security.protocol").upper()
     if protocol == "PLAINTEXT":
         return NO_SECURITY
-    return ClientSecurity(
-        _tls(settings) if protocol.endswith("SSL") else None,
-        _login(settings) if protocol.startswith("SASL") else None,
-    )
+    tls = _tls(settings) if protocol.endswith("SSL") else None
+    if not protocol.startswith("SASL"):
+        return ClientSecurity(tls)
+    return ClientSecurity(tls, client_login(settings) if shared_login is None else shared_login())
 
 
 def _tls(settings: ClientSettings) -> ssl.SSLContext:
@@ -75,7 +78,8 @@ def _tls(settings: ClientSettings) -> ssl.SSLContext:
         raise ConfigError("security.protocol", None, str(error), f"TLS: {error}") from error
 
 
-def _login(settings: ClientSettings) -> "LoginSource":
+def client_login(settings: ClientSettings) -> "LoginSource":
+    """Makes the login that the settings ask for; raises as `client_security`."""
     from odradek.client.core.network.login import Login
     from odradek.security.sasl.mechanism import MECHANISMS, OAUTHBEARER
 
