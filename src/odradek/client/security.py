@@ -9,11 +9,25 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from odradek.client.errors import AuthenticationError
 from odradek.client.settings import TOKEN_PROVIDER, ClientSettings
 from odradek.config.definition import ConfigError
 
 if TYPE_CHECKING:
     from odradek.client.core.network.handshake import LoginSource
+
+_WHO_SIGNED: Final = (
+    "name who signed it in ssl.truststore.location or ssl.truststore.certificates"
+)
+_OTHER_NAME: Final = (
+    "reach the broker by a name that the certificate has, or leave "
+    "ssl.endpoint.identification.algorithm empty"
+)
+# By OpenSSL's numbers of errors: signed by nobody who is trusted, and for another name or address.
+_HELP: Final = {
+    **dict.fromkeys((18, 19, 20, 21), _WHO_SIGNED),
+    **dict.fromkeys((62, 64), _OTHER_NAME),
+}
 
 
 class ClientSecurity(NamedTuple):
@@ -130,3 +144,13 @@ def _token_login(settings: ClientSettings, options: Mapping[str, str]) -> "Login
         )
         raise ConfigError(ENDPOINT, None, reason, reason)
     return login
+
+
+def tls_failure(address: object, error: ssl.SSLError) -> AuthenticationError:
+    """The error for a handshake with a broker that failed so."""
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        return AuthenticationError(f"{address}: TLS: {error.reason or error}")
+    help_text = _HELP.get(error.verify_code)
+    text = error.verify_message.rstrip(".")
+    ending = "" if help_text is None else f": {help_text}"
+    return AuthenticationError(f"{address}: TLS: the broker's certificate: {text}{ending}")
