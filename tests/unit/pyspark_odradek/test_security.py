@@ -227,7 +227,7 @@ def writes(options: dict[str, str]) -> object:
         ({"kafka.sasl.oauthbearer.expected.issuer": "i"}, "brokers check tokens"),
         (
             {"kafka.sasl.login.callback.handler.class": "com.example.Tokens"},
-            r"kafka\.sasl\.login\.callback\.handler\.class: it must be one of",
+            r"kafka\.sasl\.login\.callback\.handler\.class: String must be one of",
         ),
     ],
 )
