@@ -16,15 +16,17 @@ SECURITY_OPTIONS: Final = tuple(f"{PREFIX}{name}" for name in SECURITY_SETTINGS)
 _JAVAS: Final = "it is a class or a provider of Java's"
 _KERBEROS: Final = "GSSAPI is not spoken"
 _BROKERS_MATTER: Final = "brokers check tokens, not clients"
-_FUNCTION: Final = "a function does not travel to tasks: name kafka.sasl.oauthbearer.token.endpoint.url"
+_FUNCTION: Final = (
+    "a function does not travel to tasks: set kafka.sasl.oauthbearer.token.endpoint.url"
+)
 # Kafka's clients have these as well.
 REFUSED_SECURITY: Final[dict[str, str]] = {
     f"{PREFIX}{name}": why
     for why, names in (
         (
             _JAVAS,
-            "sasl.client.callback.handler.class sasl.login.class security.providers ssl.engine.factory.class "
-            "ssl.keymanager.algorithm ssl.protocol ssl.provider "
+            "sasl.client.callback.handler.class sasl.login.class security.providers "
+            "ssl.engine.factory.class ssl.keymanager.algorithm ssl.protocol ssl.provider "
             "ssl.secure.random.implementation ssl.trustmanager.algorithm",
         ),
         (

@@ -16,9 +16,7 @@ from odradek.config.definition import ConfigError
 if TYPE_CHECKING:
     from odradek.client.core.network.handshake import LoginSource
 
-_WHO_SIGNED: Final = (
-    "name who signed it in ssl.truststore.location or ssl.truststore.certificates"
-)
+_WHO_SIGNED: Final = "name who signed it in ssl.truststore.location or ssl.truststore.certificates"
 _OTHER_NAME: Final = (
     "reach the broker by a name that the certificate has, or leave "
     "ssl.endpoint.identification.algorithm empty"

@@ -1,17 +1,20 @@
 """Certificates that are wrong, on either side. If one of these fails, somebody comes in with one, or
 nobody learns what is wrong with it."""
 
+import socket
+import ssl
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.deadlines import deadline_s
 
 import odradek
-from odradek.client.errors import AuthenticationError, KafkaError
+from odradek.client.errors import AuthenticationError
 from odradek.client.security import client_security
 from odradek.client.settings import ADMIN_SETTINGS, ClientSettings
 from odradek.client.sync import Admin
 from odradek.client.sync.cluster import Cluster
+from odradek.tls import KeyStore, TlsSettings, TrustStore, client_context
 
 pytest.importorskip("cryptography", reason="the extra `security`")
 
@@ -81,10 +84,10 @@ def ask_blocking(settings):
 SIGNED = "name who signed it in ssl.truststore.location"
 OF_BROKERS = [
     (AUTHORITY.issue("b", ("elsewhere",)), "not valid for .*: reach the broker by a name that"),
-    (OF_OLD.issue("b", HOSTS), "certificate has expired$"),
-    (TO_COME.issue("b", HOSTS), "certificate is not yet valid$"),
+    (OF_OLD.issue("b", HOSTS), "certificate has expired"),
+    (TO_COME.issue("b", HOSTS), "certificate is not yet valid"),
     (STRANGER.issue("b", HOSTS), f"unable to get local issuer certificate: {SIGNED}"),
-    (ALONE, f"self-signed certificate: {SIGNED}"),
+    (ALONE, f"self.signed certificate: {SIGNED}"),
 ]
 
 
@@ -102,17 +105,27 @@ OF_CLIENTS = [
     (OF_OLD.issue("c"), "certificate has expired"),
     (TO_COME.issue("c"), "certificate is not yet valid"),
     (STRANGER.issue("c"), "unable to get local issuer certificate"),
-    (ALONE, "self-signed certificate"),
+    (ALONE, "signed certificate"),
 ]
+
+
+def shown_to(broker, own):
+    """Whatever a broker says to a client with this certificate, and how that ends."""
+    trusted = TrustStore(certificates=TRUSTED)
+    context = client_context(TlsSettings(KeyStore(key=own.key, certificate_chain=own.certificate), trusted))
+    host, port = broker.bootstrap_servers.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), deadline_s(30)) as plain:
+        # In TLS 1.3 the handshake is over for the client before the broker has looked.
+        with context.wrap_socket(plain, server_hostname="localhost") as one:
+            return one.recv(1)
 
 
 @pytest.mark.parametrize(("own", "words"), OF_CLIENTS)
 def test_a_broker_logs_what_is_wrong_with_a_client_s(own, words, caplog):
     good = AUTHORITY.issue("broker", HOSTS)
     with broker_with(good, **{"ssl.client.auth": "required"}) as broker:
-        hasty = {"default.api.timeout.ms": 1000, "request.timeout.ms": 500}
-        with pytest.raises(KafkaError):
-            ask({**settings_of(broker, own), **hasty})
+        with pytest.raises(ssl.SSLError, match="(?i)alert"):
+            shown_to(broker, own)
         assert words in caplog.text
         assert ask(settings_of(broker, AUTHORITY.issue("c"))) is not None
 

@@ -3,6 +3,7 @@ users of a new broker do not, or show a password.
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ ADMIN = {"admin": "first"}
 
 
 @pytest.fixture
-def broker():
+def broker() -> Iterator[odradek.Broker]:
     with odradek.Broker(security="scram", users=ADMIN) as broker:
         yield broker
 
