@@ -1,5 +1,5 @@
-"""Certificates that are wrong, on either side. If one of these fails, somebody comes in with one, or
-nobody learns what is wrong with it."""
+"""Certificates that are wrong, on either side. If one of these fails, somebody comes in with one,
+or nobody learns what is wrong with it."""
 
 import socket
 import ssl
@@ -95,9 +95,8 @@ OF_BROKERS = [
 @pytest.mark.parametrize(("own", "words"), OF_BROKERS)
 def test_a_client_says_what_is_wrong_with_a_broker_s(own, words, asks):
     """It said CERTIFICATE_VERIFY_FAILED of all alike."""
-    with broker_with(own) as broker, pytest.raises(
-        AuthenticationError, match=f"TLS: the broker's certificate: .*{words}"
-    ):
+    said = f"TLS: the broker's certificate: .*{words}"
+    with broker_with(own) as broker, pytest.raises(AuthenticationError, match=said):
         asks(settings_of(broker))
 
 
@@ -111,13 +110,13 @@ OF_CLIENTS = [
 
 def shown_to(broker, own):
     """Whatever a broker says to a client with this certificate, and how that ends."""
-    trusted = TrustStore(certificates=TRUSTED)
-    context = client_context(TlsSettings(KeyStore(key=own.key, certificate_chain=own.certificate), trusted))
+    mine = KeyStore(key=own.key, certificate_chain=own.certificate)
+    context = client_context(TlsSettings(mine, TrustStore(certificates=TRUSTED)))
     host, port = broker.bootstrap_servers.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), deadline_s(30)) as plain:
-        # In TLS 1.3 the handshake is over for the client before the broker has looked.
-        with context.wrap_socket(plain, server_hostname="localhost") as one:
-            return one.recv(1)
+    plain = socket.create_connection((host, int(port)), deadline_s(30))
+    # In TLS 1.3 the handshake is over for the client before the broker has looked.
+    with plain, context.wrap_socket(plain, server_hostname="localhost") as one:
+        return one.recv(1)
 
 
 @pytest.mark.parametrize(("own", "words"), OF_CLIENTS)

@@ -93,7 +93,7 @@ def test_tasks_come_in_with_tokens_of_an_issuer() -> None:
             "kafka.security.protocol": "SASL_PLAINTEXT",
             "kafka.sasl.mechanism": "OAUTHBEARER",
             "kafka.sasl.login.callback.handler.class": (
-                "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler"
+                "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
             ),
             "kafka.sasl.oauthbearer.token.endpoint.url": issuer.url,
             "kafka.sasl.jaas.config": (

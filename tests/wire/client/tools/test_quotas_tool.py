@@ -1,5 +1,5 @@
-"""`odradek configs` of users, clients and addresses beside Kafka's `kafka-configs`, each on a broker of its
-own."""
+"""`odradek configs` of users, clients and addresses beside Kafka's `kafka-configs`, each on a broker
+of its own."""
 
 import pytest
 from tests.wire.client.tools.answers import Ours
@@ -36,7 +36,7 @@ LINES = (
 )
 LINES_OF_LOGINS = (
     "--describe --entity-type users",
-    "--alter --entity-type users --entity-name alice --add-config SCRAM-SHA-256=[password=a-secret]",
+    "--alter --entity-type users --entity-name alice --add-config SCRAM-SHA-256=[password=a]",
     "--alter --user bob --add-config "
     "SCRAM-SHA-256=[iterations=8192,password=b-secret],SCRAM-SHA-512=[password=c,d=e]",
     "--alter --user bob --add-config consumer_byte_rate=5",
