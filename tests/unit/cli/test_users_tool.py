@@ -27,6 +27,7 @@ def changed(
     """What became of a command line, and everything that it showed."""
     file = folder / "admin.properties"
     settings = broker.login("admin").java()
+    settings.pop("bootstrap.servers")
     file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     server = ("--bootstrap-server", broker.bootstrap_servers, "--command-config", str(file))
     status = main(["configs", *server, *words])
