@@ -85,9 +85,10 @@ def test_what_is_written_is_read_by_planning_and_tasks(broker: odradek.Broker) -
 
 def test_tasks_come_in_with_tokens_of_an_issuer() -> None:
     """Jobs have their login from an identity provider; each task asking it would be too many."""
-    with Issuer() as issuer, odradek.Broker(security="oauth") as broker:
+    with Issuer() as issuer, odradek.Broker(security="oauth", users=USERS) as broker:
         broker.create_topic("t", partitions=2)
-        broker.produce_many("t", ROWS)
+        for partition, value in enumerate(ROWS):
+            broker.produce("t", value, partition=partition)
         options = {
             "kafka.bootstrap.servers": broker.bootstrap_servers,
             "kafka.security.protocol": "SASL_PLAINTEXT",
