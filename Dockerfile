@@ -4,7 +4,7 @@ FROM python:3.13-slim AS build
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev
 COPY pyproject.toml setup.py README.md LICENSE /source/
 COPY src /source/src
-RUN python -m venv /opt/odradek && /opt/odradek/bin/pip install --no-cache-dir '/source[zookeeper]'
+RUN python -m venv /opt/odradek && /opt/odradek/bin/pip install --no-cache-dir '/source[security,zookeeper]'
 
 FROM python:3.13-slim
 RUN useradd --uid 1000 --create-home odradek && \

@@ -15,16 +15,18 @@ PREFIX: Final = "kafka."
 SECURITY_OPTIONS: Final = tuple(f"{PREFIX}{name}" for name in SECURITY_SETTINGS)
 _JAVAS: Final = "it is a class or a provider of Java's"
 _KERBEROS: Final = "GSSAPI is not spoken"
-_TOKENS: Final = "tokens are made from kafka.sasl.jaas.config, not fetched"
+_BROKERS_MATTER: Final = "brokers check tokens, not clients"
+_FUNCTION: Final = (
+    "a function does not travel to tasks: set kafka.sasl.oauthbearer.token.endpoint.url"
+)
 # Kafka's clients have these as well.
 REFUSED_SECURITY: Final[dict[str, str]] = {
     f"{PREFIX}{name}": why
     for why, names in (
         (
             _JAVAS,
-            "sasl.client.callback.handler.class sasl.login.callback.handler.class "
-            "sasl.login.class security.providers ssl.engine.factory.class "
-            "ssl.keymanager.algorithm ssl.protocol ssl.provider "
+            "sasl.client.callback.handler.class sasl.login.class security.providers "
+            "ssl.engine.factory.class ssl.keymanager.algorithm ssl.protocol ssl.provider "
             "ssl.secure.random.implementation ssl.trustmanager.algorithm",
         ),
         (
@@ -34,19 +36,14 @@ REFUSED_SECURITY: Final[dict[str, str]] = {
             "sasl.kerberos.ticket.renew.window.factor",
         ),
         (
-            _TOKENS,
-            "sasl.login.connect.timeout.ms sasl.login.read.timeout.ms "
-            "sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds "
-            "sasl.login.refresh.window.factor sasl.login.refresh.window.jitter "
-            "sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms "
+            _BROKERS_MATTER,
             "sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience "
-            "sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode "
-            "sasl.oauthbearer.jwks.endpoint.refresh.ms "
+            "sasl.oauthbearer.expected.issuer sasl.oauthbearer.jwks.endpoint.refresh.ms "
             "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms "
             "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url "
-            "sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name "
-            "sasl.oauthbearer.token.endpoint.url sasl.oauthbearer.token.provider",
+            "sasl.oauthbearer.scope.claim.name",
         ),
+        (_FUNCTION, "sasl.oauthbearer.token.provider"),
     )
     for name in names.split()
 }

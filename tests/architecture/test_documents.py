@@ -160,7 +160,7 @@ def test_a_protected_broker_from_nothing(tmp_path: Path) -> None:
         pytest.skip("PEER MISSING, NOT TESTED: openssl")
     port = str(free_port())
     page = ROOT / "docs/operating/security.md"
-    prepare, start, talk = (block.replace(PORT, port) for block in blocks(page, "sh"))
+    prepare, start, talk, again = (block.replace(PORT, port) for block in blocks(page, "sh"))
     own = Path(sys.executable).parent
     programs = os.environ | {"PATH": f"{own}{os.pathsep}{os.environ['PATH']}"}
     subprocess.run(
@@ -199,6 +199,16 @@ def test_a_protected_broker_from_nothing(tmp_path: Path) -> None:
         )
         assert denied.returncode == 1
         assert "Topic authorization failed" in denied.stdout + denied.stderr
+        changed = subprocess.run(
+            ["bash", "-e", "-c", again],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env=programs,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert "'alice' are SCRAM-SHA-512=iterations=8192" in changed.stdout, changed.stderr
         (tmp_path / "client.properties").write_text("")
         list_topics = f"odradek topics --bootstrap-server localhost:{port} --list"
         refused = subprocess.run(

@@ -6,18 +6,24 @@ import shlex
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
 from tests.deadlines import deadline_s
 from tests.system.processes import serving
 from tools.free_port import free_port
 
 import odradek.client.sync
 from odradek.client.core.metadata import TopicMetadata
+from odradek.server.in_process.protected.authority import HOSTS, CertificateAuthority
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = deadline_s(600)
+STORE_PASSWORD = "store-secret"
 # Of the image: where it keeps what, instead of in this machine's own folders.
 PLACES = ("/source", "/opt/odradek", "/opt/kafka", "/var/lib/odradek", "/mnt/shared/config")
 # Of the compose file for one broker that Apache Kafka has in its examples; any port will do here.
@@ -70,6 +76,15 @@ def moved(text: str, root: Path) -> str:
     return text
 
 
+def as_pkcs12() -> bytes:
+    """A store with a key and a certificate."""
+    own = CertificateAuthority(datetime.now(UTC)).issue("broker", HOSTS)
+    key = serialization.load_pem_private_key(own.key.encode(), None)
+    certificate = x509.load_pem_x509_certificate(own.certificate.encode())
+    encryption = serialization.BestAvailableEncryption(STORE_PASSWORD.encode())
+    return pkcs12.serialize_key_and_certificates(b"broker", key, certificate, None, encryption)
+
+
 @pytest.mark.slow
 def test_the_steps_of_the_image(tmp_path: Path) -> None:
     """`docker build` fails, or `docker run` does not serve. Uncompiled: the steps are the same."""
@@ -104,9 +119,14 @@ def test_the_steps_of_the_image(tmp_path: Path) -> None:
     binaries = tmp_path / "opt/odradek/bin"
     subprocess.run(shlex.split(f"{binaries}/{moved(scripts, tmp_path)}"), check=True)
     port = str(free_port())
+    store = tmp_path / "broker.jks"
+    store.write_bytes(as_pkcs12())
     environment |= {
-        "KAFKA_LISTENERS": f"PLAINTEXT://127.0.0.1:{port}",
-        "KAFKA_ADVERTISED_LISTENERS": f"PLAINTEXT://localhost:{port}",
+        "KAFKA_LISTENERS": f"PLAINTEXT://127.0.0.1:{port},SSL://127.0.0.1:0",
+        "KAFKA_ADVERTISED_LISTENERS": f"PLAINTEXT://localhost:{port},SSL://localhost:0",
+        # As keytool writes it: who has secured a Kafka has one.
+        "KAFKA_SSL_KEYSTORE_LOCATION": str(store),
+        "KAFKA_SSL_KEYSTORE_PASSWORD": STORE_PASSWORD,
     }
     with serving(str(binaries / words[0]), *words[1:], environment=environment) as ready:
         assert f"bootstrap=localhost:{port} " in ready

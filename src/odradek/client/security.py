@@ -6,14 +6,26 @@ without them imports nothing of it.
 
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from odradek.client.errors import AuthenticationError
 from odradek.client.settings import TOKEN_PROVIDER, ClientSettings
 from odradek.config.definition import ConfigError
 
 if TYPE_CHECKING:
     from odradek.client.core.network.handshake import LoginSource
+
+_WHO_SIGNED: Final = "name who signed it in ssl.truststore.location or ssl.truststore.certificates"
+_OTHER_NAME: Final = (
+    "reach the broker by a name that the certificate has, or leave "
+    "ssl.endpoint.identification.algorithm empty"
+)
+# By OpenSSL's numbers of errors: signed by nobody who is trusted, and for another name or address.
+_HELP: Final = {
+    **dict.fromkeys((18, 19, 20, 21), _WHO_SIGNED),
+    **dict.fromkeys((62, 64), _OTHER_NAME),
+}
 
 
 class ClientSecurity(NamedTuple):
@@ -26,8 +38,11 @@ class ClientSecurity(NamedTuple):
 NO_SECURITY: Final = ClientSecurity()
 
 
-def client_security(settings: ClientSettings) -> ClientSecurity:
-    """Makes the security that the settings ask for.
+def client_security(
+    settings: ClientSettings, shared_login: "Callable[[], LoginSource] | None" = None
+) -> ClientSecurity:
+    """Makes the security that the settings ask for; `shared_login` gives the login of several
+    clients with the same settings.
 
     Raises:
         ConfigError: they do not go together, or a store cannot be used.
@@ -35,10 +50,10 @@ def client_security(settings: ClientSettings) -> ClientSecurity:
     protocol = settings.text("security.protocol").upper()
     if protocol == "PLAINTEXT":
         return NO_SECURITY
-    return ClientSecurity(
-        _tls(settings) if protocol.endswith("SSL") else None,
-        _login(settings) if protocol.startswith("SASL") else None,
-    )
+    tls = _tls(settings) if protocol.endswith("SSL") else None
+    if not protocol.startswith("SASL"):
+        return ClientSecurity(tls)
+    return ClientSecurity(tls, client_login(settings) if shared_login is None else shared_login())
 
 
 def _tls(settings: ClientSettings) -> ssl.SSLContext:
@@ -75,7 +90,8 @@ def _tls(settings: ClientSettings) -> ssl.SSLContext:
         raise ConfigError("security.protocol", None, str(error), f"TLS: {error}") from error
 
 
-def _login(settings: ClientSettings) -> "LoginSource":
+def client_login(settings: ClientSettings) -> "LoginSource":
+    """Makes the login that the settings ask for; raises as `client_security`."""
     from odradek.client.core.network.login import Login
     from odradek.security.sasl.mechanism import MECHANISMS, OAUTHBEARER
 
@@ -126,3 +142,13 @@ def _token_login(settings: ClientSettings, options: Mapping[str, str]) -> "Login
         )
         raise ConfigError(ENDPOINT, None, reason, reason)
     return login
+
+
+def tls_failure(address: object, error: ssl.SSLError) -> AuthenticationError:
+    """The error for a handshake with a broker that failed so."""
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        return AuthenticationError(f"{address}: TLS: {error.reason or error}")
+    help_text = _HELP.get(error.verify_code)
+    text = error.verify_message.rstrip(".")
+    ending = "" if help_text is None else f": {help_text}"
+    return AuthenticationError(f"{address}: TLS: the broker's certificate: {text}{ending}")

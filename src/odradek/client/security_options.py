@@ -4,12 +4,14 @@ a client is made with them: nothing that shows them shows a secret.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from odradek.client.settings import ADMIN_SETTINGS, TOKEN_PROVIDER, ClientSettings
 from odradek.config.tables.rows import rows
 
 if TYPE_CHECKING:
+    from odradek.client.core.network.handshake import LoginSource
     from odradek.client.security import ClientSecurity
 
 # A function does not travel.
@@ -17,6 +19,8 @@ SECURITY_SETTINGS: Final = tuple(
     row.name for row in rows("client_security") if row.name != TOKEN_PROVIDER
 )
 _HIDDEN: Final = "[hidden]"
+# A process has few logins, and a long-lived one gets new passwords.
+_MAX_LOGINS: Final = 16
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,7 +51,8 @@ class SecurityOptions:
         return {"bootstrap.servers": bootstrap_servers, **dict(self.given)}
 
     def security(self) -> "ClientSecurity":
-        """Makes the security of a client in this process.
+        """Makes the security of a client in this process; all with these settings share the tokens
+        of an issuer, which would otherwise be asked for one by every task.
 
         Raises:
             ConfigError: as of `of`.
@@ -57,7 +62,10 @@ class SecurityOptions:
 
         if self.is_plaintext:
             return NO_SECURITY
-        return client_security(ClientSettings(ADMIN_SETTINGS, dict(self.given), {}))
+        return client_security(self._client_settings(), lambda: _shared_login(self))
+
+    def _client_settings(self) -> ClientSettings:
+        return ClientSettings(ADMIN_SETTINGS, dict(self.given), {})
 
     def __repr__(self) -> str:
         """The settings by their names, as Kafka shows them."""
@@ -66,6 +74,13 @@ class SecurityOptions:
             for name, value in self.given
         )
         return ", ".join(shown)
+
+
+@lru_cache(_MAX_LOGINS)
+def _shared_login(options: SecurityOptions) -> "LoginSource":
+    from odradek.client.security import client_login
+
+    return client_login(options._client_settings())
 
 
 NO_SECURITY_OPTIONS: Final = SecurityOptions()

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from tests.issuers import Issuer
 from tests.unit.pyspark_odradek.test_progress import progress
 
 import odradek
@@ -80,6 +81,37 @@ def test_what_is_written_is_read_by_planning_and_tasks(broker: odradek.Broker) -
     end = stream.latestOffset(begin, stream.getDefaultReadLimit())
     assert read(stream, stream.partitions(begin, end)) == ROWS * 2
     stream.stop()
+
+
+def test_tasks_come_in_with_tokens_of_an_issuer() -> None:
+    """Jobs have their login from an identity provider; each task asking it would be too many."""
+    with Issuer() as issuer, odradek.Broker(security="oauth", users=USERS) as broker:
+        broker.create_topic("t", partitions=2)
+        for partition, value in enumerate(ROWS):
+            broker.produce("t", value, partition=partition)
+        options = {
+            "kafka.bootstrap.servers": broker.bootstrap_servers,
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "OAUTHBEARER",
+            "kafka.sasl.login.callback.handler.class": (
+                "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+            ),
+            "kafka.sasl.oauthbearer.token.endpoint.url": issuer.url,
+            "kafka.sasl.jaas.config": (
+                "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+                'clientId="etl" clientSecret="s3cret" scope="kafka";'
+            ),
+        }
+        found = parse_options({**options, "subscribe": "t"}, streaming=False)
+        reader = BatchReader(found, SCHEMA)
+        tasks = reader.partitions()
+        assert len(tasks) == 2
+        assert sorted(read(reader, tasks)) == ROWS
+        sink = parse_sink_options({**options, "topic": "t"}, streaming=False)
+        assert write_batches(pickle.loads(pickle.dumps(sink)), batches()).records == 2
+        assert "s3cret" not in repr(found) + repr(sink)
+        [asked] = issuer.asked
+        assert asked.form == {"grant_type": ["client_credentials"], "scope": ["kafka"]}
 
 
 def read(reader: BatchReader | StreamReader, tasks: object) -> list[bytes]:
@@ -192,7 +224,12 @@ def writes(options: dict[str, str]) -> object:
         ({"kafka.sasl.mechansim": "PLAIN"}, r"did you mean kafka\.sasl\.mechanism"),
         ({"kafka.sasl.kerberos.service.name": "k"}, "GSSAPI is not spoken"),
         ({"kafka.ssl.engine.factory.class": "a.B"}, "a provider of Java's"),
-        ({"kafka.sasl.oauthbearer.token.provider": "a.b"}, "made from kafka.sasl.jaas.config"),
+        ({"kafka.sasl.oauthbearer.token.provider": "a.b"}, "a function does not travel"),
+        ({"kafka.sasl.oauthbearer.expected.issuer": "i"}, "brokers check tokens"),
+        (
+            {"kafka.sasl.login.callback.handler.class": "com.example.Tokens"},
+            r"kafka\.sasl\.login\.callback\.handler\.class: String must be one of",
+        ),
     ],
 )
 def test_mistakes_are_named_and_secrets_are_not(

@@ -1,7 +1,6 @@
 """`odradek configs`: describe and change settings, as `kafka-configs.sh` does.
 
-For topics, brokers, groups and client metrics, and quotas of users, clients and addresses
-(`client_quotas`).
+For topics, brokers, groups and client metrics; `entities` has users, clients and addresses.
 """
 
 import argparse
@@ -10,7 +9,6 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-from odradek.cli.tools import client_quotas
 from odradek.cli.tools.connection import (
     NoAddress,
     NoFile,
@@ -25,6 +23,8 @@ from odradek.cli.tools.connection import (
     run_async,
     the_action,
 )
+from odradek.cli.tools.entities.commands import alter_entity, describe_entity
+from odradek.cli.tools.entities.keys import ENTITIES
 from odradek.cli.tools.option_words import TakesFirst
 from odradek.cli.tools.replicas.reassignment_plan import joined, repeated
 from odradek.cli.tools.wording.java_names import java_text
@@ -87,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for kind in _TYPES:
         parser.add_argument(f"--{_flag(kind)}", metavar="NAME")
     parser.add_argument("--broker-defaults", action="store_true")
-    for kind in client_quotas.ENTITIES:
+    for kind in ENTITIES:
         parser.add_argument(f"--{_flag(kind)}", help=argparse.SUPPRESS)
         parser.add_argument(
             f"--{_flag(kind)}-defaults", action="store_true", help=argparse.SUPPRESS
@@ -140,8 +140,10 @@ def run(arguments: argparse.Namespace) -> int:
         neither="Either --bootstrap-server or --bootstrap-controller must be specified.",
     )
     types, names = _types_and_names(arguments)
-    if set(types) <= client_quotas.ENTITIES.keys():
-        return _run_quotas(action, client_quotas.entity_of(types, names), arguments)
+    if set(types) <= ENTITIES.keys():
+        given = [*names, *([None] * len(types))]
+        entity = [(ENTITIES[kind], name) for kind, name in zip(types, given, strict=False)]
+        return _run_entity(action, entity, arguments)
     kind, name = _TYPES[types[0]], names[0] if names else None
     _check(action, kind, name, arguments)
 
@@ -155,7 +157,7 @@ def run(arguments: argparse.Namespace) -> int:
     return run_async(work, _say)
 
 
-def _run_quotas(
+def _run_entity(
     action: str, entity: list[tuple[str, str | None]], arguments: argparse.Namespace
 ) -> int:
     if action == "alter":
@@ -166,9 +168,8 @@ def _run_quotas(
     async def work() -> int:
         async with Admin(config=client_config(arguments)) as admin:
             if action == "describe":
-                return await client_quotas.describe(admin, entity, arguments)
-            added, deleted = _additions(arguments), _deletions(arguments)
-            return await client_quotas.alter(admin, entity, added, deleted)
+                return await describe_entity(admin, entity, arguments.output)
+            return await alter_entity(admin, entity, _additions(arguments), _deletions(arguments))
 
     return run_async(work, _say)
 
@@ -192,7 +193,7 @@ def _types_and_names(arguments: argparse.Namespace) -> tuple[list[str], list[str
         for kind in _ENTITIES
         if (name := getattr(arguments, _flag(kind).replace("-", "_"))) is not None
     ]
-    with_defaults = ("brokers", *client_quotas.ENTITIES)
+    with_defaults = ("brokers", *ENTITIES)
     named += [
         (kind, "") for kind in with_defaults if is_given(arguments, f"{_flag(kind)}-defaults")
     ]

@@ -27,13 +27,12 @@ from odradek.client.core.network.connection import (
 from odradek.client.core.network.handshake import Answer, LoginSource, LoginTerms
 from odradek.client.core.network.traffic import Traffic
 from odradek.client.errors import (
-    AuthenticationError,
     KafkaError,
     NetworkError,
     RequestTimedOut,
     in_words,
 )
-from odradek.client.security import NO_SECURITY, ClientSecurity
+from odradek.client.security import NO_SECURITY, ClientSecurity, tls_failure
 from odradek.protocol.primitives import Buffer, ProtocolError
 from odradek.system_calls import not_for_children
 
@@ -423,7 +422,7 @@ async def _open_one(
             text = f"{address}: no connection within {setup_timeout_ms} ms ({_SETUP_TIMEOUT})"
             raise NetworkError(text) from None
         if isinstance(error, ssl.SSLError):
-            raise AuthenticationError(f"{address}: TLS: {error.reason or error}") from error
+            raise tls_failure(address, error) from error
         if isinstance(error, OSError | ValueError | OverflowError):
             raise NetworkError(f"{address}: {in_words(error)}") from error
         raise

@@ -16,8 +16,8 @@ from odradek.client.addresses import Address
 from odradek.client.apis import ClientApi
 from odradek.client.core.network.connection import RENEWED_AFTER, ConnectionCore, ConnectionState
 from odradek.client.core.network.handshake import Answer, LoginSource, LoginTerms
-from odradek.client.errors import AuthenticationError, KafkaError, NetworkError, in_words
-from odradek.client.security import NO_SECURITY, ClientSecurity
+from odradek.client.errors import KafkaError, NetworkError, in_words
+from odradek.client.security import NO_SECURITY, ClientSecurity, tls_failure
 from odradek.protocol.primitives import Buffer, ProtocolError
 
 
@@ -91,7 +91,7 @@ class BlockingConnection:
         try:
             self._socket = self._tls.wrap_socket(self._socket, server_hostname=self.address.host)
         except ssl.SSLError as error:
-            raise AuthenticationError(f"{self.address}: TLS: {error.reason or error}") from error
+            raise tls_failure(self.address, error) from error
 
     @property
     def is_closed(self) -> bool:

@@ -1,0 +1,1 @@
+"""What `odradek configs` shows and changes of users, clients and addresses."""
