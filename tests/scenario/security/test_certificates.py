@@ -123,7 +123,7 @@ def shown_to(broker, own):
 def test_a_broker_logs_what_is_wrong_with_a_client_s(own, words, caplog):
     good = AUTHORITY.issue("broker", HOSTS)
     with broker_with(good, **{"ssl.client.auth": "required"}) as broker:
-        with pytest.raises(ssl.SSLError, match="(?i)alert"):
+        with pytest.raises(ssl.SSLError, match=r"(?i)alert"):
             shown_to(broker, own)
         assert words in caplog.text
         assert ask(settings_of(broker, AUTHORITY.issue("c"))) is not None

@@ -1,5 +1,5 @@
-"""`odradek configs` of users, clients and addresses beside Kafka's `kafka-configs`, each on a broker
-of its own."""
+"""`odradek configs` of users, clients and addresses beside Kafka's `kafka-configs`, each on a
+broker of its own."""
 
 import pytest
 from tests.wire.client.tools.answers import TRACE, Ours, sentences

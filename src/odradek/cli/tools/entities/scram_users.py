@@ -1,7 +1,7 @@
 """Credentials of users that log in by SCRAM, as `kafka-configs.sh` shows and sets them."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from odradek.client import Admin
