@@ -212,6 +212,18 @@ def test_many_partitions_of_a_share_group_are_described_in_slices(
     assert {at.start_offset for at in found["nowhere"]} == {-1}
 
 
+def test_many_partitions_of_a_topic_that_there_is_not_are_answered_in_slices(
+    cluster, background, share
+):
+    """As those that there are."""
+    topics = [{"topic_name": "nowhere", "partitions": list(MANY)}]
+    fields = {"groups": [{"group_id": "g", "topics": topics}]}
+    exchange = begin(cluster, SHARE_OFFSETS, 1, fields)
+    assert run(background, exchange) >= SLICES
+    (group,) = cluster.answer(exchange, SHARE_OFFSETS, 1).groups
+    assert len(group.topics[0].partitions) == len(MANY)
+
+
 @pytest.mark.parametrize("key", [91, 92])
 def test_many_offsets_of_a_share_group_are_changed_in_slices(
     cluster, background, share, monkeypatch, key
@@ -390,7 +402,7 @@ def test_acls_are_read_in_slices_before_their_caller_is_refused(cluster, backgro
     cluster.replace(apis=guarded(API_TABLE, authorizer))
     creations = [{**ACL, "resource_name": each} for each in NAMES]
     exchange = begin(cluster, CREATE_ACLS, 3, {"creations": creations})
-    assert run(background, exchange) >= SLICES
+    assert run(background, exchange) >= 2 * SLICES  # to be read, and to be answered
     codes = [each.error_code for each in cluster.answer(exchange, CREATE_ACLS, 3).results]
     assert codes == len(MANY) * [Code.cluster_authorization_failed]
 
