@@ -55,7 +55,7 @@ def run_each(steps: Iterable[Callable[[], object]]) -> None:
     do_each(steps, lambda step: step())
 
 
-def do_in_slices(
+def do_each_in_turns(
     items: Iterable[T],
     work: Callable[[T], object],
     size: int,

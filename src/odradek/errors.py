@@ -181,6 +181,12 @@ class BrokerError(Exception):
         super().__init__(f"{code.name}: {self.message}")
 
 
+def without_frames(error: BrokerError) -> BrokerError:
+    """The error as the answer to one of many entries. Its traceback would keep frames, and often
+    itself, in memory: the collector would look at all of them, and nobody be served meanwhile."""
+    return error.with_traceback(None)
+
+
 class EnvironmentFailure(Exception):
     """The world around the broker refused something: a disk, a file, an address."""
 

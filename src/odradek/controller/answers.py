@@ -11,7 +11,7 @@ from odradek.controller.results import (
     ResourceResult,
     TopicReference,
 )
-from odradek.errors import BrokerError, ErrorCode
+from odradek.errors import BrokerError, ErrorCode, without_frames
 from odradek.metadata.image import ConfigResource, MetadataImage, TopicImage
 from odradek.model import TopicPartition
 from odradek.timer import Timer
@@ -37,7 +37,7 @@ def plan_each(
         try:
             plans.append(plan(item))
         except BrokerError as error:
-            plans.append(error)
+            plans.append(without_frames(error))
     return plans
 
 

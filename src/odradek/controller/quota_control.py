@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from odradek.client_quota import DEFAULT, QuotaEntity, QuotaKey, plain_ip
 from odradek.controller.slices import Defer, OnSlice, slice_by_slice
-from odradek.errors import BrokerError, ErrorCode
+from odradek.errors import BrokerError, ErrorCode, without_frames
 from odradek.metadata.store import MetadataStore
 
 USER: Final = "user"
@@ -67,7 +67,7 @@ def _note(
         if entity in named:
             raise _invalid("An entity is named twice.")
     except BrokerError as error:
-        return error
+        return without_frames(error)
     named.add(entity)
     altered[entity] = alterations
     return None

@@ -21,12 +21,14 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from threading import get_ident, local
-from typing import Final
+from typing import Final, TypeVar
 
 from mypy_extensions import i64, mypyc_attr
 
 from odradek.timer.system_timer import is_interrupt
 from odradek.timer.timer_task import MAX_DELAY_MS, TimerTask, clamp
+
+T = TypeVar("T")
 
 NOBODY: Final = 0
 SEVERAL: Final = -1
@@ -55,10 +57,11 @@ _THREADS: Final = local()
 """Of each thread its `Completing`; a forked child has only that of its own thread."""
 
 
-def _completing() -> Completing:
-    found: Completing | None = getattr(_THREADS, "completing", None)
+def of_thread(threads: local, make: Callable[[], T]) -> T:
+    """Returns what the calling thread has there, which is made when it first asks."""
+    found: T | None = getattr(threads, "own", None)
     if found is None:
-        found = _THREADS.completing = Completing()
+        found = threads.own = make()
     return found
 
 
@@ -235,7 +238,7 @@ def _complete(operation: DelayedOperation, expired: bool) -> None:
             counts.expired += 1
     COMPLETIONS.total += 1
     operation.cancel()
-    completing = _completing()
+    completing = of_thread(_THREADS, Completing)
     if completing.line is not None:
         completing.line.append((operation, expired))
     elif completing.is_running:

@@ -35,6 +35,7 @@ from odradek.purgatory.delayed_operation import (
     DelayedOperation,
     OperationCounts,
     graver,
+    of_thread,
 )
 from odradek.purgatory.watchers import Watchers
 from odradek.timer.timer import Timer
@@ -115,13 +116,6 @@ class HandedOverChecks:
 
 _THREADS: Final = local()
 """Of each thread its `HandedOverChecks`."""
-
-
-def _handed_over_checks() -> HandedOverChecks:
-    found: HandedOverChecks | None = getattr(_THREADS, "checks", None)
-    if found is None:
-        found = _THREADS.checks = HandedOverChecks()
-    return found
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -394,7 +388,7 @@ class DelayedOperationPurgatory:
         for in such a check belongs to the next generation, and ends as `check_and_complete` from a
         condition does (`HandedOverChecks`).
         """
-        checks = _handed_over_checks()
+        checks = of_thread(_THREADS, HandedOverChecks)
         generation = checks.next_generation
         asked = (key, reason, checks if generation > 0 else None)
         if asked not in self._asked:
@@ -408,7 +402,7 @@ class DelayedOperationPurgatory:
         self._asked.discard(asked)
         if key not in self._watchers:
             return
-        checks = _handed_over_checks()
+        checks = of_thread(_THREADS, HandedOverChecks)
         outer = checks.next_generation
         # Word of another thread always counts.
         if not checks.begin(generation if asking is checks else 0, (id(self), key)):

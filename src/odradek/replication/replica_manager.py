@@ -15,7 +15,7 @@ from typing import Final
 from odradek.background import do_each
 from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
-from odradek.errors import BrokerError, ErrorCode
+from odradek.errors import BrokerError, ErrorCode, without_frames
 from odradek.metadata.image import MetadataDelta, PartitionImage
 from odradek.metadata.store import MetadataStore, PartitionChange
 from odradek.model import INTERNAL_TOPICS, TopicPartition
@@ -299,7 +299,7 @@ class ReplicaManager:
             partition = self.partitions.get(topic_partition)
             requested_offset = partition.delete_records(offset)
         except BrokerError as error:
-            return DeleteRecordsResult(topic_partition, error=error)
+            return DeleteRecordsResult(topic_partition, error=without_frames(error))
         return DeleteRecordsResult(topic_partition, requested_offset)
 
     # Upkeep

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
-from odradek.background import do_in_slices
+from odradek.background import do_each_in_turns
 from odradek.config.broker import BrokerConfig
 from odradek.config.topic import LogConfig
 from odradek.errors import BrokerError
@@ -127,7 +127,7 @@ class RoleChanges:
             return
         self._defaults = defaults
         names = {partition.topic_partition.topic for partition in self._partitions}
-        do_in_slices(names, self._refresh_config, SLICE_TOPICS, self._defer)
+        do_each_in_turns(names, self._refresh_config, SLICE_TOPICS, self._defer)
 
     def _refresh_config(self, topic: str) -> None:
         self._update_configs(self._partitions.image, topic)

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from odradek.controller import slices
+from odradek.controller.answers import plan_each
 from odradek.controller.slices import distinct_by_slices, slice_by_slice
+from odradek.errors import BrokerError, ErrorCode
 
 
 class Turns:
@@ -129,3 +131,15 @@ def test_what_is_named_twice_is_known_in_every_slice(turns: Turns) -> None:
     turns.turn()
     assert told == [({1}, [10, 1]), ({1}, [2, 3]), ({1}, [11])]
     assert turns.answers == [items]
+
+
+def test_what_is_refused_keeps_no_frames() -> None:
+    """Of 20 000 refused entries each had a traceback that knew the list with all of them: the
+    collector looked at them for more than a second, and nobody was served meanwhile."""
+
+    def refuse(_item: int) -> None:
+        raise BrokerError(ErrorCode.INVALID_REQUEST)
+
+    (error,) = plan_each([1], refuse, lambda item: item)
+    assert isinstance(error, BrokerError)
+    assert error.__traceback__ is None

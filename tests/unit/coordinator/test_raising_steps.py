@@ -9,7 +9,7 @@ from tests.unit.coordinator.fakes import ListLog, Member, World, settle
 from tests.unit.coordinator.test_upkeep import RETENTION_MS
 from tests.unit.coordinator.transactional.transactions import ORDERS, TransactionWorld
 
-from odradek.background import do_each, do_in_slices
+from odradek.background import do_each, do_each_in_turns
 from odradek.clock import ManualClock
 from odradek.coordinator.classic.requests import JoinResult, SyncResult
 from odradek.coordinator.group_shard import GroupShard
@@ -160,12 +160,12 @@ def test_a_slice_that_raises_keeps_no_later_one_from_its_turn() -> None:
             raise KeyError(number)
 
     with pytest.raises(KeyError):
-        do_in_slices(range(1, 8), work, 3, deferred.append)
+        do_each_in_turns(range(1, 8), work, 3, deferred.append)
     assert seen == [1, 2, 3]
     while deferred:
         deferred.pop()()
     assert seen == [1, 2, 3, 4, 5, 6, 7]
-    do_in_slices([], work, 3, deferred.append)
+    do_each_in_turns([], work, 3, deferred.append)
     assert deferred == []
 
 

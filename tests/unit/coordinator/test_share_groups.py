@@ -16,7 +16,10 @@ from odradek.coordinator.runtime.settings import RuntimeSettings
 from odradek.coordinator.share.shard import ShareShard
 from odradek.coordinator.share.share_coordinator import ShareCoordinator
 from odradek.coordinator.share_groups.requests import ShareHeartbeatRequest, ShareHeartbeatResult
-from odradek.coordinator.share_groups.share_group_coordinator import ShareGroupCoordinator
+from odradek.coordinator.share_groups.share_group_coordinator import (
+    SLICE_PARTITIONS,
+    ShareGroupCoordinator,
+)
 from odradek.errors import BrokerError, ErrorCode
 from odradek.purgatory import DelayedOperationPurgatory
 from odradek.replication.share.persister import SharePartitionKey, SharePersister, ShareState
@@ -449,13 +452,13 @@ def test_offsets_are_set_shown_and_deleted(world: ShareWorld) -> None:
     world.beat("a", -1)
     before = max(epoch for epoch, _ in world.states.states.values())
     assert alter() == {(topic_id, 1): None}
-    offsets = world._answer(lambda done: world.share.describe_offsets("g", None, done))
+    offsets = world._answer(lambda done: world.share.describe_offsets("g", None, done, _now))
     assert [each.start_offset for each in offsets] == [-1, 7, -1, -1]
     assert max(epoch for epoch, _ in world.states.states.values()) > before
     forget = lambda done: world.share.delete_offsets("g", [topic_id], done)  # noqa: E731
     assert world._answer(forget) == {topic_id: None}
     assert not world.states.states
-    assert world._answer(lambda done: world.share.describe_offsets("g", None, done)) == []
+    assert world._answer(lambda done: world.share.describe_offsets("g", None, done, _now)) == []
 
 
 def test_an_epoch_that_the_log_refuses_is_raised_later() -> None:
@@ -504,8 +507,30 @@ def test_a_deletion_that_is_written_too_late_is_carried_out_by_who_joins(world: 
     world.log.holds = False
     world.log.commit()
     assert world.states.states == before
-    assert world._answer(lambda done: world.share.describe_offsets("g", None, done)) == []
+    assert world._answer(lambda done: world.share.describe_offsets("g", None, done, _now)) == []
     assert world.assigned(world.beat("b")) == {"t": [0, 1, 2, 3]}
     made = world.states.states
     assert all(epoch > before[key][0] for key, (epoch, _) in made.items())
     assert not world.share._runtime.shard("g").share.group("g").deleting
+
+
+def test_the_states_of_many_partitions_are_asked_for_some_at_a_time() -> None:
+    """A description of a group that reads 20 000 partitions held up the clients."""
+    count = 3 * SLICE_PARTITIONS + 1
+    world = ShareWorld({"t": count})
+    world.way.holds = True
+    wanted = {world.topic_id("t"): frozenset(range(count))}
+    turns: deque[Callable[[], None]] = deque()
+    answers: list = []
+    world.share.describe_offsets("g", wanted, answers.append, turns.append)
+    asked = 0
+    while turns or len(world.way.held) > asked:
+        assert len(world.way.held) - asked <= SLICE_PARTITIONS
+        asked = len(world.way.held)
+        if turns:
+            turns.popleft()()
+    assert asked == count
+    world.way.held.reverse()
+    world.way.arrive()
+    (offsets,) = answers
+    assert [each.partition for each in offsets] == list(range(count))

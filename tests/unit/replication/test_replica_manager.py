@@ -744,6 +744,15 @@ def test_what_is_not_committed_cannot_be_deleted(cluster, offset):
     assert codes(delete(cluster, offset)) == [ErrorCode.OFFSET_OUT_OF_RANGE]
 
 
+def test_a_refusal_to_delete_records_keeps_no_frames(cluster):
+    """Of thousands in one request the collector would look at each frame."""
+    answers = []
+    cluster.replicas.delete_records(1000, False, [(A, 0)], answers.extend)
+    (refused,) = answers
+    assert refused.error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert refused.error.__traceback__ is None
+
+
 def test_a_compacted_topic_does_not_delete_records(cluster):
     cluster.create("orders", cleanup_policy="compact")
     assert codes(delete(cluster, 0)) == [ErrorCode.POLICY_VIOLATION]

@@ -168,10 +168,13 @@ class TopicOperations:
         distinct_by_slices(topics, identity, delete, on_done, defer, sync, self._size_of)
 
     def _size_of(self, reference: TopicReference) -> int:
+        topic = self._topic_of(reference)
+        return 0 if topic is None else len(topic.partitions)
+
+    def _topic_of(self, reference: TopicReference) -> TopicImage | None:
         name = reference.name
         image = self._cache.image
-        topic = image.topic_by_id(reference.topic_id) if name is None else image.topic(name)
-        return 0 if topic is None else len(topic.partitions)
+        return image.topic_by_id(reference.topic_id) if name is None else image.topic(name)
 
     def _delete(
         self,
@@ -330,15 +333,12 @@ class TopicOperations:
     def _find_topic(self, reference: TopicReference) -> TopicImage:
         if not self._config["delete.topic.enable"]:
             raise BrokerError(ErrorCode.TOPIC_DELETION_DISABLED)
-        image = self._cache.image
-        if reference.name is not None:
-            topic = image.topic(reference.name)
-            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        else:
-            topic = image.topic_by_id(reference.topic_id)
-            unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        topic = self._topic_of(reference)
         if topic is None:
-            raise BrokerError(unknown)
+            is_named = reference.name is not None
+            raise BrokerError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_named else ErrorCode.UNKNOWN_TOPIC_ID
+            )
         return topic
 
     def _on_published(self, delta: MetadataDelta) -> None:

@@ -9,10 +9,11 @@ after a failure.
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import TypeVar
 from uuid import UUID
 
-from odradek.background import do_each, run_each
+from odradek.background import do_each, do_each_in_turns, run_each
 from odradek.coordinator.assignors import Partitions
 from odradek.coordinator.group_shard import GroupShard
 from odradek.coordinator.modern.partitions import NO_PARTITIONS, difference
@@ -40,6 +41,7 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 UNKNOWN_EPOCH = -1
+SLICE_PARTITIONS = 500
 Errors = dict[tuple[UUID, int], BrokerError | None]
 
 
@@ -182,33 +184,30 @@ class ShareGroupCoordinator:
         group_id: str,
         wanted: Partitions | None,
         on_done: Callable[[list[ShareOffset] | BrokerError], None],
+        defer: Callable[[Callable[[], None]], None],
     ) -> None:
         """DescribeShareGroupOffsets: where the group reads, by default every partition that it
-        has read, which only its coordinator knows; a group that there is not reads nothing."""
+        has read, which only its coordinator knows; a group that there is not reads nothing. Of many
+        partitions some are asked for at a time, the others when `defer` calls."""
         try:
             partitions = self._read_by(group_id) if wanted is None else wanted
         except BrokerError as error:
             on_done(error)
             return
-        found: list[ShareOffset] = []
+        found: dict[int, ShareOffset] = {}
         keys = _keys(group_id, partitions)
-        missing = len(keys)
         if not keys:
-            on_done(found)
+            on_done([])
 
-        def take(key: SharePartitionKey, outcome: ShareSummary | BrokerError) -> None:
-            nonlocal missing
-            found.append(_offset(key, outcome))
-            missing -= 1
-            if not missing:
-                on_done(sorted(found, key=lambda each: each[:2]))
+        def take(at: int, outcome: ShareSummary | BrokerError) -> None:
+            found[at] = _offset(keys[at], outcome)
+            if len(found) == len(keys):
+                on_done([found[each] for each in range(len(keys))])
 
-        for key in keys:
-            self._states.summarize(
-                key,
-                UNKNOWN_EPOCH,
-                lambda outcome, at=key: take(at, outcome),  # type: ignore[misc]
-            )
+        def ask(at: int) -> None:
+            self._states.summarize(keys[at], UNKNOWN_EPOCH, partial(take, at))
+
+        do_each_in_turns(range(len(keys)), ask, SLICE_PARTITIONS, defer)
 
     def alter_offsets(
         self,
@@ -353,7 +352,7 @@ class ShareGroupCoordinator:
 def _keys(group_id: str, partitions: Partitions) -> list[SharePartitionKey]:
     return [
         SharePartitionKey(group_id, topic_id, index)
-        for topic_id in sorted(partitions)
+        for topic_id in sorted(partitions, key=attrgetter("int"))
         for index in sorted(partitions[topic_id])
     ]
 

@@ -153,7 +153,7 @@ class Guarded:
                     kept.append(each)
                 yield 1
 
-        self._amend_in_steps(amend)
+        self.amend_in_steps(amend)
 
     def amend_each(self, answered: str, amend: Callable[[Fields], None]) -> None:
         """Changes each entry that the handler answers in a field, in slices."""
@@ -163,7 +163,7 @@ class Guarded:
                 amend(each)
                 yield 1
 
-        self._amend_in_steps(amend_all)
+        self.amend_in_steps(amend_all)
 
     def amend(self, amend: Callable[[Fields], None]) -> None:
         """Changes the answer, after the changes asked for before."""
@@ -172,9 +172,10 @@ class Guarded:
             amend(fields)
             yield 1
 
-        self._amend_in_steps(amend_at_once)
+        self.amend_in_steps(amend_at_once)
 
-    def _amend_in_steps(self, amend: Callable[[Fields], Iterator[int]]) -> None:
+    def amend_in_steps(self, amend: Callable[[Fields], Iterator[int]]) -> None:
+        """As `amend`, in slices of the steps; each yields how many entries it was about."""
         before = self.request.amend
         if before is None:
             self.request.amend = amend

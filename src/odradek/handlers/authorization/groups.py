@@ -1,8 +1,9 @@
 """The rules of the APIs about groups."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from odradek.errors import ErrorCode
@@ -148,56 +149,108 @@ def heartbeat(guarded: Guarded) -> None:
 # Offsets
 
 
+class GroupOfTopics:
+    """A group of which the caller asks for something by topic, or for all topics (`None`), and what
+    it may see of that. Topics are looked at one at a step."""
+
+    def __init__(
+        self,
+        asked: Any,
+        is_denied: Callable[[Any], bool],
+        refused: Callable[[Any], Fields],
+        is_hidden: Callable[[Fields], bool],
+    ) -> None:
+        """Topics that are asked for are left to the handler or answered with `refused`; others are
+        shown or left out."""
+        self._asked: Final = asked
+        self._is_denied: Final = is_denied
+        self._refuse: Final = refused
+        self._is_hidden: Final = is_hidden
+        self._allowed: Final[list[Any]] = []
+        self._refused: Final[list[Fields]] = []
+
+    def look(self) -> Iterator[int]:
+        """Decides on the topics that are asked for."""
+        yield 1
+        for topic in self._asked.topics or ():
+            if self._is_denied(topic):
+                self._refused.append(self._refuse(topic))
+            else:
+                self._allowed.append(topic)
+            yield 1
+
+    def allowed(self) -> Any:
+        """The group as the handler is to see it."""
+        if self._asked.topics is None:
+            return self._asked
+        return replace(self._asked, topics=tuple(self._allowed))
+
+    def amend(self, fields: Fields) -> Iterator[int]:
+        """Leaves in the handler's answer what the caller may know, and adds what is refused."""
+        yield 1
+        if fields.get("error_code", ErrorCode.NONE) != ErrorCode.NONE:
+            return
+        answered = fields.get("topics", ())
+        if self._asked.topics is None:
+            fields["topics"] = shown = []
+            for topic in answered:
+                if not self._is_hidden(topic):
+                    shown.append(topic)
+                yield 1
+        else:
+            fields["topics"] = [*answered, *self._refused]
+
+
+def serve_groups(guarded: Guarded, groups: list[GroupOfTopics], refused: list[Fields]) -> None:
+    """Calls the handler with what is allowed of the groups, and puts the refused ones behind."""
+
+    def amend(fields: Fields) -> Iterator[int]:
+        for group, answer in zip(groups, fields["groups"], strict=False):
+            yield from group.amend(answer)
+        fields["groups"] = [*fields["groups"], *refused]
+
+    def serve(_is_long: bool) -> None:
+        allowed = tuple(each.allowed() for each in groups)
+        guarded.request.narrow(replace(guarded.request.body(), groups=allowed))
+        guarded.amend_in_steps(amend)
+        guarded.serve()
+
+    guarded.request.in_slices(chain.from_iterable(each.look() for each in groups), serve)
+
+
 def _offset_fetch(guarded: Guarded) -> None:
     body = guarded.request.body()
     if guarded.request.api_version >= _GROUPS_VERSION:
-        _fetch_groups(guarded, body)
-        return
-    if not guarded.may(_DESCRIBE, _GROUP, body.group_id):
+        names = (group.group_id for group in body.groups)
+        guarded.find_denied(_DESCRIBE, _GROUP, names, partial(_fetch_groups, guarded))
+    elif guarded.may(_DESCRIBE, _GROUP, body.group_id):
+        group = _fetched(guarded, body)
+        guarded.request.in_slices(group.look(), lambda _: _fetch_group(guarded, group))
+    else:
         guarded.fail(REFUSALS[_GROUP])
-        return
-    narrowed, amend = _fetch_allowed(guarded, body)
-    guarded.request.narrow(narrowed)
-    guarded.amend(amend)
+
+
+def _fetch_groups(guarded: Guarded, denied: Collection[str]) -> None:
+    groups = guarded.request.body().groups
+    left = tuple(each for each in groups if each.group_id in denied)
+    refused = guarded.refusals("groups", REFUSALS[_GROUP], groups=left) if left else []
+    allowed = [_fetched(guarded, each) for each in groups if each.group_id not in denied]
+    serve_groups(guarded, allowed, refused)
+
+
+def _fetch_group(guarded: Guarded, group: GroupOfTopics) -> None:
+    guarded.request.narrow(group.allowed())
+    guarded.amend_in_steps(group.amend)
     guarded.serve()
 
 
-def _fetch_groups(guarded: Guarded, body: Any) -> None:
-    denied = guarded.denied(_DESCRIBE, _GROUP, (group.group_id for group in body.groups))
-    refused = tuple(group for group in body.groups if group.group_id in denied)
-    allowed = [group for group in body.groups if group.group_id not in denied]
-    answers = guarded.refusals("groups", REFUSALS[_GROUP], groups=refused) if refused else []
-    narrowed = [_fetch_allowed(guarded, group) for group in allowed]
-
-    def amend(fields: Fields) -> None:
-        for group, (_, amend_group) in zip(fields["groups"], narrowed, strict=False):
-            amend_group(group)
-        fields["groups"] = [*fields["groups"], *answers]
-
-    guarded.request.narrow(replace(body, groups=tuple(group for group, _ in narrowed)))
-    guarded.amend(amend)
-    guarded.serve()
-
-
-def _fetch_allowed(guarded: Guarded, group: Any) -> tuple[Any, Callable[[Fields], None]]:
-    """Returns a group with its allowed topics, and the function that amends the response."""
-    if group.topics is None:
-        return group, lambda fields: _keep_described(guarded, fields)
-    denied = [_is_denied(guarded, topic) for topic in group.topics]
-    pairs = list(zip(group.topics, denied, strict=True))
-    refused = [refused_topic(topic, REFUSALS[_TOPIC]) for topic, is_denied in pairs if is_denied]
-    allowed = tuple(topic for topic, is_denied in pairs if not is_denied)
-
-    def amend(fields: Fields) -> None:
-        if fields.get("error_code", ErrorCode.NONE) == ErrorCode.NONE:
-            fields["topics"] = [*fields.get("topics", ()), *refused]
-
-    return replace(group, topics=allowed), amend
-
-
-def _keep_described(guarded: Guarded, fields: Fields) -> None:
-    topics = fields.get("topics", ())
-    fields["topics"] = [each for each in topics if not _is_hidden(guarded, each)]
+def _fetched(guarded: Guarded, group: Any) -> GroupOfTopics:
+    return GroupOfTopics(
+        group,
+        partial(_is_denied, guarded),
+        lambda topic: refused_topic(topic, REFUSALS[_TOPIC]),
+        partial(_is_hidden, guarded),
+    )
 
 
 def _is_hidden(guarded: Guarded, topic: Fields) -> bool:

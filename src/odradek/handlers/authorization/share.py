@@ -1,14 +1,17 @@
 """The rules of the APIs about share groups: as those of other groups, and of fetches."""
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-from odradek.errors import ErrorCode
 from odradek.handlers.authorization.access import REFUSALS, Fields, Guarded
-from odradek.handlers.authorization.groups import describe_with_members, heartbeat
+from odradek.handlers.authorization.groups import (
+    GroupOfTopics,
+    describe_with_members,
+    heartbeat,
+    serve_groups,
+)
 from odradek.handlers.share import share_acknowledge, share_fetch
 from odradek.handlers.share.describe_share_group_offsets import UNKNOWN_LAG
 from odradek.model import AclOperation, ResourceType
@@ -66,8 +69,12 @@ def _not_deleted(topic: Any) -> Fields:
 
 
 def _describe_offsets(guarded: Guarded) -> None:
+    names = (group.group_id for group in guarded.request.body().groups)
+    guarded.find_denied(_DESCRIBE, _GROUP, names, partial(_describe_allowed, guarded))
+
+
+def _describe_allowed(guarded: Guarded, denied: Collection[str]) -> None:
     groups = guarded.request.body().groups
-    denied = guarded.denied(_DESCRIBE, _GROUP, (group.group_id for group in groups))
     refused: list[Fields] = []
     if denied:
         left = tuple(group for group in groups if group.group_id in denied)
@@ -75,29 +82,17 @@ def _describe_offsets(guarded: Guarded) -> None:
             {**each, "error_message": None}
             for each in guarded.refusals("groups", REFUSALS[_GROUP], groups=left)
         ]
-    allowed = [_narrowed(guarded, group) for group in groups if group.group_id not in denied]
-
-    def amend(fields: Fields) -> None:
-        for group, (_, hidden) in zip(fields["groups"], allowed, strict=False):
-            shown = [each for each in group["topics"] if _may_be_shown(guarded, each)]
-            if group.get("error_code", ErrorCode.NONE) == ErrorCode.NONE:
-                group["topics"] = [*shown, *hidden]
-        fields["groups"] = [*fields["groups"], *refused]
-
-    narrowed = tuple(group for group, _ in allowed)
-    guarded.request.narrow(replace(guarded.request.body(), groups=narrowed))
-    guarded.amend(amend)
-    guarded.serve()
+    allowed = [_described(guarded, each) for each in groups if each.group_id not in denied]
+    serve_groups(guarded, allowed, refused)
 
 
-def _narrowed(guarded: Guarded, group: Any) -> tuple[Any, list[Fields]]:
-    """Returns a group with its allowed topics, and the response for the others."""
-    if group.topics is None:
-        return group, []
-    denied = guarded.denied(_DESCRIBE, _TOPIC, (each.topic_name for each in group.topics))
-    left = tuple(each for each in group.topics if each.topic_name not in denied)
-    hidden = [_not_described(each) for each in group.topics if each.topic_name in denied]
-    return replace(group, topics=left), hidden
+def _described(guarded: Guarded, group: Any) -> GroupOfTopics:
+    return GroupOfTopics(
+        group,
+        lambda topic: not guarded.may(_DESCRIBE, _TOPIC, topic.topic_name),
+        _not_described,
+        lambda topic: not guarded.may_see(_DESCRIBE, _TOPIC, topic["topic_name"]),
+    )
 
 
 def _not_described(topic: Any) -> Fields:
@@ -112,10 +107,6 @@ def _not_described(topic: Any) -> Fields:
         for index in topic.partitions
     ]
     return {"topic_name": topic.topic_name, "topic_id": _NO_ID, "partitions": partitions}
-
-
-def _may_be_shown(guarded: Guarded, topic: Fields) -> bool:
-    return guarded.may_see(_DESCRIBE, _TOPIC, topic["topic_name"])
 
 
 RULES: Final[dict[int, Callable[[Guarded], None]]] = {

@@ -60,11 +60,14 @@ def fail_resources(request: Request, code: ErrorCode) -> None:
 
 
 def entry_fields(entry: ConfigEntry) -> dict[str, object]:
-    """The fields of a setting that CreateTopics and DescribeConfigs have in common."""
+    """The fields of a setting that CreateTopics and DescribeConfigs have in common.
+
+    They are plain values, of which the collector needs to look at none: an answer may have as many
+    as hundreds of thousands of settings."""
     return {
         "name": entry.name,
         "value": entry.value,
         "read_only": entry.is_read_only,
-        "config_source": entry.source,
+        "config_source": int(entry.source),
         "is_sensitive": entry.is_sensitive,
     }

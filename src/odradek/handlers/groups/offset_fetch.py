@@ -1,20 +1,20 @@
 """OffsetFetch (9), versions 1 to 10: the committed offsets of a group, or of many.
 
 Behaviour: a missing commit is -1, without an error. A null list of topics means all that the group
-has. With `require_stable` a partition of which an open transaction has an offset is
-UNSTABLE_OFFSET_COMMIT: the client asks again until the transaction is over (KIP-447).
+has. Many entries are answered in slices; the offsets of a group are those of one moment. With
+`require_stable` a partition of which an open transaction has an offset is UNSTABLE_OFFSET_COMMIT:
+the client asks again until the transaction is over (KIP-447).
 
 Version notes: 2 knows all topics and an error for the group, 5 leader epochs, 6 is flexible, 7 adds
 `require_stable`, 8 asks for many groups, 9 brings the member's epoch, 10 names topics by id. In
 version 1 every partition has the group's error.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 from uuid import UUID
 
 from odradek.coordinator.offsets.requests import FetchedOffsets
-from odradek.coordinator.records.offset_records import OffsetAndMetadata
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
@@ -27,13 +27,17 @@ NO_OFFSET: Final = -1
 NO_MEMBER_EPOCH: Final = -1
 
 _Fields = dict[str, object]
+# A topic to show: its name or id, the name if it is known, the partitions.
+_Wanted = tuple[_Fields, str | None, Iterable[int]]
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers at once."""
+    """Answers at once, or in slices."""
     body = request.body()
+    answered: list[_Fields] = []
     if request.api_version >= BATCH_VERSION:
-        request.answer(groups=[_group(context, request, group) for group in body.groups])
+        steps = _answer_groups(context, request, body.groups, answered)
+        request.answer_when_made(steps, groups=answered)
         return
     try:
         offsets = context.groups.fetch_offsets(
@@ -45,7 +49,8 @@ def handle(context: HandlerContext, request: Request) -> None:
     except BrokerError as error:
         fail(request, error.code)
         return
-    request.answer(topics=_topics(context.metadata.image, request, body.topics, offsets))
+    steps = _answer_topics(context.metadata.image, request, body.topics, offsets, answered)
+    request.answer_when_made(steps, topics=answered)
 
 
 def fail(request: Request, code: ErrorCode) -> None:
@@ -67,49 +72,95 @@ def fail(request: Request, code: ErrorCode) -> None:
         request.answer(topics=topics)
 
 
-def _group(context: HandlerContext, request: Request, group: Any) -> _Fields:
-    member_id = getattr(group, "member_id", None)
-    member_epoch = getattr(group, "member_epoch", NO_MEMBER_EPOCH)
-    try:
-        offsets = context.groups.fetch_offsets(
-            group.group_id,
-            member_id,
-            member_epoch,
-            require_stable=request.body().require_stable,
-        )
-    except BrokerError as error:
-        return {"group_id": group.group_id, "error_code": error.code}
-    topics = _topics(context.metadata.image, request, group.topics, offsets)
-    return {"group_id": group.group_id, "topics": topics}
+def _answer_groups(
+    context: HandlerContext, request: Request, groups: Iterable[Any], answered: list[_Fields]
+) -> Iterator[int]:
+    image = context.metadata.image
+    for group in groups:
+        fields: _Fields = {"group_id": group.group_id}
+        answered.append(fields)
+        yield 1
+        try:
+            offsets = _fetch(context, request, group)
+        except BrokerError as error:
+            fields["error_code"] = error.code
+            continue
+        topics: list[_Fields] = []
+        fields["topics"] = topics
+        yield from _answer_topics(image, request, group.topics, offsets, topics)
 
 
-def _topics(
-    image: MetadataImage, request: Request, asked: Iterable[Any] | None, offsets: FetchedOffsets
-) -> list[_Fields]:
+def _fetch(context: HandlerContext, request: Request, group: Any) -> FetchedOffsets:
+    return context.groups.fetch_offsets(
+        group.group_id,
+        getattr(group, "member_id", None),
+        getattr(group, "member_epoch", NO_MEMBER_EPOCH),
+        require_stable=request.body().require_stable,
+    )
+
+
+def _answer_topics(
+    image: MetadataImage,
+    request: Request,
+    asked: Sequence[Any] | None,
+    offsets: FetchedOffsets,
+    answered: list[_Fields],
+) -> Iterator[int]:
+    """Answers a partition at a step, with the offset that it had at the first."""
     by_id = request.api_version >= TOPIC_ID_VERSION
-    if asked is None:
-        return [
-            {**identity, "partitions": _partitions(name, partitions, offsets)}
-            for name, partitions in offsets.committed.items()
-            if (identity := _identity(image, name, by_id)) is not None
-        ]
+    offsets = _kept(offsets, None if asked is None else _names(image, by_id, asked))
+    for identity, name, indexes in _wanted(image, by_id, asked, offsets):
+        partitions: list[_Fields] = []
+        answered.append({**identity, "partitions": partitions})
+        yield 1
+        for index in indexes:
+            partitions.append(_partition(name, index, offsets))
+            yield 1
+
+
+def _kept(offsets: FetchedOffsets, names: Iterable[str | None] | None) -> FetchedOffsets:
+    """Copies the offsets of these topics, or of all, since others are committed between slices."""
+    committed = offsets.committed
+    if names is None:
+        names = committed
+    known = [name for name in names if name is not None and name in committed]
+    return FetchedOffsets({name: dict(committed[name]) for name in known}, offsets.unstable)
+
+
+def _names(image: MetadataImage, by_id: bool, asked: Iterable[Any]) -> list[str | None]:
     if by_id:
-        return [_topic_by_id(image, topic, offsets) for topic in asked]
-    return [
-        {
-            "name": topic.name,
-            "partitions": _partitions(topic.name, topic.partition_indexes, offsets),
-        }
-        for topic in asked
-    ]
+        return [_name_of_id(image, topic.topic_id) for topic in asked]
+    return [topic.name for topic in asked]
+
+
+def _name_of_id(image: MetadataImage, topic_id: UUID | None) -> str | None:
+    topic = None if topic_id is None else image.topic_by_id(topic_id)
+    return None if topic is None else topic.name
+
+
+def _wanted(
+    image: MetadataImage, by_id: bool, asked: Iterable[Any] | None, offsets: FetchedOffsets
+) -> Iterator[_Wanted]:
+    if asked is None:
+        for name, committed in offsets.committed.items():
+            identity = _identity(image, name, by_id)
+            if identity is not None:
+                yield identity, name, committed
+    elif by_id:
+        for topic in asked:
+            topic_id: UUID | None = topic.topic_id
+            yield {"topic_id": topic_id}, _name_of_id(image, topic_id), topic.partition_indexes
+    else:
+        for topic in asked:
+            yield {"name": topic.name}, topic.name, topic.partition_indexes
 
 
 def refused_topic(topic: Any, code: ErrorCode) -> dict[str, object]:
     """A topic of a request, by the name or id that it has there, with an error for every
     partition."""
+    topic_id = getattr(topic, "topic_id", None)
     return {
-        "name": getattr(topic, "name", None) or "",
-        "topic_id": getattr(topic, "topic_id", None),
+        **({"name": topic.name} if topic_id is None else {"topic_id": topic_id}),
         "partitions": [_nothing(index, code) for index in topic.partition_indexes],
     }
 
@@ -122,28 +173,12 @@ def _identity(image: MetadataImage, name: str, by_id: bool) -> _Fields | None:
     return None if topic is None else {"topic_id": topic.topic_id}
 
 
-def _topic_by_id(image: MetadataImage, topic: Any, offsets: FetchedOffsets) -> _Fields:
-    topic_id: UUID | None = topic.topic_id
-    found = None if topic_id is None else image.topic_by_id(topic_id)
-    if found is None:
-        code = ErrorCode.UNKNOWN_TOPIC_ID
-        partitions = [_nothing(index, code) for index in topic.partition_indexes]
-    else:
-        partitions = _partitions(found.name, topic.partition_indexes, offsets)
-    return {"topic_id": topic_id, "partitions": partitions}
-
-
-def _partitions(topic: str, indexes: Iterable[int], offsets: FetchedOffsets) -> list[_Fields]:
-    committed = offsets.committed.get(topic, {})
-    return [
-        _nothing(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        if (topic, index) in offsets.unstable
-        else _partition(index, committed.get(index))
-        for index in indexes
-    ]
-
-
-def _partition(index: int, offset: OffsetAndMetadata | None) -> _Fields:
+def _partition(topic: str | None, index: int, offsets: FetchedOffsets) -> _Fields:
+    if topic is None:
+        return _nothing(index, ErrorCode.UNKNOWN_TOPIC_ID)
+    if (topic, index) in offsets.unstable:
+        return _nothing(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    offset = offsets.committed.get(topic, {}).get(index)
     if offset is None:
         return _nothing(index, ErrorCode.NONE)
     return {

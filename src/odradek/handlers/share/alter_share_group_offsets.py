@@ -3,38 +3,38 @@
 The group forgets those partitions' states: they begin again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 from uuid import UUID
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 from odradek.handlers.share import offset_changes
+from odradek.metadata.image import MetadataImage
 
 Errors = Mapping[tuple[UUID, int], BrokerError | None]
+_Fields = dict[str, object]
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers when the states are stored."""
+    """Answers when the states are stored; reads and answers many partitions in slices."""
     if not offset_changes.may_serve(context, request):
         return
     body = request.body()
-    image = context.metadata.image
     starts: dict[tuple[UUID, int], int] = {}
-    for each in body.topics:
-        topic = image.topic(each.topic_name)
-        for partition in each.partitions:
-            index = partition.partition_index
-            if topic is not None and 0 <= index < len(topic.partitions):
-                starts[topic.topic_id, index] = partition.start_offset
 
     def on_done(outcome: Errors | BrokerError) -> None:
         if isinstance(outcome, BrokerError):
             offset_changes.refuse(request, outcome)
         else:
-            _answer(context, request, outcome)
+            responses = _responses(context.metadata.image, body.topics, outcome)
+            request.answer(error_code=ErrorCode.NONE, responses=responses)
 
-    context.share_groups.alter_offsets(body.group_id, starts, request.guard(on_done))
+    def alter(_is_long: bool) -> None:
+        context.share_groups.alter_offsets(body.group_id, starts, request.guard(on_done))
+
+    request.in_slices(_read(context.metadata.image, body.topics, starts), alter)
 
 
 def fail(request: Request, code: ErrorCode) -> None:
@@ -42,26 +42,39 @@ def fail(request: Request, code: ErrorCode) -> None:
     offset_changes.fail(request, code)
 
 
-def _answer(context: HandlerContext, request: Request, errors: Errors) -> None:
-    unknown = BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    responses = []
-    for each in request.body().topics:
-        topic = context.metadata.image.topic(each.topic_name)
+def _read(
+    image: MetadataImage, topics: Iterable[Any], starts: dict[tuple[UUID, int], int]
+) -> Iterator[int]:
+    """Reads a partition at a step, if there is one."""
+    for each in topics:
+        topic = image.topic(each.topic_name)
+        yield 1
+        for partition in each.partitions:
+            index = partition.partition_index
+            if topic is not None and 0 <= index < len(topic.partitions):
+                starts[topic.topic_id, index] = partition.start_offset
+            yield 1
+
+
+def _responses(image: MetadataImage, topics: Iterable[Any], errors: Errors) -> Iterator[_Fields]:
+    for each in topics:
+        topic = image.topic(each.topic_name)
         topic_id = UUID(int=0) if topic is None else topic.topic_id
-        partitions = [
-            {
-                "partition_index": partition.partition_index,
-                **_code(errors.get((topic_id, partition.partition_index), unknown)),
-            }
-            for partition in each.partitions
-        ]
-        responses.append(
-            {"topic_name": each.topic_name, "topic_id": topic_id, "partitions": partitions}
-        )
-    request.answer(error_code=ErrorCode.NONE, responses=responses)
+        yield {
+            "topic_name": each.topic_name,
+            "topic_id": topic_id,
+            "partitions": _partitions(topic_id, each.partitions, errors),
+        }
 
 
-def _code(error: BrokerError | None) -> dict[str, object]:
+def _partitions(topic_id: UUID, asked: Iterable[Any], errors: Errors) -> Iterator[_Fields]:
+    unknown = BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    for partition in asked:
+        error = errors.get((topic_id, partition.partition_index), unknown)
+        yield {"partition_index": partition.partition_index, **_code(error)}
+
+
+def _code(error: BrokerError | None) -> _Fields:
     if error is None:
         return {"error_code": ErrorCode.NONE}
     return {"error_code": error.code, "error_message": error.message}

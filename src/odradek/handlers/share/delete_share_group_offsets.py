@@ -4,32 +4,44 @@ Its next member to read them begins where `share.auto.offset.reset` says.
 """
 
 from collections.abc import Mapping
+from typing import Any
 from uuid import UUID
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.long_requests import do_in_slices
 from odradek.handlers.request import Request
 from odradek.handlers.share import offset_changes
+from odradek.metadata.image import MetadataImage
 
 Errors = Mapping[UUID, BrokerError | None]
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers when the states are gone."""
+    """Answers when the states are gone; many topics are found and answered in slices."""
     if not offset_changes.may_serve(context, request):
         return
     body = request.body()
     image = context.metadata.image
-    topics = [image.topic(each.topic_name) for each in body.topics]
-    topic_ids = [topic.topic_id for topic in topics if topic is not None]
+    topic_ids: list[UUID] = []
+
+    def find(asked: Any) -> None:
+        topic = image.topic(asked.topic_name)
+        if topic is not None:
+            topic_ids.append(topic.topic_id)
 
     def on_done(outcome: Errors | BrokerError) -> None:
         if isinstance(outcome, BrokerError):
             offset_changes.refuse(request, outcome)
         else:
-            _answer(context, request, outcome)
+            image = context.metadata.image
+            responses = (_response(image, each.topic_name, outcome) for each in body.topics)
+            request.answer(error_code=ErrorCode.NONE, responses=responses)
 
-    context.share_groups.delete_offsets(body.group_id, topic_ids, request.guard(on_done))
+    def delete() -> None:
+        context.share_groups.delete_offsets(body.group_id, topic_ids, request.guard(on_done))
+
+    do_in_slices(request, body.topics, find, delete)
 
 
 def fail(request: Request, code: ErrorCode) -> None:
@@ -37,16 +49,12 @@ def fail(request: Request, code: ErrorCode) -> None:
     offset_changes.fail(request, code)
 
 
-def _answer(context: HandlerContext, request: Request, errors: Errors) -> None:
-    unknown = BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    responses = []
-    for each in request.body().topics:
-        topic = context.metadata.image.topic(each.topic_name)
-        topic_id = UUID(int=0) if topic is None else topic.topic_id
-        error = errors.get(topic_id, unknown)
-        fields: dict[str, object] = {"topic_name": each.topic_name, "topic_id": topic_id}
-        if error is not None:
-            fields["error_message"] = error.message
-        fields["error_code"] = ErrorCode.NONE if error is None else error.code
-        responses.append(fields)
-    request.answer(error_code=ErrorCode.NONE, responses=responses)
+def _response(image: MetadataImage, name: str, errors: Errors) -> dict[str, object]:
+    topic = image.topic(name)
+    topic_id = UUID(int=0) if topic is None else topic.topic_id
+    error = errors.get(topic_id, BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    fields: dict[str, object] = {"topic_name": name, "topic_id": topic_id}
+    if error is not None:
+        fields["error_message"] = error.message
+    fields["error_code"] = ErrorCode.NONE if error is None else error.code
+    return fields

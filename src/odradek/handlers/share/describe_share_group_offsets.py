@@ -7,15 +7,19 @@ Version notes: 1 adds the lag (KIP-1226), which is known where this broker leads
 it is -1.
 """
 
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final
 from uuid import UUID
 
+from odradek.background import ignore
 from odradek.coordinator.share_groups.requests import ShareOffset
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
 from odradek.handlers.share.share_version import serves_share_groups
-from odradek.metadata.image import MetadataImage
 from odradek.model import TopicPartition
 
 _Fields = dict[str, object]
@@ -31,15 +35,14 @@ def handle(context: HandlerContext, request: Request) -> None:
     def take(index: int, fields: _Fields) -> None:
         answers[index] = fields
         if len(answers) == len(groups):
-            request.answer(groups=[answers[each] for each in range(len(groups))])
+            request.answer(groups=(answers[each] for each in range(len(groups))))
 
     if not serves_share_groups(context):
         fail(request, ErrorCode.UNSUPPORTED_VERSION)
-        return
-    if not groups:
+    elif not groups:
         request.answer(groups=[])
-    for index, group in enumerate(groups):
-        _describe(context, group, request.guard(lambda fields, at=index: take(at, fields)))
+    else:
+        request.in_slices(_describe_all(context, request, groups, take), ignore)
 
 
 def fail(request: Request, code: ErrorCode) -> None:
@@ -48,46 +51,69 @@ def fail(request: Request, code: ErrorCode) -> None:
     request.answer(groups=[_refused(each.group_id, error) for each in request.body().groups])
 
 
-def _describe(context: HandlerContext, group: Any, take: Any) -> None:
-    image = context.metadata.image
-    wanted, unknown = _wanted(group, image)
+def _describe_all(
+    context: HandlerContext,
+    request: Request,
+    groups: Iterable[Any],
+    take: Callable[[int, _Fields], None],
+) -> Iterator[int]:
+    """Looks at a topic that is asked for at a step."""
+    for index, group in enumerate(groups):
+        asked = _Asked(context, group)
+        yield from asked.look()
+        on_done = request.guard(partial(asked.answer, partial(take, index)))
+        wanted = None if group.topics is None else asked.wanted
+        context.share_groups.describe_offsets(group.group_id, wanted, on_done, request.defer)
 
-    def on_done(outcome: list[ShareOffset] | BrokerError) -> None:
+
+class _Asked:
+    """A group whose offsets are asked for: of which partitions, and the topics that there are
+    not."""
+
+    def __init__(self, context: HandlerContext, group: Any) -> None:
+        self.wanted: Final[dict[UUID, frozenset[int]]] = {}
+        self._context: Final = context
+        self._group: Final = group
+        self._unknown: Final[list[Any]] = []
+
+    def look(self) -> Iterator[int]:
+        """Finds the topics by their names."""
+        image = self._context.metadata.image
+        yield 1
+        for each in self._group.topics or ():
+            topic = image.topic(each.topic_name)
+            if topic is None:
+                self._unknown.append(each)
+            else:
+                self.wanted[topic.topic_id] = frozenset(each.partitions)
+            yield 1
+
+    def answer(
+        self, take: Callable[[_Fields], None], outcome: list[ShareOffset] | BrokerError
+    ) -> None:
+        """Hands on what is answered for the group."""
+        group_id = self._group.group_id
         if isinstance(outcome, BrokerError):
-            take(_refused(group.group_id, outcome))
-            return
-        topics: dict[UUID, list[_Fields]] = {}
-        for offset in outcome:
-            topics.setdefault(offset.topic_id, []).append(_partition(context, offset))
-        known = [
-            {"topic_id": topic_id, "topic_name": topic.name, "partitions": partitions}
-            for topic_id, partitions in topics.items()
-            if (topic := context.metadata.image.topic_by_id(topic_id)) is not None
-        ]
-        take({"group_id": group.group_id, "topics": [*known, *unknown]})
+            take(_refused(group_id, outcome))
+        else:
+            take({"group_id": group_id, "topics": self._topics(outcome)})
 
-    context.share_groups.describe_offsets(group.group_id, wanted, on_done)
+    def _topics(self, offsets: list[ShareOffset]) -> Iterator[_Fields]:
+        image = self._context.metadata.image
+        for topic_id, some in groupby(offsets, attrgetter("topic_id")):
+            topic = image.topic_by_id(topic_id)
+            if topic is not None:
+                partitions = (_partition(self._context, each) for each in some)
+                yield {"topic_id": topic_id, "topic_name": topic.name, "partitions": partitions}
+        yield from map(_unknown_topic, self._unknown)
 
 
-def _wanted(group: Any, image: MetadataImage) -> tuple[Any, list[_Fields]]:
-    """The partitions that are asked for, and what is answered for topics that do not exist."""
-    if group.topics is None:
-        return None, []
-    wanted: dict[UUID, frozenset[int]] = {}
-    unknown: list[_Fields] = []
-    for each in group.topics:
-        topic = image.topic(each.topic_name)
-        if topic is not None:
-            wanted[topic.topic_id] = frozenset(each.partitions)
-            continue
-        partitions = [
-            {"partition_index": index, "start_offset": -1, "lag": UNKNOWN_LAG}
-            for index in each.partitions
-        ]
-        unknown.append(
-            {"topic_name": each.topic_name, "topic_id": UUID(int=0), "partitions": partitions}
-        )
-    return wanted, unknown
+def _unknown_topic(asked: Any) -> _Fields:
+    partitions = (
+        {"partition_index": index, "start_offset": -1, "lag": UNKNOWN_LAG}
+        for index in asked.partitions
+    )
+    return {"topic_name": asked.topic_name, "topic_id": UUID(int=0), "partitions": partitions}
 
 
 def _partition(context: HandlerContext, offset: ShareOffset) -> _Fields:

@@ -4,11 +4,14 @@ Behaviour: topics come in the order of their names, whatever order they were ask
 for none means all. The answer holds at most `response_partition_limit` partitions, never more
 than `max.request.partition.size.limit`, and a cursor that says where to go on: a topic and
 the first partition that is missing. A cursor may name a topic that is gone by now; the
-answer goes on behind it. A topic that does not exist is answered with an error.
+answer goes on behind it. A topic that does not exist is answered with an error. Many topics, and
+many partitions, are looked at and answered in slices.
 What may be done with a topic is always told.
 """
 
-from typing import Any
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Any, Final
 
 from odradek.errors import ErrorCode
 from odradek.handlers.authorized_operations import TOPIC_OPERATIONS
@@ -33,24 +36,49 @@ def handle(context: HandlerContext, request: Request) -> None:
     if body.cursor is not None and body.cursor.partition_index < 0:
         fail(request, ErrorCode.INVALID_REQUEST)
         return
-    image = context.metadata.image
-    room: int = context.config["max.request.partition.size.limit"]
-    room = max(1, min(body.response_partition_limit, room))
-    spans: list[_Span] = []
-    next_cursor: dict[str, object] | None = None
-    for name, first in _wanted(image, body):
-        topic = image.topic(name)
-        if topic is None or room > 0:
-            spans.append((name, topic, first, room))
+    shown = _Shown(context.metadata.image, _room(context, body))
+    request.in_slices(shown.find(body), lambda _: _answer(request, shown))
+
+
+def _room(context: HandlerContext, body: Any) -> int:
+    asked: int = body.response_partition_limit
+    most: int = context.config["max.request.partition.size.limit"]
+    return max(1, min(asked, most))
+
+
+class _Shown:
+    """The topics of the answer, as far as there is room for partitions, and where to go on."""
+
+    def __init__(self, image: MetadataImage, room: int) -> None:
+        self.image: Final = image
+        self.spans: Final[list[_Span]] = []
+        self.next_cursor: dict[str, object] | None = None
+        self._room = room
+
+    def find(self, body: Any) -> Iterator[int]:
+        """Looks at a topic at a step."""
+        for name, first in _wanted(self.image, body):
+            if self.next_cursor is not None:
+                return
+            self._take(name, first)
+            yield 1
+
+    def _take(self, name: str, first: int) -> None:
+        topic = self.image.topic(name)
+        if topic is None or self._room > 0:
+            self.spans.append((name, topic, first, self._room))
         if topic is None:
-            continue
-        end = min(len(topic.partitions), first + room)
-        room -= end - first
+            return
+        end = min(len(topic.partitions), first + self._room)
+        self._room -= end - first
         if end < len(topic.partitions):
-            next_cursor = {"topic_name": name, "partition_index": end}
-            break
-    topics = (_topic_fields(image, *span, request.exchange.listener_name) for span in spans)
-    request.answer(topics=topics, next_cursor=next_cursor)
+            self.next_cursor = {"topic_name": name, "partition_index": end}
+
+
+def _answer(request: Request, shown: _Shown) -> None:
+    listener = request.exchange.listener_name
+    topics = (_topic_fields(shown.image, *span, listener) for span in shown.spans)
+    request.answer(topics=topics, next_cursor=shown.next_cursor)
 
 
 def fail(request: Request, code: ErrorCode) -> None:
@@ -59,14 +87,15 @@ def fail(request: Request, code: ErrorCode) -> None:
     request.answer(topics=[{"error_code": code, "name": topic.name} for topic in topics])
 
 
-def _wanted(image: MetadataImage, body: Any) -> list[tuple[str, int]]:
+def _wanted(image: MetadataImage, body: Any) -> Iterator[tuple[str, int]]:
     """The topics to show, by name, each with its first partition."""
     names = sorted({topic.name for topic in body.topics} or image.topics)
     if body.cursor is None:
-        return [(name, 0) for name in names]
+        return ((name, 0) for name in names)
     at = body.cursor.topic_name
     first = body.cursor.partition_index
-    return [(name, first if name == at else 0) for name in names if name >= at]
+    names = names[bisect_left(names, at) :]
+    return ((name, first if name == at else 0) for name in names)
 
 
 def _topic_fields(
@@ -84,9 +113,9 @@ def _topic_fields(
         "topic_id": topic.topic_id,
         "is_internal": topic.is_internal,
         **TOLD_OPERATIONS,
-        "partitions": [
+        "partitions": (
             partition_fields(image, partition, listener_name, ErrorCode.LISTENER_NOT_FOUND)
             | NO_ELIGIBLE_REPLICAS
             for partition in topic.partitions[first : first + most]
-        ],
+        ),
     }
