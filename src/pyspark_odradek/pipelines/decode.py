@@ -35,7 +35,7 @@ from pyspark_odradek.pipelines.ends.directories import ClaimedLock, read_table
 from pyspark_odradek.pipelines.ends.letter_sizes import CUT, LEAST_LIMIT
 from pyspark_odradek.pipelines.ends.letters import Letters
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
-from pyspark_odradek.pipelines.ends.topics import LIMIT, create_topic, take_up_to
+from pyspark_odradek.pipelines.ends.topics import BOUNDS, create_topic, take_up_to
 from pyspark_odradek.pipelines.running.jobs import StreamJob
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
@@ -178,13 +178,13 @@ def decoding(
 
 def _letters(settings: PipelineSettings, topic: str, output: Output) -> Letters:
     limit = _LARGEST_LETTER
-    wanted = {LIMIT: str(limit)}
+    wanted = dict.fromkeys(BOUNDS, str(limit))
     if not create_topic(settings.brokers, topic, settings=wanted, may_be_there=True):
         limit = min(limit, take_up_to(settings.brokers, topic, limit))
     if limit < LEAST_LIMIT:
         raise PipelineError(
-            f"{topic} takes batches of {limit} bytes, and its {LIMIT} cannot be changed: it has to "
-            f"be {LEAST_LIMIT} at least"
+            f"{topic} takes batches of {limit} bytes, and this cannot be changed: it has to take "
+            f"{LEAST_LIMIT} at least"
         )
     return Letters(settings, topic, output, limit)
 

@@ -63,7 +63,6 @@ _NOT_RESTORED: Final = (
 _BOUNDS_OF_TIME: Final = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
 _NO_BOUND: Final = str((1 << 63) - 1)
 _POLICY: Final = "cleanup.policy"
-_SEGMENT: Final = "segment.bytes"
 # The default limit of a topic, and the overhead of a record.
 _USUAL_LIMIT: Final = 1_048_588
 _OVERHEAD: Final = 512
@@ -139,9 +138,6 @@ def restored_settings(kept: Mapping[str, str], largest_record: int) -> dict[str,
     least = limit_for(largest_record)
     if least > int(kept.get(LIMIT, _USUAL_LIMIT)):
         settings[LIMIT] = str(least)
-    # A segment takes whole batches, and compressed ones are larger now.
-    if least > int(kept.get(_SEGMENT, least)):
-        settings[_SEGMENT] = str(least)
     return settings
 
 

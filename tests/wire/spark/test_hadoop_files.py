@@ -4,6 +4,7 @@ If these fail, a pipeline whose home is no disk loses its place, or two of them 
 """
 
 import hashlib
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,24 @@ def test_a_checksum_is_the_same_by_workers_and_by_the_driver(
         found = checksums.checksums_of(spark, [str(path), f"{path}.gone"])
         assert found == {str(path): expected}
     assert checksums._in_jvm(spark, HadoopFiles(spark), str(path)) == expected
+
+
+def test_a_file_larger_than_the_heap_is_hashed_in_pieces(spark, tmp_path: Path) -> None:
+    """Whole files went through the heap: the archive died with the default one, at each start."""
+    path, piece = tmp_path / "large.parquet", bytes(1 << 20)
+    heap_bytes = spark._jvm.java.lang.Runtime.getRuntime().maxMemory()
+    pieces = heap_bytes // len(piece) + 1
+    with path.open("wb") as file:
+        file.truncate(pieces * len(piece))  # takes no room on the disk
+    digest = hashlib.sha256()
+    for _ in range(pieces):
+        digest.update(piece)
+    expected = (pieces * len(piece), digest.hexdigest())
+    assert checksums._in_jvm(spark, HadoopFiles(spark), str(path)) == expected
+    tracemalloc.start()
+    try:
+        assert checksums.checksum_of(str(path)) == expected
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 16 * len(piece)

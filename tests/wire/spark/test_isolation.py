@@ -100,8 +100,9 @@ class Work:
     def archived(self, name: str, **more: Any) -> list[bytes]:
         """The records of an archive that another pipeline has worked on, and found to be sound."""
         self.run("archive")
-        source = str(self.root / "archive")
-        assert self.run(name, source=source, **more).findings == []
+        outcome = self.run(name, source=str(self.root / "archive"), **more)
+        assert outcome.findings == []
+        assert "records that the topic has no longer" not in outcome.facts
         return named(row.value for row in self.rows("archive"))
 
     def restored(self) -> list[bytes]:

@@ -147,10 +147,13 @@ def test_an_answer_that_is_lost_makes_no_second_copy(broker, cluster) -> None:
 
 
 @pytest.mark.parametrize("codec", [0, 4])
-def test_a_batch_too_large_for_its_topic_goes_in_pieces(broker, cluster, codec: int) -> None:
+@pytest.mark.parametrize("bound", ["max.message.bytes", "segment.bytes"])
+def test_a_batch_too_large_for_its_topic_goes_in_pieces(
+    broker, cluster, codec: int, bound: str
+) -> None:
     """A table could not be written to a topic with a small max.message.bytes."""
-    topic = f"small-batches-{codec}"
-    broker.create_topic(topic, partitions=2, config={"max.message.bytes": "1000"})
+    topic = f"small-{bound}-{codec}"
+    broker.create_topic(topic, partitions=2, config={bound: "1000"})
     writer = TopicWriter(cluster, WriteOptions(codec=codec), SystemClock())
     values = [random.Random(number).randbytes(150) for number in range(100)]
     for number, value in enumerate(values):

@@ -15,6 +15,8 @@ from odradek.errors import ErrorCode
 from pyspark_odradek.pipelines.running.settings import PipelineError
 
 LIMIT: Final = "max.message.bytes"
+# The settings that bound a batch: a segment takes whole ones.
+BOUNDS: Final = (LIMIT, "segment.bytes")
 
 
 def create_topic(
@@ -59,7 +61,7 @@ async def _create(
 
 
 def raise_limit(brokers: Mapping[str, object], topic: str, limit: int) -> None:
-    """Raises a topic's limit to batches of a size, if it takes smaller ones only.
+    """Raises a topic's limit to batches of a size, and its segments', if they take smaller ones.
 
     Raises:
         PipelineError: it cannot be asked for its limit, or be given another one.
@@ -95,7 +97,7 @@ async def _raise_limit(brokers: Mapping[str, object], topic: str, limit: int) ->
     async with Admin(brokers) as admin:
         refused = await _raised(admin, topic, await _settings_of(admin, topic), limit)
     if refused is not None:
-        raise PipelineError(f"{topic} could not be given {LIMIT}: {refused}")
+        raise PipelineError(f"{topic} could not be given {' and '.join(BOUNDS)}: {refused}")
 
 
 async def _take_up_to(brokers: Mapping[str, object], topic: str, limit: int) -> int:
@@ -119,12 +121,19 @@ async def _settings_of(admin: Admin, topic: str) -> Mapping[str, ConfigEntry]:
 async def _raised(
     admin: Admin, topic: str, settings: Mapping[str, ConfigEntry], limit: int
 ) -> KafkaError | None:
-    """Raises the limit where it is lower; why not, if that is refused."""
-    if _limit_of(settings) >= limit:
+    """Raises what is lower; why not, if that is refused."""
+    low = [name for name in BOUNDS if _bound(settings, name) < limit]
+    if not low:
         return None
     resource = ConfigResource.topic(topic)
-    return (await admin.alter_configs({resource: [ConfigChange(LIMIT, str(limit))]}))[resource]
+    changes = [ConfigChange(name, str(limit)) for name in low]
+    return (await admin.alter_configs({resource: changes}))[resource]
 
 
 def _limit_of(settings: Mapping[str, ConfigEntry]) -> int:
-    return int(settings[LIMIT].value or 0)
+    """The size of the largest batch that a topic takes."""
+    return min(_bound(settings, name) for name in BOUNDS)
+
+
+def _bound(settings: Mapping[str, ConfigEntry], name: str) -> int:
+    return int(settings[name].value or 0)

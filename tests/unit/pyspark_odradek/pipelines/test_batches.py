@@ -70,6 +70,29 @@ def test_the_last_batch_may_come_again(tmp_path: Path, is_compacted: bool) -> No
     assert query.run(1, 2).table.last_batch() == 2
 
 
+def test_a_batch_does_not_list_the_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a batch each minute it had half a million names after a year, listed for each."""
+    query = Query(tmp_path)
+    query.run(0, 1)
+    listed: list[str] = []
+    names = LocalFiles.names
+
+    def noted(files: LocalFiles, directory: str) -> list[str]:
+        listed.append(directory)
+        return names(files, directory)
+
+    monkeypatch.setattr(LocalFiles, "names", noted)
+    manifest = str(tmp_path / "_manifest")
+    query.run(2)
+    once = listed.count(manifest)
+    assert once > 0, "a run looks where it goes on"
+    listed.clear()
+    query.run(3, 4, 5, 6)
+    assert listed.count(manifest) == once
+
+
 @pytest.mark.parametrize("is_compacted", [False, True])
 def test_a_checkpoint_from_a_backup_is_refused(tmp_path: Path, is_compacted: bool) -> None:
     """It plans a batch anew, with more records: they would be passed over as done."""

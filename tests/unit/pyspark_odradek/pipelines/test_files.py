@@ -69,6 +69,22 @@ def test_of_many_who_create_a_file_one_does(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "manifest") == []
 
 
+def test_who_reads_a_file_that_is_replaced_sees_one_of_its_texts(tmp_path: Path) -> None:
+    """It was deleted, and another renamed to its place: an archive's topic was gone in between."""
+    files, path = LocalFiles(), str(tmp_path / "_topic.json")
+    texts = {"first" * 500, "second" * 1000}
+    files.replace(path, min(texts))
+    with ThreadPoolExecutor(1) as pool:
+        replaced = pool.submit(
+            lambda: [files.replace(path, each) for _ in range(100) for each in texts]
+        )
+        seen = {files.read(path)}
+        while not replaced.done():
+            seen.add(files.read(path))
+        replaced.result()
+    assert seen <= texts
+
+
 def test_what_is_removed_while_it_is_listed_is_not_there(tmp_path: Path) -> None:
     """An audit failed when the archive that it looked at renamed a file of a batch under way."""
     (tmp_path / "a").write_text("12")

@@ -1,7 +1,7 @@
 """Topics that pipelines write to. If these fail, a pipeline ends for a setting, or at a record that
 its topic does not take."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -9,8 +9,15 @@ import odradek
 from odradek.client import Admin
 from odradek.client.errors import error_for
 from odradek.errors import ErrorCode
-from pyspark_odradek.pipelines import PipelineError
-from pyspark_odradek.pipelines.ends.topics import LIMIT, create_topic, setting_of, take_up_to
+from pyspark_odradek.pipelines import PipelineError, PipelineSettings, decode
+from pyspark_odradek.pipelines.ends.batches import Output
+from pyspark_odradek.pipelines.ends.topics import (
+    LIMIT,
+    create_topic,
+    raise_limit,
+    setting_of,
+    take_up_to,
+)
 
 
 def test_a_limit_is_raised_where_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,6 +30,35 @@ def test_a_limit_is_raised_where_that_is_allowed(monkeypatch: pytest.MonkeyPatch
             assert take_up_to(brokers, "letters", 50_000) == 20_000
         assert take_up_to(brokers, "letters", 50_000) == 50_000
         assert take_up_to(brokers, "letters", 30_000) == 50_000
+
+
+def test_segments_take_what_the_limit_lets_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A letter, or an archived record, that was larger than a segment ended the job at each
+    start."""
+    with odradek.Broker(config={"log.segment.bytes": "2000000"}) as broker:
+        brokers = {"bootstrap.servers": broker.bootstrap_servers}
+        create_topic(brokers, "letters", settings={LIMIT: "5000000"})
+        with monkeypatch.context() as patch:
+            patch.setattr(Admin, "alter_configs", refuse)
+            assert take_up_to(brokers, "letters", 5_000_000) == 2_000_000
+        assert take_up_to(brokers, "letters", 5_000_000) == 5_000_000
+        create_topic(brokers, "restored", settings={"segment.bytes": "1500000"})
+        raise_limit(brokers, "restored", 4_000_000)
+        raise_limit(brokers, "restored", 3_000_000)
+        for topic in ("letters", "restored"):
+            record = bytes(3_900_000)
+            broker.produce(topic, record)
+            assert broker.records(topic)[0].value == record
+        for name in (LIMIT, "segment.bytes"):
+            assert setting_of(brokers, "restored", name) == "4000000"
+
+
+def test_segments_of_a_new_topic_take_its_largest_letter() -> None:
+    with odradek.Broker(config={"log.segment.bytes": "2000000"}) as broker:
+        settings = PipelineSettings(broker.bootstrap_servers, "orders")
+        decode._letters(settings, "letters", cast(Output, None))
+        broker.produce("letters", bytes(3_900_000))
+        assert len(broker.records("letters")) == 1
 
 
 async def refuse(_: Admin, changes: dict[Any, Any]) -> dict[Any, Any]:

@@ -22,7 +22,7 @@ import pytest
 from confluent_kafka import Consumer as GroupMember
 from confluent_kafka import Producer as TransactionalProducer
 from confluent_kafka import TopicPartition as Place
-from tests.deadlines import deadline_s
+from tests.deadlines import deadline_ms, deadline_s
 from tests.wire.client.tools import flags as every_flag
 from tests.wire.client.tools.answers import Ours, difference, normal, told_otherwise
 from tests.wire.client.tools.lines import (
@@ -69,6 +69,14 @@ INTERNAL_FORMATTERS = {
     "TransactionLogMessageFormatter": "__transaction_state",
     "group.share.ShareGroupStateMessageFormatter": "__share_group_state",
 }
+# Of each state that a transaction has without a time-out, and of what a share group gave back.
+SHOWN_BY = {
+    "TransactionLogMessageFormatter": [f'"transactionStatus":{state},' for state in (0, 1, 2, 4)],
+    "group.share.ShareGroupStateMessageFormatter": ['"deliveryState":0,"deliveryCount":1'],
+}
+READER = "console-consumer"
+# How long a reader waits for a record before it ends.
+QUIET_MS = str(deadline_ms(4000))
 # With the blanks that fill its column up.
 NUMBER = re.compile(r"\d+ *")
 # Where one JSON object ends and the next one begins.
@@ -418,16 +426,21 @@ def test_internal_records_are_shown_as_by_kafkas_formatters(
     ours("producer-perf-test", [*where, name, *payload, "--transactional-id", name], "")
     read = ["--group", f"{name}-classic", "--from-beginning", "--max-messages", "10"]
     ours("console-consumer", [*where, name, *read], "")
-    for formatter, topic in INTERNAL_FORMATTERS.items():
-        words = [*where, topic, "--from-beginning", "--timeout-ms", "4000", "--formatter"]
-        words.append(f"org.apache.kafka.tools.consumer.{formatter}")
-        theirs, found = (
-            sorted(each for each in BETWEEN.split(run("console-consumer", words, "").output))
-            for run in (java_tools, ours)
-        )
-        # Others', those of these two readers among them, come and go.
-        assert [each for each in theirs if name in each], formatter
-        assert [each for each in theirs if name in each] == [each for each in found if name in each]
+    share = ["--group", name, "--max-messages", "2", "--release"]
+    assert ours("console-share-consumer", [*where, name, *share], "").status == 0
+    with open_transaction(modern_servers, name):
+        for formatter, topic in INTERNAL_FORMATTERS.items():
+            words = [*where, topic, "--from-beginning", "--timeout-ms", QUIET_MS, "--formatter"]
+            words.append(f"org.apache.kafka.tools.consumer.{formatter}")
+            # Others' records, those of these two readers among them, come and go.
+            theirs, found = (
+                sorted(
+                    each for each in BETWEEN.split(run(READER, words, "").output) if name in each
+                )
+                for run in (java_tools, ours)
+            )
+            assert all(part in "".join(theirs) for part in SHOWN_BY.get(formatter, [name]))
+            assert theirs == found
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """If these fail, a topic cannot be restored since its settings, or those of Kafka, have changed."""
 
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -63,6 +64,32 @@ def test_a_topic_comes_back_that_would_not_take_its_records_any_more(
     found = described.describe(broker.bootstrap_servers, settings.topic).settings
     assert found[name] == restored
     assert audit.build(spark, settings).run().findings == []
+
+
+@pytest.mark.parametrize("part", ["key", "value", "headers"])
+def test_a_record_may_be_large_by_any_part(spark, broker, tmp_path, part: str) -> None:
+    """The limit went by keys and values alone; and what no codec makes smaller is larger in one."""
+    topic, large = f"large-{part}", random.Random(39).randbytes(2_000_000)
+    broker.create_topic(topic, partitions=1, config={"max.message.bytes": "3000000"})
+    given: dict[str, Any] = {part: {"h": large} if part == "headers" else large}
+    broker.produce(topic, **{"value": b"v", **given})
+    target = str(tmp_path / "archive")
+    settings = PipelineSettings(broker.bootstrap_servers, topic, to=target, source=target)
+    archive.build(spark, settings).run()
+    restore.build(spark, replace(settings, topic=f"{topic}-again")).run()
+    [before], [after] = broker.records(topic), broker.records(f"{topic}-again")
+    assert (after.key, after.value, after.headers) == (before.key, before.value, before.headers)
+
+
+def test_a_topic_that_is_there_is_given_room_for_a_batch_in_its_segments(
+    spark, broker, tmp_path
+) -> None:
+    """A record that was larger than a segment was refused, whatever limit it was given."""
+    settings = archived(spark, broker, tmp_path, "room")
+    broker.create_topic(settings.topic, partitions=1, config={SEGMENT: "1048576"})
+    restore.build(spark, settings).run()
+    [record] = broker.records(settings.topic)
+    assert len(record.value) == 2_000_000
 
 
 def test_a_topic_that_does_not_keep_times_is_not_restored_to(spark, broker, tmp_path) -> None:

@@ -173,6 +173,18 @@ def test_a_window_that_time_has_no_room_for_is_kept_aside(spark, odd, put) -> No
     assert (records, spark.read.parquet(f"{settings.to}/late").count()) == (2, 1)
 
 
+def test_a_time_that_is_not_within_time_ends_no_window(spark, broker, settings) -> None:
+    """What is `within` before the newest record was asked for, and is before the first time."""
+    topic, own = f"early-{settings.topic}", {"retention.ms": "-1"}
+    broker.create_topic(topic, partitions=1, config=own)
+    broker.produce(topic, "1", timestamp=-LAST_TIME_MS + 30 * MINUTE_MS)
+    settings = replace(settings, topic=topic, window="10 minutes", within="1 hours", by="'all'")
+    window.build(spark, settings).run()
+    assert windows(spark, settings, "windows") == []
+    [(_, _, _, records, *_)] = windows(spark, settings, "_open")
+    assert records == 1
+
+
 def test_records_at_the_ends_of_time_are_joined_and_counted(spark, broker, odd, tmp_path) -> None:
     """One such record ended the job, at each start."""
     settings = replace(odd, other=odd.topic, within="10 minutes")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.deadlines import deadline_s
 
 import odradek
@@ -20,6 +20,7 @@ from pyspark_odradek.pipelines import (
     decode,
     dedup,
     join,
+    lag,
     latest,
     query,
     read_table,
@@ -46,11 +47,12 @@ TIMES = [
 def broker() -> Iterator[odradek.Broker]:
     with odradek.Broker() as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-        for topic in ("orders", "payments"):
+        for topic in ("orders", "payments", "others"):
             broker.create_topic(topic, partitions=1, config={"retention.ms": "-1"})
             for number, time in enumerate(sorted(TIMES)):
                 at = int(time.timestamp() * 1000)
                 value = f'{{"n": {number}, "at": "{time.isoformat()}"}}'
+                value = "another" if topic == "others" else value
                 producer.produce(topic, value, b"%d" % number, timestamp=at)
         assert producer.flush(deadline_s(60)) == 0
         yield broker
@@ -74,6 +76,11 @@ def test_an_archive_has_the_hours_of_utc(spark, broker, zone: str, tmp_path: Pat
     compact.build(spark, replace(settings, file_bytes=1 << 30)).run()
     assert hours_of(spark, target) == expected
     assert audit.build(spark, settings).run().findings == []
+    findings = audit.build(spark, replace(settings, topic="others")).run().findings
+    assert findings == [
+        f"others-0 {date} {hour}: {count} records are in both, and they are not the same"
+        for (date, hour), count in sorted(expected.items())
+    ]
     again = replace(settings, topic=f"again-{zone.rpartition('/')[2]}")
     restore.build(spark, again).run()
     assert audit.build(spark, again).run().findings == []
@@ -104,6 +111,21 @@ def test_tables_have_the_times_of_the_records(spark, broker, zone: str, tmp_path
     volume.build(spark, replace(settings, to=target)).run()
     hours = {time.replace(minute=0).timestamp() for time in TIMES}
     assert seconds_in(spark, target, "hour") == Counter(hours)
+
+
+def test_a_lag_is_told_at_its_time(spark, broker, zone: str, tmp_path: Path) -> None:
+    """As local text, the age of what waits would be hours longer or shorter."""
+    group = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "reader"}
+    consumer = Consumer(group)
+    consumer.commit(offsets=[TopicPartition("orders", 0, 30)], asynchronous=False)
+    consumer.close()
+    settings = PipelineSettings(broker.bootstrap_servers, "orders", to=str(tmp_path / "lag"))
+    began = datetime.now(UTC).timestamp()
+    lag.build(spark, settings).run()
+    rows = spark.read.parquet(str(settings.to)).where("group = 'reader'")
+    [row] = rows.selectExpr("unix_micros(at) / 1e6 AS at", "seconds").collect()
+    assert began <= row.at <= datetime.now(UTC).timestamp()
+    assert row.at - row.seconds == pytest.approx(sorted(TIMES)[30].timestamp(), abs=1)
 
 
 def test_what_is_decoded_later_has_its_time(spark, broker, zone: str, tmp_path: Path) -> None:
