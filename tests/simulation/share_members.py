@@ -26,6 +26,7 @@ class ShareMember:
         self.begin_anew()
 
     def begin_anew(self) -> None:
+        self.close()
         self.lives += 1
         self.member_id = f"{self.name}-{self.lives}"
         self.rejoin()
@@ -86,7 +87,12 @@ class ShareMember:
             self.simulation.check_assigned(self)
 
     def vanish(self) -> None:
+        """Its connections may stay, as where its process hangs: leaders learn nothing then."""
         self.is_gone = True
+        if not self.simulation.chance(0.5):
+            self.close()
+
+    def close(self) -> None:
         for broker in self.simulation.brokers:
             broker.end_session(self)
 
