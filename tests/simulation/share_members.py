@@ -44,6 +44,10 @@ class ShareMember:
         is_due = simulation.now_ms >= self.beat_at_ms + (HEARTBEAT_MS if self.epoch else 1_000)
         if is_due or simulation.chance(0.05):
             self.beat()
+            if simulation.chance(0.1):
+                # It has given the first one up. A request never comes twice as it is: of the two
+                # answers the later would not say what the earlier has said.
+                self.beat()
         for partition in self.assigned:
             if simulation.calm or simulation.random.random() < 0.3:
                 simulation.fetch(self, partition)

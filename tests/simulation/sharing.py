@@ -158,8 +158,7 @@ class Simulation:
                 self.unanswered["heartbeat"] += 1
                 share.heartbeat(request, answer)
 
-        for _ in range(2 if self.chance(0.1) else 1):
-            self.maybe_late(arrive)
+        self.maybe_late(arrive)
 
     def fetch(self, member: ShareMember, partition: int) -> None:
         broker = self.leaders[partition]
@@ -289,11 +288,16 @@ class Simulation:
     # Operators
 
     def operate(self) -> None:
-        """Sets or deletes what a group has, or the group: mostly one that may be without members,
-        since of others it is refused."""
-        present = {each.group_id for each in self.members if not each.is_gone}
-        idle = [each for each in self.keys if each.group_id not in present]
-        group_id = self.random.choice(self.keys if not idle or self.chance(0.1) else idle).group_id
+        """Sets or deletes what a group has, or the group: mostly one without members, since of
+        others that is refused."""
+        groups = sorted({each.group_id for each in self.keys})
+        found = [(each, self.group(each)) for each in groups]
+        wanted = [each for each, group in found if group is not None and group.is_empty]
+        if self.chance(0.05):
+            wanted = groups
+        if not wanted:
+            return
+        group_id = self.random.choice(wanted)
         self.ask(group_id, self.random.choice(("alter", "forget", "delete")))
 
     def ask(self, group_id: str, kind: str) -> Reset:
@@ -361,7 +365,7 @@ class Simulation:
             (0.04, lambda: self.move(self.random.randrange(PARTITIONS))),
             (0.06, lambda: self.vanish_or_return(self.random.choice(self.members))),
             (0.03, self.everybody_leaves),
-            (0.06, self.operate),
+            (0.15, self.operate),
             (0.1, self.states.coordinator.prune),
             (0.01, lambda: self.advance(SESSION_MS)),
         )
