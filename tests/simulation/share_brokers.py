@@ -48,11 +48,12 @@ Answered = Callable[[Any], None]
 
 
 class StateLog(ListLog):
-    """The log of the states; `deletions` changes for a state with each deletion that gets there."""
+    """The log of the states; `lives` changes for a state with each deletion that gets there, and
+    when it is made anew."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.deletions: Counter[SharePartitionKey] = Counter()
+        self.lives: Counter[SharePartitionKey] = Counter()
 
     def append(
         self,
@@ -65,12 +66,12 @@ class StateLog(ListLog):
 
         def on_written(error: BrokerError | None) -> None:
             if error is None:
-                self.deletions.update(deleted)
+                self.lives.update(deleted)
             on_committed(error)
 
         super().append(partition, batch, on_written, transaction_version)
         if self.holds:
-            self.deletions.update(deleted)
+            self.lives.update(deleted)
 
 
 def _deleted(batch: bytearray) -> Iterator[SharePartitionKey]:
@@ -196,9 +197,17 @@ class Route(SharePersister):
         self.is_dead = False
 
     def initialize(self, key, state_epoch, start_offset, on_done) -> None:
-        self._send(
-            key, lambda to, take: to.initialize(key, state_epoch, start_offset, take), on_done
-        )
+        lives = self._simulation.states.log.lives
+
+        def ask(to: ShareCoordinator, take: Answered) -> None:
+            def on_made(outcome: BrokerError | None) -> None:
+                lives[key] += 1
+                take(outcome)
+
+            lives[key] += 1  # it may be made, and nobody hear of it
+            to.initialize(key, state_epoch, start_offset, on_made)
+
+        self._send(key, ask, on_done)
 
     def delete(self, key, on_done) -> None:
         self._send(key, lambda to, take: to.delete(key, take), on_done)
@@ -241,23 +250,25 @@ class Route(SharePersister):
 
 class LeaderRoute(Route):
     """That of a leader, by which it can be told what it knows of its writes; and which of them were
-    for a state that has been deleted since."""
+    for a state that has been deleted or made anew since."""
 
     def __init__(self, simulation: "Simulation") -> None:
         super().__init__(simulation)
         self._under_way: Counter[SharePartitionKey] = Counter()
         self._refused: set[SharePartitionKey] = set()
-        self._read_after: Counter[SharePartitionKey] = Counter()
+        self._read_in: Counter[SharePartitionKey] = Counter()
 
     def has_stored(self, key: SharePartitionKey) -> bool:
-        """Whether nothing is under way, and the last write was not refused."""
-        return not self._under_way[key] and key not in self._refused
+        """Whether nothing is under way, and the last write was not refused, of the state that was
+        read."""
+        is_same = self._read_in[key] == self._simulation.states.log.lives[key]
+        return is_same and not self._under_way[key] and key not in self._refused
 
     def read(self, key, leader_epoch, on_done) -> None:
         def ask(to: ShareCoordinator, take: Answered) -> None:
             def on_read(outcome: ShareState | BrokerError) -> None:
                 if not isinstance(outcome, BrokerError):
-                    self._read_after[key] = self._simulation.states.log.deletions[key]
+                    self._read_in[key] = self._simulation.states.log.lives[key]
                     self._simulation.on_read(key)
                 take(outcome)
 
@@ -267,7 +278,7 @@ class LeaderRoute(Route):
 
     def write(self, key, leader_epoch, state, on_done) -> None:
         self._under_way[key] += 1
-        read_after, states = self._read_after[key], self._simulation.states
+        read_in, states = self._read_in[key], self._simulation.states
 
         def ask(to: ShareCoordinator, take: Answered) -> None:
             is_late = states.epoch_of(key) > state.state_epoch
@@ -286,7 +297,7 @@ class LeaderRoute(Route):
             if outcome is not None:
                 self._refused.add(key)
             may_be_stored = outcome is None or outcome.code not in FENCED
-            if may_be_stored and read_after != states.log.deletions[key]:
+            if may_be_stored and read_in != states.log.lives[key]:
                 self._simulation.on_mixed(key)
             on_done(outcome)
 

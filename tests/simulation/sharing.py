@@ -85,6 +85,8 @@ class Simulation:
         self.deferred: list[Callable[[], None]] = []
         self.late: list[Callable[[], None]] = []
         self.unanswered: dict[str, int] = defaultdict(int)
+        self.beats = 0
+        self.arrived: dict[str, int] = defaultdict(int)
         self.world = GroupWorld(self)
         self.world.log.refuses = self.refuses
         self.topic_id = self.world.topic_id(TOPIC)
@@ -147,6 +149,8 @@ class Simulation:
         if self.chance(0.05):
             return
         share = self.world.share
+        self.beats += 1
+        number = self.beats
 
         def answer(outcome: object) -> None:
             self.unanswered["heartbeat"] -= 1
@@ -154,7 +158,9 @@ class Simulation:
                 self.maybe_late(lambda: take(outcome))
 
         def arrive() -> None:
-            if self.world.share is share:  # else it came to a broker that is no more
+            # Else it came to a broker that is no more, or its connection was given up.
+            if self.world.share is share and self.arrived[request.member_id] < number:
+                self.arrived[request.member_id] = number
                 self.unanswered["heartbeat"] += 1
                 share.heartbeat(request, answer)
 
@@ -475,9 +481,10 @@ class Simulation:
         self.seen.pop(key, None)
 
     def on_mixed(self, key: SharePartitionKey) -> None:
-        """A leader has read a state that was deleted since, and may have written to the one after.
-        Nothing fences it, as in Kafka: a deleted state leaves no epochs behind. Whoever leads does
-        not know what that has changed, until the state is read again."""
+        """A leader has read a state that was deleted or made anew since, and may have written to
+        the one after. Nothing fences it, as in Kafka: a deleted state leaves no epochs behind, and
+        another may have the same. Whoever leads does not know what that has changed, until the
+        state is read again."""
         self.operations["mixed"] += 1
         self.mixed.add(key)
 
