@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,15 +13,18 @@ from tests.deadlines import deadline_s
 ROOT = Path(__file__).parents[1]
 TIMEOUT_S = deadline_s(600)
 PACKAGES = ("odradek", "pyspark_odradek")
+UNBROKEN = "the copy as it is"
 
 
 class Mutation(NamedTuple):
-    """One place in a source below a package, and what stands there instead."""
+    """One place in a source below a package, and what stands there instead. The tests are those
+    nearest to it, if they are not all of the suite."""
 
     source: str
     before: str
     after: str
     package: str = "odradek"
+    tests: Sequence[str] = ()
 
 
 def copy_sources(directory: Path) -> Path:
@@ -52,14 +55,38 @@ def run_tests(
     )
 
 
-def assert_noticed(
-    sources: Path, mutation: Mutation, tests: Sequence[str], **settings: str
-) -> None:
-    """Makes the change and holds that one of the tests fails."""
-    source = sources / mutation.package / mutation.source
-    text = source.read_text(encoding="utf-8")
-    assert text.count(mutation.before) == 1, "the mutation has to follow the source"
-    source.write_text(text.replace(mutation.before, mutation.after), encoding="utf-8")
-    done = run_tests(sources, tests, **settings)
-    assert done.returncode == 1, done.stdout
-    assert "FAILED" in done.stdout
+class Mutants:
+    """Mutations which a suite of tests has to notice, and the copy as it is, which has to pass: if
+    it does not, that mutants fail says nothing."""
+
+    def __init__(
+        self, mutations: Mapping[str, Mutation], tests: Sequence[str] = (), **settings: str
+    ) -> None:
+        """The suite is the tests of all mutations, unless it is given. The settings are variables
+        of its environment."""
+        nearest = dict.fromkeys(test for each in mutations.values() for test in each.tests)
+        self.names = [UNBROKEN, *mutations]
+        self._mutations = mutations
+        self._tests = tests or list(nearest)
+        self._settings = settings
+
+    def hold(self, name: str, directory: Path) -> None:
+        """Fails when the tests do not notice the mutation, or fail without one."""
+        sources = copy_sources(directory)
+        if name == UNBROKEN:
+            self._assert_passed(sources)
+        else:
+            self._assert_noticed(sources, self._mutations[name])
+
+    def _assert_passed(self, sources: Path) -> None:
+        done = run_tests(sources, self._tests, **self._settings)
+        assert done.returncode == 0, done.stdout
+
+    def _assert_noticed(self, sources: Path, mutation: Mutation) -> None:
+        source = sources / mutation.package / mutation.source
+        text = source.read_text(encoding="utf-8")
+        assert text.count(mutation.before) == 1, "the mutation has to follow the source"
+        source.write_text(text.replace(mutation.before, mutation.after), encoding="utf-8")
+        done = run_tests(sources, mutation.tests or self._tests, **self._settings)
+        assert done.returncode == 1, done.stdout
+        assert "FAILED" in done.stdout

@@ -1,8 +1,8 @@
 """The brokers of the simulation of share groups (`sharing`): both coordinators over lists, which
 may be killed or resign, the way to that of states, and brokers that lead partitions."""
 
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -11,7 +11,8 @@ from tests.unit.coordinator.fakes import ListLog
 from tests.unit.replication.fakes import Cluster
 
 from odradek.config import BrokerConfig
-from odradek.coordinator.records.share_state_records import ShareStateRecordCodec
+from odradek.coordinator.records.share_state_records import ShareSnapshotKey, ShareStateRecordCodec
+from odradek.coordinator.runtime.partition_writer import OnCommitted
 from odradek.coordinator.runtime.runtime import CoordinatorRuntime
 from odradek.coordinator.runtime.settings import RuntimeSettings
 from odradek.coordinator.share.shard import SharePartitionState, ShareShard
@@ -21,9 +22,11 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import ConfigResource, MetadataDelta
 from odradek.model import ConfigResourceType, TopicPartition
 from odradek.purgatory import DelayedOperationPurgatory
+from odradek.records.batch import parse_header
+from odradek.records.reader import read_batch
 from odradek.replication.share.led_partition import LedSharePartition
 from odradek.replication.share.manager import SharePartitionManager
-from odradek.replication.share.persister import SharePartitionKey, SharePersister
+from odradek.replication.share.persister import SharePartitionKey, SharePersister, ShareState
 
 if TYPE_CHECKING:
     from tests.simulation.share_members import ShareMember
@@ -34,8 +37,49 @@ PARTITIONS = 2
 LOCK_MS = 15_000
 DELIVERIES = 5
 LOST = BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+FENCED = (
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.FENCED_STATE_EPOCH,
+    ErrorCode.INVALID_REQUEST,
+)
+"""What says for sure that a write is not stored."""
 
 Answered = Callable[[Any], None]
+
+
+class StateLog(ListLog):
+    """The log of the states; `lives` changes for a state with each deletion that gets there, and
+    when it is made anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lives: Counter[SharePartitionKey] = Counter()
+
+    def append(
+        self,
+        partition: int,
+        batch: bytearray,
+        on_committed: OnCommitted,
+        transaction_version: int = 0,
+    ) -> None:
+        deleted = list(_deleted(batch))
+
+        def on_written(error: BrokerError | None) -> None:
+            if error is None:
+                self.lives.update(deleted)
+            on_committed(error)
+
+        super().append(partition, batch, on_written, transaction_version)
+        if self.holds:
+            self.lives.update(deleted)
+
+
+def _deleted(batch: bytearray) -> Iterator[SharePartitionKey]:
+    codec = ShareStateRecordCodec()
+    for each in read_batch(batch, parse_header(batch, 0)):
+        record = codec.decode(each.key or b"", each.value)
+        if isinstance(record.key, ShareSnapshotKey) and record.value is None:
+            yield record.key.partition
 
 
 class StateCoordinator:
@@ -44,7 +88,7 @@ class StateCoordinator:
     def __init__(self, simulation: "Simulation") -> None:
         self._simulation = simulation
         self._epoch = 0
-        self.log = ListLog()
+        self.log = StateLog()
         self.log.refuses = simulation.refuses
         self.asked: dict[int, Answered] = {}
         self._number = 0
@@ -124,6 +168,11 @@ class StateCoordinator:
         (shard,) = self.runtime.shards()
         return shard.states
 
+    def epoch_of(self, key: SharePartitionKey) -> int:
+        """The epoch of a state, or -1."""
+        state = self.states.get(key) if self.is_in_charge else None
+        return -1 if state is None else state.state_epoch
+
     def is_busy(self, key: SharePartitionKey) -> bool:
         return self.runtime.is_busy(coordinator_key(key))
 
@@ -148,9 +197,17 @@ class Route(SharePersister):
         self.is_dead = False
 
     def initialize(self, key, state_epoch, start_offset, on_done) -> None:
-        self._send(
-            key, lambda to, take: to.initialize(key, state_epoch, start_offset, take), on_done
-        )
+        lives = self._simulation.states.log.lives
+
+        def ask(to: ShareCoordinator, take: Answered) -> None:
+            def on_made(outcome: BrokerError | None) -> None:
+                lives[key] += 1
+                take(outcome)
+
+            lives[key] += 1  # it may be made, and nobody hear of it
+            to.initialize(key, state_epoch, start_offset, on_made)
+
+        self._send(key, ask, on_done)
 
     def delete(self, key, on_done) -> None:
         self._send(key, lambda to, take: to.delete(key, take), on_done)
@@ -189,6 +246,62 @@ class Route(SharePersister):
         for waiting in list(self._on_their_way.values()):
             while waiting and not self._simulation.chance(0.9):
                 waiting.popleft()()
+
+
+class LeaderRoute(Route):
+    """That of a leader, by which it can be told what it knows of its writes; and which of them were
+    for a state that has been deleted or made anew since."""
+
+    def __init__(self, simulation: "Simulation") -> None:
+        super().__init__(simulation)
+        self._under_way: Counter[SharePartitionKey] = Counter()
+        self._refused: set[SharePartitionKey] = set()
+        self._read_in: Counter[SharePartitionKey] = Counter()
+
+    def has_stored(self, key: SharePartitionKey) -> bool:
+        """Whether nothing is under way, and the last write was not refused, of the state that was
+        read."""
+        is_same = self._read_in[key] == self._simulation.states.log.lives[key]
+        return is_same and not self._under_way[key] and key not in self._refused
+
+    def read(self, key, leader_epoch, on_done) -> None:
+        def ask(to: ShareCoordinator, take: Answered) -> None:
+            def on_read(outcome: ShareState | BrokerError) -> None:
+                if not isinstance(outcome, BrokerError):
+                    self._read_in[key] = self._simulation.states.log.lives[key]
+                    self._simulation.on_read(key)
+                take(outcome)
+
+            to.read(key, leader_epoch, on_read)
+
+        self._send(key, ask, on_done)
+
+    def write(self, key, leader_epoch, state, on_done) -> None:
+        self._under_way[key] += 1
+        read_in, states = self._read_in[key], self._simulation.states
+
+        def ask(to: ShareCoordinator, take: Answered) -> None:
+            is_late = states.epoch_of(key) > state.state_epoch
+
+            def check(outcome: BrokerError | None) -> None:
+                is_taken = outcome is None and is_late
+                is_newer = states.epoch_of(key) > state.state_epoch
+                assert not (is_taken and is_newer), f"{key} takes what was of an earlier state"
+                take(outcome)
+
+            to.write(key, leader_epoch, state, check)
+
+        def take(outcome: BrokerError | None) -> None:
+            self._under_way[key] -= 1
+            self._refused.discard(key)
+            if outcome is not None:
+                self._refused.add(key)
+            may_be_stored = outcome is None or outcome.code not in FENCED
+            if may_be_stored and read_in != states.log.lives[key]:
+                self._simulation.on_mixed(key)
+            on_done(outcome)
+
+        self._send(key, ask, take)
 
 
 class GroupWorld(ConsumerWorld):
@@ -238,7 +351,7 @@ class Broker:
     def begin(self, simulation: "Simulation", index: int) -> None:
         self.index = index
         self.simulation = simulation
-        self.route = Route(simulation)
+        self.route = LeaderRoute(simulation)
         self.sessions: set[ShareMember] = set()
         self.held = defaultdict(dict)
         cluster = self.cluster

@@ -26,6 +26,7 @@ class ShareMember:
         self.begin_anew()
 
     def begin_anew(self) -> None:
+        self.close()
         self.lives += 1
         self.member_id = f"{self.name}-{self.lives}"
         self.rejoin()
@@ -43,6 +44,10 @@ class ShareMember:
         is_due = simulation.now_ms >= self.beat_at_ms + (HEARTBEAT_MS if self.epoch else 1_000)
         if is_due or simulation.chance(0.05):
             self.beat()
+            if simulation.chance(0.1):
+                # It has given the first one up. A request never comes twice as it is: of the two
+                # answers the later would not say what the earlier has said.
+                self.beat()
         for partition in self.assigned:
             if simulation.calm or simulation.random.random() < 0.3:
                 simulation.fetch(self, partition)
@@ -86,7 +91,12 @@ class ShareMember:
             self.simulation.check_assigned(self)
 
     def vanish(self) -> None:
+        """Its connections may stay, as where its process hangs: leaders learn nothing then."""
         self.is_gone = True
+        if not self.simulation.chance(0.5):
+            self.close()
+
+    def close(self) -> None:
         for broker in self.simulation.brokers:
             broker.end_session(self)
 

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.mutants import Mutation, assert_noticed, copy_sources
+from tests.mutants import Mutants, Mutation
 from tests.rounds import seeds
 from tests.simulation.compaction import Simulation, Transaction
 from tests.unit.storage.compacted import BACKOFF_MS
@@ -78,6 +78,9 @@ MUTATIONS = {
         "storage/log/appender.py", "            self._producers.rollback()\n", ""
     ),
 }
+MUTANTS = Mutants(
+    MUTATIONS, ["tests/simulation/test_compaction.py"], ODRADEK_COMPACTION_SEEDS="600"
+)
 
 
 @pytest.mark.parametrize("first", SEEDS[::PER_TEST])
@@ -127,8 +130,7 @@ def test_a_cut_may_take_the_batch_for_which_an_earlier_one_went(tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.parametrize("name", MUTANTS.names)
 def test_a_mutant_is_found(tmp_path: Path, name: str) -> None:
     """The simulation would let somebody break just this."""
-    tests = ["tests/simulation/test_compaction.py"]
-    assert_noticed(copy_sources(tmp_path), MUTATIONS[name], tests, ODRADEK_COMPACTION_SEEDS="600")
+    MUTANTS.hold(name, tmp_path)

@@ -3,10 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.mutants import Mutation, assert_noticed, copy_sources
-
-TESTS = ["tests/simulation/test_replication.py"]
-SEEDS = "200"
+from tests.mutants import Mutants, Mutation
 
 MUTATIONS = {
     "a new follower cuts its log at the high watermark": Mutation(
@@ -54,11 +51,13 @@ MUTATIONS = {
         "            if follower.broker_id == 3 and follower.log_end_offset < smallest and (",
     ),
 }
+MUTANTS = Mutants(
+    MUTATIONS, ["tests/simulation/test_replication.py"], ODRADEK_REPLICATION_SEEDS="200"
+)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.parametrize("name", MUTANTS.names)
 def test_a_mutant_is_found(tmp_path: Path, name: str) -> None:
     """The simulation would let somebody break just this."""
-    sources = copy_sources(tmp_path)
-    assert_noticed(sources, MUTATIONS[name], TESTS, ODRADEK_REPLICATION_SEEDS=SEEDS)
+    MUTANTS.hold(name, tmp_path)

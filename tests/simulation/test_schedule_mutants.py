@@ -3,10 +3,8 @@
 from pathlib import Path
 
 import pytest
-from tests.mutants import Mutation, assert_noticed, copy_sources
+from tests.mutants import Mutants, Mutation
 
-TESTS = ["tests/simulation/test_schedules.py"]
-SEEDS = "150"
 DELIVERY = "replication/schedule/delivery.py"
 RELEASER = "replication/schedule/releaser.py"
 STATE = "replication/schedule/state.py"
@@ -72,11 +70,11 @@ MUTATIONS = {
         "            if is_newest or True:\n",
     ),
 }
+MUTANTS = Mutants(MUTATIONS, ["tests/simulation/test_schedules.py"], ODRADEK_SCHEDULE_SEEDS="150")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.parametrize("name", MUTANTS.names)
 def test_a_mutant_is_found(tmp_path: Path, name: str) -> None:
     """The simulation would let somebody break just this."""
-    sources = copy_sources(tmp_path)
-    assert_noticed(sources, MUTATIONS[name], TESTS, ODRADEK_SCHEDULE_SEEDS=SEEDS)
+    MUTANTS.hold(name, tmp_path)

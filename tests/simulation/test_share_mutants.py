@@ -3,10 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.mutants import Mutation, assert_noticed, copy_sources, run_tests
-
-SIMULATION = ["tests/simulation/test_sharing.py"]
-SEEDS = "110"
+from tests.mutants import Mutants, Mutation
 
 MUTATIONS = {
     "a leader of before goes on writing": Mutation(
@@ -66,29 +63,11 @@ MUTATIONS = {
         "self._append(first, batch.last_offset, after, 0, held)",
     ),
 }
-
-# The simulation's operators are refused most of the time, and its log refuses too little.
-UNNOTICED = {
-    "a leader writes what it knows of a state that an operator has set anew",
-    "what the log refused is not told again",
-}
+MUTANTS = Mutants(MUTATIONS, ["tests/simulation/test_sharing.py"], ODRADEK_SHARE_SEEDS="110")
 
 
 @pytest.mark.slow
-def test_the_copy_passes_as_it_is(tmp_path: Path) -> None:
-    """If it does not, that mutants fail says nothing."""
-    done = run_tests(copy_sources(tmp_path), SIMULATION, ODRADEK_SHARE_SEEDS=SEEDS)
-    assert done.returncode == 0, done.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(strict=True) if name in UNNOTICED else ())
-        for name in MUTATIONS
-    ],
-)
+@pytest.mark.parametrize("name", MUTANTS.names)
 def test_a_mutant_is_found(tmp_path: Path, name: str) -> None:
     """The simulation would let somebody break just this."""
-    assert_noticed(copy_sources(tmp_path), MUTATIONS[name], SIMULATION, ODRADEK_SHARE_SEEDS=SEEDS)
+    MUTANTS.hold(name, tmp_path)

@@ -104,6 +104,27 @@ def test_a_deletion_that_is_written_too_late_is_carried_out_by_who_joins(calm: S
     assert calm.read == {each for each in calm.keys if each.group_id == "g0"}
 
 
+def test_a_leader_writes_into_the_state_after_the_one_that_was_deleted(calm: Simulation) -> None:
+    """Fails when the simulation takes that for a fault, which Kafka does not fence either, or when
+    it goes on to allow it behind the next reading of the state."""
+    _read_and_leave(calm)
+    calm.ask("g0", "delete")
+    calm.turn()
+    calm.check()
+    calm.members[2].beat()
+    calm.turn()
+    calm.check()
+    assert not calm.mixed
+    _accept_what_is_held(calm)
+    assert calm.mixed
+    calm.check()
+    for partition in calm.members[2].assigned:
+        calm.move(partition)
+        calm.fetch(calm.members[2], partition)
+        calm.turn()
+    assert not calm.mixed
+
+
 def test_the_simulation_misses_what_a_group_reads_no_more(calm: Simulation) -> None:
     """Fails when partitions that a group forgot are taken for what an operator deleted."""
     _read_and_leave(calm)

@@ -7,7 +7,7 @@ See `sink` for what happens and for what must always hold. `ODRADEK_SINK_SEEDS` 
 from pathlib import Path
 
 import pytest
-from tests.mutants import Mutation, assert_noticed, copy_sources
+from tests.mutants import Mutants, Mutation
 from tests.rounds import slow_behind
 from tests.simulation.sink import play
 
@@ -29,6 +29,7 @@ MUTATIONS = {
         "or await self._is_written(admin, batch_id + 1):\n",
     ),
 }
+MUTANTS = Mutants(MUTATIONS, ["tests/simulation/test_sink.py"], ODRADEK_SINK_SEEDS="60")
 
 
 @pytest.mark.parametrize("seed", slow_behind(6, "ODRADEK_SINK_SEEDS", 30))
@@ -40,8 +41,7 @@ def test_every_row_is_written_once(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.parametrize("name", MUTANTS.names)
 def test_a_mutant_is_found(tmp_path: Path, name: str) -> None:
     """The simulation would let somebody break just this."""
-    tests = ["tests/simulation/test_sink.py"]
-    assert_noticed(copy_sources(tmp_path), MUTATIONS[name], tests, ODRADEK_SINK_SEEDS="60")
+    MUTANTS.hold(name, tmp_path)

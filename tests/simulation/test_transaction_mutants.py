@@ -6,11 +6,7 @@ What readers of a log see is not simulated: that is found by the tests of the lo
 from pathlib import Path
 
 import pytest
-from tests.mutants import Mutation, assert_noticed, copy_sources
-
-SIMULATION = ["tests/simulation/test_transactions.py"]
-SEEDS = "1000"
-LOG = ["tests/unit/storage/test_producer_state.py", "tests/unit/storage/test_log.py"]
+from tests.mutants import Mutants, Mutation
 
 MUTATIONS = {
     "a zombie ends the transaction of its successor": Mutation(
@@ -121,19 +117,24 @@ LOG_MUTATIONS = {
         "bumps = False",
     ),
 }
+MUTANTS = Mutants(
+    MUTATIONS, ["tests/simulation/test_transactions.py"], ODRADEK_TRANSACTION_SEEDS="1000"
+)
+LOG_MUTANTS = Mutants(
+    LOG_MUTATIONS,
+    ["tests/unit/storage/test_producer_state.py", "tests/unit/storage/test_log.py"],
+)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.parametrize("name", MUTANTS.names)
 def test_a_mutant_is_found(tmp_path: Path, name: str) -> None:
     """The simulation would let somebody break just this."""
-    assert_noticed(
-        copy_sources(tmp_path), MUTATIONS[name], SIMULATION, ODRADEK_TRANSACTION_SEEDS=SEEDS
-    )
+    MUTANTS.hold(name, tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LOG_MUTATIONS)
+@pytest.mark.parametrize("name", LOG_MUTANTS.names)
 def test_a_mutant_of_the_log_is_found(tmp_path: Path, name: str) -> None:
     """The tests of the log would let somebody break just this."""
-    assert_noticed(copy_sources(tmp_path), LOG_MUTATIONS[name], LOG)
+    LOG_MUTANTS.hold(name, tmp_path)

@@ -7,7 +7,7 @@ other seeds (`500`, or `500:700`), none of them slow. Some mutants show what the
 from pathlib import Path
 
 import pytest
-from tests.mutants import Mutation, assert_noticed, copy_sources
+from tests.mutants import Mutants, Mutation
 from tests.rounds import slow_behind
 from tests.simulation.client.client_producers import play
 
@@ -66,6 +66,15 @@ MUTATIONS = {
         "                each.base_sequence = NO_SEQUENCE\n",
     ),
 }
+MUTANTS = Mutants(
+    MUTATIONS,
+    [
+        "tests/simulation/client/test_client_sequences.py",
+        "tests/simulation/client/test_client_transactions.py",
+        MODEL,
+    ],
+    ODRADEK_PRODUCER_SEEDS="60",
+)
 
 
 @pytest.mark.parametrize("seed", slow_behind(8, "ODRADEK_PRODUCER_SEEDS", 40))
@@ -92,19 +101,14 @@ def hold(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.parametrize("name", MUTANTS.names)
 def test_a_mutant_is_found(tmp_path: Path, name: str) -> None:
     """The simulation would let somebody break just this."""
-    tests = [
-        "tests/simulation/client/test_client_sequences.py",
-        "tests/simulation/client/test_client_transactions.py",
-        MODEL,
-    ]
-    assert_noticed(copy_sources(tmp_path), MUTATIONS[name], tests, ODRADEK_PRODUCER_SEEDS="60")
+    MUTANTS.hold(name, tmp_path)
 
 
 @pytest.mark.slow
 def test_the_model_alone_finds_a_producer_that_fences_itself(tmp_path: Path) -> None:
     """The model's coordinator would leave a producer its epoch whose transaction is open."""
-    mutation = MUTATIONS[SELF_FENCING]
-    assert_noticed(copy_sources(tmp_path), mutation, [MODEL], ODRADEK_PRODUCER_SEEDS="60")
+    alone = MUTATIONS[SELF_FENCING]._replace(tests=[MODEL])
+    Mutants({SELF_FENCING: alone}, ODRADEK_PRODUCER_SEEDS="60").hold(SELF_FENCING, tmp_path)

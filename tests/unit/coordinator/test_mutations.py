@@ -3,7 +3,7 @@
 from pathlib import Path, PurePath
 
 import pytest
-from tests.mutants import Mutation, assert_noticed, copy_sources, run_tests
+from tests.mutants import Mutants, Mutation
 
 # By the package that is broken, the nearest first.
 TESTS = {
@@ -169,20 +169,16 @@ MUTATIONS = {
         "if self._is_expired",
     ),
 }
+MUTANTS = Mutants(
+    {
+        name: each._replace(tests=TESTS[PurePath(each.source).parts[1]])
+        for name, each in MUTATIONS.items()
+    }
+)
 
 
 @pytest.mark.slow
-def test_the_copy_passes_as_it_is(tmp_path: Path) -> None:
-    """If it does not, that mutants fail says nothing."""
-    tests = dict.fromkeys(test for tests in TESTS.values() for test in tests)
-    done = run_tests(copy_sources(tmp_path), list(tests))
-    assert done.returncode == 0, done.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.parametrize("name", MUTANTS.names)
 def test_a_mutant_is_noticed(tmp_path: Path, name: str) -> None:
     """The tests would let somebody break just this."""
-    mutation = MUTATIONS[name]
-    package = PurePath(mutation.source).parts[1]
-    assert_noticed(copy_sources(tmp_path), mutation, TESTS[package])
+    MUTANTS.hold(name, tmp_path)

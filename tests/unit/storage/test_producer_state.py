@@ -329,6 +329,7 @@ def test_sequences_of_an_epoch_before_do_not_count(producers):
     """A producer would be refused for a write that its epoch before has not made."""
     begin(producers, 3)
     begin(producers, 0, epoch=1)
+    begin(producers, 2, epoch=1)
     begin(producers, 2)
     assert refused(producers, header(1, epoch=1, attributes=TRANSACTIONAL))
     take(producers, header(0, epoch=1, attributes=TRANSACTIONAL))
