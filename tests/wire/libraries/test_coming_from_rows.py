@@ -59,6 +59,8 @@ FILLED = {
     "await send_and_wait(..)": "await send_and_wait(t, value)",
     "store_offsets(record, ..)": "store_offsets(record)",
     '{tp: CommittedOffset(7, "note")}': 'await commit({tp: CommittedOffset(7, "note")})',
+    "offsets_for_times(..)": "await offsets_for_times({tp: ms})",
+    "subscribe(listener=)": "subscribe(topics, listener=listener)",
     "subscribe(topics, pattern=, listener=)": "subscribe(topics, listener=listener)",
     "alter_configs({resource: [ConfigChange(..)]})": "alter_configs({resource: [change]})",
     "describe_scram_users([..])": "describe_scram_users([])",
@@ -78,6 +80,7 @@ NO_CALLS = {
 }
 # How calls are made that the page names without arguments.
 ARGUMENTS = {
+    "acknowledge": "(record)",
     "alter_configs": "({resource: [change]})",
     "alter_group_offsets": "(id, {tp: 7})",
     "assign": "([tp])",
@@ -139,7 +142,7 @@ def kind_of(table: tuple[str, str]) -> type:
 
 
 def has(table: tuple[str, str], name: str) -> bool:
-    return hasattr(kind_of(table), name) or name in getattr(kind_of(table), "_fields", ())
+    return hasattr(kind_of(table), name)
 
 
 def code_in(table: tuple[str, str], row: str) -> Iterator[str]:
