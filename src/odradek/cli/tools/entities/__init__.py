@@ -1,1 +1,1 @@
-"""What `odradek configs` shows and changes of users, clients and addresses."""
+"""`odradek configs` for users, clients and addresses: how it shows and changes them."""
