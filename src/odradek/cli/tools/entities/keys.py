@@ -32,13 +32,21 @@ def check_keys(entity: Entity, added: Collection[str], deleted: Collection[str])
     """
     types = [kind for kind, _ in entity]
     if types == ["ip"]:
-        _refuse_others("connection quota", "ips", _OF_ADDRESSES, added, deleted)
+        _check_of_addresses([*added, *deleted])
     elif types != ["user"]:
         _refuse_others("quota", "clients", _QUOTAS, added, deleted)
     else:
         both = (*_QUOTAS, *MECHANISMS)
         _refuse_others("quota and SCRAM credential", "users", both, added, deleted)
         _check_credentials(entity[0][1], {*added, *deleted})
+
+
+def _check_of_addresses(names: Collection[str]) -> None:
+    if unknown := [name for name in names if name not in _OF_ADDRESSES]:
+        raise ValueError(
+            f"Only connection quota configs can be added for 'ips' {_HERE}. "
+            f"Unexpected config names: {', '.join(unknown)}"
+        )
 
 
 def _refuse_others(

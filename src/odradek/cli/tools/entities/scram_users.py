@@ -69,6 +69,6 @@ def _password(name: str, mechanism: str, text: str) -> ScramPassword:
     if count < LEAST_ITERATIONS:
         raise ValueError(
             f"Iterations {count} is less than the minimum {LEAST_ITERATIONS} required for "
-            f"{mechanism}."
+            f"{mechanism}"
         )
     return ScramPassword(name, mechanism, found[2], count)
