@@ -32,11 +32,14 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
     return made
 
 
-def write_over(cluster: Cluster, *replicas: Replicas, keeps_id: bool = False) -> None:
+def write_over(
+    cluster: Cluster, *replicas: Replicas, keeps_id: bool = False, topic: str = "a"
+) -> None:
     """What Kafka's tools wrote before 2.8, or with the id that the node had."""
     partitions = {str(index): each for index, each in enumerate(replicas)}
-    node = json.loads(cluster.tree.text(TOPIC)) if keeps_id else {"version": 2}
-    cluster.tree.put(TOPIC, json.dumps({**node, "partitions": partitions}))
+    path = znodes.topic_path(topic)
+    node = json.loads(cluster.tree.text(path)) if keeps_id else {"version": 2}
+    cluster.tree.put(path, json.dumps({**node, "partitions": partitions}))
 
 
 def take_over(cluster: Cluster, broker_id: int) -> Broker:
@@ -217,7 +220,7 @@ def test_a_move_to_a_broker_that_has_to_catch_up() -> None:
     create(cluster, (1, 2))
     add_untold(cluster, 4)
     keep_who_is_in_sync(cluster)
-    write_over(cluster, [3, 2])
+    write_over(cluster, [3, 2], keeps_id=True)
     take_over(cluster, 4)
     state = cluster.controller.state()
     assert (state.replicas, state.adding, state.removing) == ((3, 2, 1), (3,), (1,))
@@ -244,6 +247,8 @@ def test_a_tool_that_writes_for_two_controllers_that_were_never_told(
     for each in others:
         each.zookeeper.is_connected = False
     cluster.tree.remove(znodes.CONTROLLER)
+    while cluster.brokers[4].elected is None:
+        step(cluster, 1)
     step(cluster, moment)
     for each in others:
         each.zookeeper.is_connected = True
@@ -253,8 +258,6 @@ def test_a_tool_that_writes_for_two_controllers_that_were_never_told(
     # A broker whose log a controller had deleted is in sync only if it came back.
     (replicas,) = written(cluster)
     assert {*cluster.controller.state().isr} <= {*replicas}
-    cluster.brokers[4].is_deaf = False
-    cluster.settle()
     assert_all_agree(cluster)
 
 
@@ -269,8 +272,6 @@ def test_a_tool_that_writes_for_two_controllers_that_were_never_told(
         *('{"version":2,"partitions":[]}', '{"version":2,"partitions":{"0":1}}'),
         *('{"version":2,"partitions":{"0":["1"]}}', '{"version":2,"partitions":{"x":[1]}}'),
         *('{"version":2,"partitions":{"1":[1]}}', '{"version":2,"partitions":{"-1":[1]}}'),
-        '{"version":2,"partitions":{"0":[]}}',
-        '{"version":2,"partitions":{"0":[1,1]}}',
     ],
 )
 def test_a_node_that_says_nothing(
@@ -304,8 +305,8 @@ def test_two_topics_that_are_written_over_at_once(
     ids = {topic.name: topic.topic_id for topic in cluster.controller.image.topics.values()}
     add_untold(cluster, 4)
     keep_who_is_in_sync(cluster)
-    write_over(cluster, [2], [1])
-    cluster.tree.put("/brokers/topics/b", '{"version":2,"partitions":{"0":[2],"1":[3,2]}}')
+    write_over(cluster, [2], [1], keeps_id=not is_told)
+    write_over(cluster, [2], [3, 2], keeps_id=not is_told, topic="b")
     step(cluster, moment)
     take_over(cluster, 1 if is_told else 4)
     topics = cluster.controller.image.topics
@@ -323,7 +324,7 @@ def test_a_partition_that_is_added_with_what_is_written_over(
     create(cluster, (1, 2, 3), (2, 3))
     add_untold(cluster, 4)
     keep_who_is_in_sync(cluster)
-    write_over(cluster, [2], [1], [3, 1])
+    write_over(cluster, [2], [1], [3, 1], keeps_id=not is_told)
     step(cluster, moment)
     take_over(cluster, 1 if is_told else 4)
     partitions = cluster.controller.image.topics["a"].partitions
@@ -341,7 +342,7 @@ def test_replicas_that_are_away_keep_their_logs(
     add_untold(cluster, 4)
     cluster.brokers.pop(3).store.close()
     keep_who_is_in_sync(cluster)
-    write_over(cluster, [3], [1, 3])
+    write_over(cluster, [3], [1, 3], keeps_id=not is_told)
     step(cluster, moment)
     take_over(cluster, 1 if is_told else 4)
     cluster.start(3)
