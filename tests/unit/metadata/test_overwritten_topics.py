@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 import pytest
+from tests.unit.metadata.fake_replicas import FakeLog
 from tests.unit.metadata.test_reassigned_topics import (
     MOMENTS,
     SECOND,
@@ -15,7 +16,6 @@ from tests.unit.metadata.test_reassigned_topics import (
     step,
     written,
 )
-from tests.unit.metadata.fake_replicas import FakeLog
 from tests.unit.metadata.zookeeper_cluster import Broker, Cluster
 
 from odradek.metadata import NewTopic, PartitionChange
