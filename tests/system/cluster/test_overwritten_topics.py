@@ -1,4 +1,4 @@
-"""Topics' nodes that a tool of old, or a hand, writes over as the controller goes: on processes, with
+"""Topics' nodes that a tool of old, or a hand, writes over as the controller goes: processes, with
 clients at work. No acknowledged record may be lost, and no replica its log."""
 
 import json
