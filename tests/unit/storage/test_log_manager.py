@@ -77,6 +77,7 @@ def test_a_directory_of_another_broker_is_refused(world):
         world.start(node_id=2)
 
 
+@pytest.mark.leaves_damage
 @pytest.mark.parametrize("version", ["7", "2", "-1", "", "x"])
 def test_a_directory_of_an_unknown_version_is_refused(world, version):
     """A later Kafka may have written what this broker does not know to be there."""
