@@ -295,11 +295,6 @@ class Overwrites(Reassignments):
         self.gone[where] = (entry.version, gone)
         assert {*state.isr} - gone, f"all records of {where} are gone: {state}"
 
-    def check_all_agree(self) -> None:
-        """But for an ISR without who is no replica any more: it is written with the next change."""
-        topics = dict(self.cluster.controller.image.topics)
-        assert all(dict(each.image.topics) == topics for each in self.cluster.brokers.values())
-
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(st.integers(0, 1 << 32), st.integers(1, 40))

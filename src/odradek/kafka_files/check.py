@@ -180,8 +180,6 @@ class DirectoryCheck:
             self._find(names.META_PROPERTIES, str(error))
             return
         node_id = self.properties.get("node.id", self.properties.get("broker.id", ""))
-        if self.properties.get("version") not in ("0", "1"):
-            self._find(names.META_PROPERTIES, "it has no version 0 or 1")
         if not self.properties.get("cluster.id"):
             self._find(names.META_PROPERTIES, "it does not name the cluster")
         if not node_id.removeprefix("-").isdecimal():

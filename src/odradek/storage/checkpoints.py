@@ -20,6 +20,7 @@ from odradek.model import TopicPartition
 from odradek.protocol.uuids import uuid_of, uuid_text
 
 _VERSION: Final = "0"
+_META_VERSIONS: Final = (0, 1)
 
 
 class CorruptCheckpoint(ValueError):
@@ -96,8 +97,15 @@ def encode_meta_properties(cluster_id: str, node_id: int, directory_id: UUID) ->
 
 
 def parse_meta_properties(data: bytes) -> dict[str, str]:
-    """The properties by name; comments and empty lines are left out."""
-    return _properties(data, "=")
+    """The properties by name; comments and empty lines are left out. Without a version it is 0.
+
+    Raises:
+        CorruptCheckpoint: it is no text, or of a version that Kafka does not know either.
+    """
+    fields = _properties(data, "=")
+    if _number(fields.get("version", _VERSION)) not in _META_VERSIONS:
+        raise CorruptCheckpoint(f"version {fields['version']} of meta.properties is unknown")
+    return fields
 
 
 def decode_uuid(text: str) -> UUID:

@@ -109,8 +109,8 @@ class LogDirectory:
         except checkpoints.CorruptCheckpoint as error:
             raise ValueError(f"{path}: {error}") from error
         held = (found.get("cluster.id"), found.get("node.id", found.get("broker.id")))
-        if found.get("version") not in ("0", "1") or None in held:
-            raise ValueError(f"{path}: it does not name, in version 0 or 1, its cluster and broker")
+        if None in held:
+            raise ValueError(f"{path}: it does not name its cluster and broker")
         if held != (cluster_id, str(node_id)):
             raise ValueError(
                 f"{path} belongs to broker {held[1]} of cluster {held[0]}, "

@@ -153,6 +153,7 @@ def test_a_time_index_that_lies_is_found(data: Path, check: Check) -> None:
     ("name", "content", "words"),
     [
         ("meta.properties", "version=1\nnode.id=1\n", "does not name the cluster"),
+        ("meta.properties", "version=7\nnode.id=1\ncluster.id=x\n", "version 7 of"),
         ("meta.properties", "version=1\nnode.id=1\ncluster.id=other\n", "the metadata names"),
         ("recovery-point-offset-checkpoint", "0\n1\norders 0 99\n", "its log ends at 9"),
         ("recovery-point-offset-checkpoint", "0\n2\norders 0 9\n", "it has 1 lines and says 2"),

@@ -182,6 +182,7 @@ def test_several_directories_are_one_import(tmp_path: Path) -> None:
         "clash",
         "foreign",
         "inside",
+        "later version",
         "no source",
         "swap",
         "no id",
@@ -230,6 +231,9 @@ def refuse(case: str, source: Path, target: Path, monkeypatch: pytest.MonkeyPatc
     if case == "no source":
         (source / "meta.properties").unlink()
         return "not a log directory"
+    if case == "later version":
+        (source / "meta.properties").write_text("version=7\ncluster.id=theirs\nnode.id=4\n")
+        return "version 7 of meta.properties is unknown"
     if case == "swap":
         (source / "orders-0" / f"{0:020d}.log.swap").touch()
         return "a compaction was interrupted"

@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 import pytest
+from tests.unit.metadata.fake_replicas import FakeLog
 from tests.unit.metadata.test_reassigned_topics import (
     MOMENTS,
     SECOND,
@@ -17,8 +18,9 @@ from tests.unit.metadata.test_reassigned_topics import (
 )
 from tests.unit.metadata.zookeeper_cluster import Broker, Cluster
 
-from odradek.metadata import PartitionChange
+from odradek.metadata import NewTopic, PartitionChange
 from odradek.metadata.zookeeper import znodes
+from odradek.model import TopicPartition
 
 Replicas = Sequence[int]
 
@@ -30,11 +32,14 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
     return made
 
 
-def write_over(cluster: Cluster, *replicas: Replicas, keeps_id: bool = False) -> None:
+def write_over(
+    cluster: Cluster, *replicas: Replicas, keeps_id: bool = False, topic: str = "a"
+) -> None:
     """What Kafka's tools wrote before 2.8, or with the id that the node had."""
     partitions = {str(index): each for index, each in enumerate(replicas)}
-    node = json.loads(cluster.tree.text(TOPIC)) if keeps_id else {"version": 2}
-    cluster.tree.put(TOPIC, json.dumps({**node, "partitions": partitions}))
+    path = znodes.topic_path(topic)
+    node = json.loads(cluster.tree.text(path)) if keeps_id else {"version": 2}
+    cluster.tree.put(path, json.dumps({**node, "partitions": partitions}))
 
 
 def take_over(cluster: Cluster, broker_id: int) -> Broker:
@@ -51,6 +56,49 @@ def take_over(cluster: Cluster, broker_id: int) -> Broker:
         each.is_deaf = False
     cluster.settle()
     return broker
+
+
+def add_untold(cluster: Cluster, broker_id: int) -> Broker:
+    """A broker that no controller has told anything."""
+    broker = cluster.add(broker_id)
+    broker.is_deaf = True
+    broker.register()
+    return broker
+
+
+def keep_who_is_in_sync(cluster: Cluster) -> None:
+    """From here on nobody may delete a log that a state says has all records."""
+
+    def on_log_deleted(broker_id: int, where: TopicPartition, _log: FakeLog) -> None:
+        state = znodes.read_state(where, cluster.tree.entries[znodes.state_path(where)].data)
+        assert broker_id not in state.isr, f"{broker_id} deletes {where}: {state}"
+
+    cluster.on_log_deleted = on_log_deleted
+
+
+def assert_all_agree(cluster: Cluster) -> None:
+    """ZooKeeper, the controller, all images and all logs."""
+    topics = dict(cluster.controller.image.topics)
+    for name, topic in topics.items():
+        data = cluster.tree.entries[znodes.topic_path(name)].data
+        assignments = tuple(each.assignment for each in topic.partitions)
+        assert znodes.read_topic(name, data) == (topic.topic_id, assignments)
+        for each in topic.partitions:
+            where = TopicPartition(name, each.partition)
+            entry = cluster.tree.entries[znodes.state_path(where)]
+            state = znodes.read_state(where, entry.data)
+            assert (state.leader, state.leader_epoch, state.isr, entry.version) == (
+                *(each.leader, each.leader_epoch, each.isr, each.partition_epoch),
+            )
+            assert each.leader in each.isr
+    for broker in cluster.brokers.values():
+        assert dict(broker.image.topics) == topics
+        assert {where: log.topic_id for where, log in broker.replicas.logs.items()} == {
+            TopicPartition(name, each.partition): topic.topic_id
+            for name, topic in topics.items()
+            for each in topic.partitions
+            if broker.id in each.replicas
+        }
 
 
 def deleted(cluster: Cluster) -> Mapping[int, Sequence[object]]:
@@ -120,9 +168,8 @@ def test_a_controller_that_was_never_told_keeps_who_is_in_sync() -> None:
     """It has nothing but the two nodes to go by, of which one was written by a controller."""
     cluster = Cluster(3)
     create(cluster, (1, 2, 3), (2, 3))
-    four = cluster.add(4)
-    four.is_deaf = True
-    four.register()
+    add_untold(cluster, 4)
+    keep_who_is_in_sync(cluster)
     write_over(cluster, [2], [1], keeps_id=True)
     take_over(cluster, 4)
     # A broker in sync with the first partition is still one of its replicas.
@@ -131,6 +178,7 @@ def test_a_controller_that_was_never_told_keeps_who_is_in_sync() -> None:
     for broker in cluster.brokers.values():
         assert [broker.state(*where).leader for where in (TP, SECOND)] == [2, 2]
         assert broker.state(*SECOND).isr == (2, 3)
+    assert_all_agree(cluster)
 
 
 def test_a_controller_that_was_told_long_ago_keeps_who_is_in_sync() -> None:
@@ -164,3 +212,141 @@ def test_a_replica_that_is_in_sync_and_dead_is_not_enough() -> None:
     assert 2 in written(cluster)[1]
     assert SECOND not in deleted(cluster)[2]
     assert cluster.controller.state(*SECOND).leader == 2
+
+
+def test_a_move_to_a_broker_that_has_to_catch_up() -> None:
+    """The others would go before it has the records."""
+    cluster = Cluster(3)
+    create(cluster, (1, 2))
+    add_untold(cluster, 4)
+    keep_who_is_in_sync(cluster)
+    write_over(cluster, [3, 2], keeps_id=True)
+    take_over(cluster, 4)
+    state = cluster.controller.state()
+    assert (state.replicas, state.adding, state.removing) == ((3, 2, 1), (3,), (1,))
+    assert deleted(cluster) == {1: [], 2: [], 3: [], 4: []}
+    assert_all_agree(cluster)
+    change = PartitionChange(TP, state.partition_epoch, state.leader, (1, 2, 3))
+    cluster.brokers[state.leader].ask("change_partitions", [change])
+    assert written(cluster) == [(3, 2)]
+    assert_all_agree(cluster)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_tool_that_writes_for_two_controllers_that_were_never_told(
+    cluster: Cluster, moment: int
+) -> None:
+    """The state would still name brokers that deleted their logs for the first: the second would
+    believe that one of them has all records."""
+    create(cluster, (1, 2, 3))
+    for broker_id in (4, 5):
+        add_untold(cluster, broker_id)
+    keep_who_is_in_sync(cluster)
+    write_over(cluster, [2], keeps_id=True)
+    others = [each for each in cluster.brokers.values() if each.id != 4]
+    for each in others:
+        each.zookeeper.is_connected = False
+    cluster.tree.remove(znodes.CONTROLLER)
+    while cluster.brokers[4].elected is None:
+        step(cluster, 1)
+    step(cluster, moment)
+    for each in others:
+        each.zookeeper.is_connected = True
+    step(cluster, moment)
+    write_over(cluster, [1], keeps_id=True)
+    take_over(cluster, 5)
+    # A broker whose log a controller had deleted is in sync only if it came back.
+    (replicas,) = written(cluster)
+    assert {*cluster.controller.state().isr} <= {*replicas}
+    assert_all_agree(cluster)
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "?", "{", "[]", "7", "null", '{"version":3}'),
+        '{"version":3,"topic_id":7,"partitions":{"0":[1]}}',
+        '{"version":3,"topic_id":"x","partitions":{"0":[1]}}',
+        *('{"version":2,"partitions":[]}', '{"version":2,"partitions":{"0":1}}'),
+        *('{"version":2,"partitions":{"0":["1"]}}', '{"version":2,"partitions":{"x":[1]}}'),
+        *('{"version":2,"partitions":{"1":[1]}}', '{"version":2,"partitions":{"-1":[1]}}'),
+    ],
+)
+def test_a_node_that_says_nothing(
+    cluster: Cluster, moment: int, text: str, *, is_told: bool
+) -> None:
+    """Nobody deletes a log for it, and once the node is mended all is as before."""
+    create(cluster, (1, 2, 3), (2, 3))
+    topic_id = cluster.controller.image.topics["a"].topic_id
+    before = cluster.tree.text(TOPIC)
+    add_untold(cluster, 4)
+    cluster.tree.put(TOPIC, text)
+    step(cluster, moment)
+    take_over(cluster, 1 if is_told else 4)
+    assert not any(deleted(cluster).values())
+    assert not any(each.replicas.set_aside for each in cluster.brokers.values())
+    cluster.tree.put(TOPIC, before)
+    cluster.settle()
+    assert cluster.controller.image.topics["a"].topic_id == topic_id
+    assert written(cluster) == [(1, 2, 3), (2, 3)]
+    assert not any(deleted(cluster).values())
+    assert_all_agree(cluster)
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_two_topics_that_are_written_over_at_once(
+    cluster: Cluster, moment: int, *, is_told: bool
+) -> None:
+    create(cluster, (1, 2, 3), (2, 3))
+    cluster.controller.ask("create_topics", [NewTopic("b", ((3, 1), (1, 2, 3)), {})])
+    ids = {topic.name: topic.topic_id for topic in cluster.controller.image.topics.values()}
+    add_untold(cluster, 4)
+    keep_who_is_in_sync(cluster)
+    write_over(cluster, [2], [1], keeps_id=not is_told)
+    write_over(cluster, [2], [3, 2], keeps_id=not is_told, topic="b")
+    step(cluster, moment)
+    take_over(cluster, 1 if is_told else 4)
+    topics = cluster.controller.image.topics
+    assert {name: topic.topic_id for name, topic in topics.items()} == ids
+    assert topics["a"].partitions[1].replicas == (2, 3)
+    assert topics["b"].partitions[0].replicas == (3, 1)
+    assert_all_agree(cluster)
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_partition_that_is_added_with_what_is_written_over(
+    cluster: Cluster, moment: int, *, is_told: bool
+) -> None:
+    create(cluster, (1, 2, 3), (2, 3))
+    add_untold(cluster, 4)
+    keep_who_is_in_sync(cluster)
+    write_over(cluster, [2], [1], [3, 1], keeps_id=not is_told)
+    step(cluster, moment)
+    take_over(cluster, 1 if is_told else 4)
+    partitions = cluster.controller.image.topics["a"].partitions
+    assert [each.replicas for each in partitions][1:] == [(2, 3), (3, 1)]
+    assert_all_agree(cluster)
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_replicas_that_are_away_keep_their_logs(
+    cluster: Cluster, moment: int, *, is_told: bool
+) -> None:
+    """The node names a live broker without the records, and one with them that is away."""
+    create(cluster, (1, 2, 3), (2, 3))
+    add_untold(cluster, 4)
+    cluster.brokers.pop(3).store.close()
+    keep_who_is_in_sync(cluster)
+    write_over(cluster, [3], [1, 3], keeps_id=not is_told)
+    step(cluster, moment)
+    take_over(cluster, 1 if is_told else 4)
+    cluster.start(3)
+    cluster.settle()
+    partitions = cluster.controller.image.topics["a"].partitions
+    assert all({*each.isr} & {2, 3} for each in partitions)
+    assert_all_agree(cluster)

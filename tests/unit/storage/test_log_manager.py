@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 from uuid import UUID
 
 import pytest
@@ -74,6 +75,29 @@ def test_a_directory_of_another_broker_is_refused(world):
     world.start().shutdown()
     with pytest.raises(ValueError, match="belongs to broker 1"):
         world.start(node_id=2)
+
+
+@pytest.mark.leaves_damage
+@pytest.mark.parametrize("version", ["7", "2", "-1", "", "x"])
+def test_a_directory_of_an_unknown_version_is_refused(world, version):
+    """A later Kafka may have written what this broker does not know to be there."""
+    world.start().shutdown()
+    path = os.path.join(world.directories[0], names.META_PROPERTIES)
+    with open(path) as file:
+        text = file.read()
+    with open(path, "w") as file:
+        file.write(text.replace("version=1", f"version={version}"))
+    with pytest.raises(ValueError, match=re.escape(path)):
+        world.start()
+
+
+def test_a_directory_without_a_version_is_of_the_first(world):
+    """Kafka reads it so."""
+    world.start().shutdown()
+    path = os.path.join(world.directories[0], names.META_PROPERTIES)
+    with open(path, "w") as file:
+        file.write("cluster.id=cluster\nbroker.id=1\n")
+    world.start().shutdown()
 
 
 @pytest.mark.parametrize("is_new_first", [True, False])

@@ -224,33 +224,41 @@ def present(
     before = dict(enumerate(known.partitions)) if known is not None and is_same else {}
     partitions = []
     for each in topic.partitions:
-        assignment = _assignment_of(each, before.get(each.partition), brokers)
+        assignment = _assignment_of(each, before.get(each.partition))
         offline = tuple(r for r in assignment.replicas if r not in brokers)
         partitions.append(with_assignment(each, assignment)._replace(offline=offline))
     return topic._replace(partitions=tuple(partitions))
 
 
-def _assignment_of(
-    read: PartitionImage, known: PartitionImage | None, brokers: Collection[int]
-) -> ReplicaAssignment:
+def _assignment_of(read: PartitionImage, known: PartitionImage | None) -> ReplicaAssignment:
     """The replicas of a partition that was `read` with those of its topic's node and the in-sync
     ones of its state.
 
     A controller writes no replicas without the in-sync ones: a node that leaves some out is
     another's work, or that of a Kafka's controller that ended between two writes. If the state is
-    the known one, so are its replicas. Else the node counts, as long as a live replica of it has
-    all records; and if none has, those that do stay: whoever is no replica deletes its log.
+    the known one, so are its replicas. Else the node says where the partition is to move, if one of
+    its replicas has all records; and if none has, those that do stay.
     """
     isr = set(read.isr)
     if isr <= set(read.replicas):
         return read.assignment
     before = known if known is not None and isr <= set(known.replicas) else None
-    is_reassigned = bool(read.adding or read.removing)
-    if before is not None and before.partition_epoch == read.partition_epoch and not is_reassigned:
-        return before.assignment
-    if (isr & set(brokers) or isr) & set(read.replicas):
-        return read.assignment
+    is_same = before is not None and before.partition_epoch == read.partition_epoch
+    if isr & set(read.replicas) and not (is_same and not read.is_reassigning):
+        return _as_target(read)
     return ReplicaAssignment(read.isr) if before is None else before.assignment
+
+
+def _as_target(read: PartitionImage) -> ReplicaAssignment:
+    """The replicas of the node as the target of a reassignment: whoever is in sync, and none of
+    them, leaves in the transaction that takes it out of the ISR. Whoever is no replica deletes its
+    log: nobody is told so while a state says that it has all records."""
+    leaving = tuple(each for each in read.isr if each not in read.replicas)
+    return ReplicaAssignment(
+        (*read.replicas, *leaving),
+        read.adding or tuple(each for each in read.replicas if each not in read.isr),
+        (*read.removing, *leaving),
+    )
 
 
 def _started(topic: TopicImage, image: MetadataImage) -> TopicImage:
