@@ -100,8 +100,9 @@ class SlicedRound(Generic[T]):
         would become ever more. After the last item `on_done` is called."""
         if self._is_under_way:
             return
+        items = self._items()
         self._is_under_way = True
-        steps = (partial(self._work, item) for item in self._items())
+        steps: Iterator[Callable[[], object]] = (partial(self._work, item) for item in items)
         do_in_slices(chain(steps, [self._end]), _take, self._size, self._defer)
 
     def _end(self) -> None:

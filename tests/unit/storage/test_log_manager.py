@@ -467,7 +467,7 @@ def test_a_log_that_has_moved_counts_where_it_is(world):
         manager.get_or_create(TopicPartition("t", n), UUID(int=1), LogConfig())
     first, second = manager.directories
     for log in [log for log in manager.logs() if log.log_directory is first]:
-        manager.futures.create(log.topic_partition, second, log.config)
+        manager.futures.create(second, log, 0)
         manager.replace_current_with_future(log.topic_partition)
     assert homes_of_new_logs(manager, 5) == [0, 0, 0, 0, 0]
 
