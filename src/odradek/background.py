@@ -16,8 +16,9 @@ they do many independent pieces of work side by side, and the caller waits for t
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Final, Protocol, TypeVar
+from functools import partial
+from itertools import chain, islice
+from typing import Final, Generic, Protocol, TypeVar
 
 from odradek.errors import BrokerError, EnvironmentFailure
 
@@ -73,6 +74,44 @@ def do_each_in_turns(
         do_each(taken, work)
 
     take_slice()
+
+
+class SlicedRound(Generic[T]):
+    """A walk over all `items` that comes round again, `size` of them in a turn of the loop; see
+    `do_in_slices`. An item may have gone before its turn comes: `work` has to look."""
+
+    def __init__(
+        self,
+        items: Callable[[], Sequence[T]],
+        work: Callable[[T], object],
+        size: int,
+        defer: Callable[[Callable[[], None]], None],
+        on_done: Callable[[], object] = ignore,
+    ) -> None:
+        self._items: Final = items
+        self._work: Final = work
+        self._size: Final = size
+        self._defer: Final = defer
+        self._on_done: Final = on_done
+        self._is_under_way = False
+
+    def begin(self) -> None:
+        """Begins a round, unless one is under way: those that take longer than their interval
+        would become ever more. After the last item `on_done` is called."""
+        if self._is_under_way:
+            return
+        items = self._items()
+        self._is_under_way = True
+        steps: Iterator[Callable[[], object]] = (partial(self._work, item) for item in items)
+        do_in_slices(chain(steps, [self._end]), _take, self._size, self._defer)
+
+    def _end(self) -> None:
+        self._is_under_way = False
+        self._on_done()
+
+
+def _take(step: Callable[[], object]) -> None:
+    step()
 
 
 class Background(Protocol):

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from odradek.background import do_each
+from odradek.background import SlicedRound, do_each
 from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
 from odradek.errors import BrokerError, ErrorCode, without_frames
@@ -50,6 +50,8 @@ from odradek.timer import PeriodicTask, Timer
 
 # How long a log that found no room waits until it is tried again.
 _REOPEN_MS: Final = 1000
+# How many partitions one turn of the loop looks at.
+SLICE_PARTITIONS: Final = 200
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +103,12 @@ class ReplicaManager:
             self.partitions, log_manager, config, timer, self._on_moved
         )
         config.subscribe(self._on_broker_config)
+        self._lagging = SlicedRound(
+            lambda: tuple(self.partitions),
+            self._maybe_shrink_isr,
+            SLICE_PARTITIONS,
+            timer.call_threadsafe,
+        )
         self._shrinking = PeriodicTask(
             timer, lambda: config.replica_lag_time_max_ms // 2, self.maybe_shrink_isrs
         )
@@ -305,8 +313,13 @@ class ReplicaManager:
     # Upkeep
 
     def maybe_shrink_isrs(self) -> None:
-        """Proposes smaller ISRs where followers have been behind for too long."""
-        do_each(tuple(self.partitions), lambda partition: partition.maybe_shrink_isr())
+        """Proposes smaller ISRs where followers have been behind for too long, some partitions in
+        a turn of the loop."""
+        self._lagging.begin()
+
+    def _maybe_shrink_isr(self, partition: Partition) -> None:
+        if not self._shrinking.cancelled:
+            partition.maybe_shrink_isr()
 
     def shutdown(self) -> None:
         """Ends the upkeep and all waiting; the logs are closed by their manager."""

@@ -185,6 +185,8 @@ class Tree:
             case Create(_, data, ephemeral, sequential):
                 if parent not in self.entries:
                     return Failure.NO_NODE
+                if self.entries[parent].owner:
+                    return Failure.REFUSED  # what goes with a session has no children
                 if sequential:
                     path = f"{path}{self.entries[parent].numbered:010}"
                     self.entries[parent].numbered += 1

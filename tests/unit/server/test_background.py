@@ -8,7 +8,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from odradek.background import InlineBackground
+from odradek.background import InlineBackground, SlicedRound
 from odradek.server.background import ThreadPoolBackground, ThreadWorkers
 
 
@@ -232,3 +232,20 @@ def test_what_work_raises_ends_the_run() -> None:
 
     with pytest.raises(AssertionError, match="a mistake"):
         list(ThreadWorkers().run([[broken]], 2))
+
+
+def test_a_round_that_is_under_way_is_not_begun_again() -> None:
+    """Rounds that take longer than their interval would become ever more."""
+    later: list[Callable[[], None]] = []
+    done: list[int] = []
+    ends: list[str] = []
+    walk = SlicedRound(lambda: [1, 2, 3], done.append, 2, later.append, lambda: ends.append("end"))
+    walk.begin()
+    walk.begin()
+    assert (done, ends) == ([1, 2], [])
+    later.pop(0)()
+    while later:
+        later.pop(0)()
+    assert (done, ends) == ([1, 2, 3], ["end"])
+    walk.begin()
+    assert done == [1, 2, 3, 1, 2]

@@ -463,6 +463,49 @@ def test_new_logs_go_where_the_fewest_are(world):
     assert homes.count(world.directories[0]) == homes.count(world.directories[1]) == 3
 
 
+def homes_of_new_logs(manager, count):
+    logs = [
+        manager.get_or_create(TopicPartition("new", n), UUID(int=2), LogConfig())
+        for n in range(count)
+    ]
+    return [manager.directories.index(log.log_directory) for log in logs]
+
+
+def test_logs_that_have_gone_do_not_count(world):
+    """The disk on which topics were deleted would stay empty."""
+    world.directories.append(world.directories[0] + "2")
+    manager = world.start()
+    for n in range(6):
+        manager.get_or_create(TopicPartition("t", n), UUID(int=1), LogConfig())
+    for log in manager.logs():
+        if log.log_directory is manager.directories[1]:
+            manager.delete(log.topic_partition)
+    assert homes_of_new_logs(manager, 4) == [1, 1, 1, 0]
+
+
+def test_a_log_that_has_moved_counts_where_it_is(world):
+    """The disk that was emptied by hand would get nothing, and the one it went to everything."""
+    world.directories.append(world.directories[0] + "2")
+    manager = world.start()
+    for n in range(4):
+        manager.get_or_create(TopicPartition("t", n), UUID(int=1), LogConfig())
+    first, second = manager.directories
+    for log in [log for log in manager.logs() if log.log_directory is first]:
+        manager.futures.create(second, log, 0)
+        manager.replace_current_with_future(log.topic_partition)
+    assert homes_of_new_logs(manager, 5) == [0, 0, 0, 0, 0]
+
+
+def test_logs_count_from_the_start(world):
+    """After a restart all new logs would go to the first disk."""
+    world.directories.append(world.directories[0] + "2")
+    manager = world.start()
+    for n in range(3):
+        manager.get_or_create(TopicPartition("t", n), UUID(int=1), LogConfig())
+    manager.shutdown()
+    assert homes_of_new_logs(world.start(), 2) == [1, 0]
+
+
 def test_a_failing_directory_goes_alone(world, batches, values):
     """One bad disk would take the broker down."""
     world.directories.append(world.directories[0] + "2")

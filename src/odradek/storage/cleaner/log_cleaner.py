@@ -1,11 +1,13 @@
 """`LogCleaner`: keeps compacted logs compact, the dirtiest first.
 
-Every `log.cleaner.backoff.ms` it looks at all compacted logs, on the broker's timer, so that
-a clock that is moved by hand drives it; after a round it looks again at once. A round
-(`Cleaning`) is a row of steps, up to `log.cleaner.threads` rounds side by side, each with its
-share of `log.cleaner.dedupe.buffer.size`. Steps that touch the disk or unpack a batch run in the
-background. Those that only compute run on the event loop, one at each of its turns: they need the
-interpreter, so beside the loop they would only hold it up, and for longer. Between two steps
+Every `log.cleaner.backoff.ms` it looks at all compacted logs, some in a turn of the loop, on the
+broker's timer, so that a clock that is moved by hand drives it. It cleans those that are due, and
+looks again at once when it has taken up the last of them.
+
+A round (`Cleaning`) is a row of steps, up to `log.cleaner.threads` rounds side by side, each with
+its share of `log.cleaner.dedupe.buffer.size`. Steps that touch the disk or unpack a batch run in
+the background. Those that only compute run on the event loop, one at each of its turns: they need
+the interpreter, so beside the loop they would only hold it up, and for longer. Between two steps
 a round waits for as long as `log.cleaner.io.max.bytes.per.second` asks for.
 
 How far a log has been cleaned is in `cleaner-offset-checkpoint`; a lost one costs work only.
@@ -17,7 +19,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from odradek.background import Background
+from odradek.background import Background, SlicedRound
 from odradek.clock import LONG_AGO_MS, Clock
 from odradek.config.broker import BrokerConfig
 from odradek.errors import BrokerError
@@ -34,6 +36,8 @@ logger = logging.getLogger(__name__)
 # over all of its batches while it holds the interpreter.
 _WINDOW_BYTES: Final = 128 * 1024
 _LEAST_WINDOW_BYTES: Final = 1024
+# How many logs one turn of the loop looks at.
+SLICE_LOGS: Final = 200
 
 
 class LogCleaner:
@@ -48,13 +52,18 @@ class LogCleaner:
         background: Background,
         on_cleaned: Callable[[Log], None],
     ) -> None:
-        self._logs = logs
         self._config = config
         self._clock = clock
         self._timer = timer
         self._background = background
         self._on_cleaned = on_cleaned
         self._rounds: dict[TopicPartition, _Round] = {}
+        self._found: list[Cleanable] = []
+        # What the last look has found, the dirtiest last.
+        self._due: list[Cleanable] = []
+        self._looking = SlicedRound(
+            logs, self._look_at, SLICE_LOGS, timer.call_threadsafe, self._on_looked
+        )
         self._uncleanable: dict[TopicPartition, Log] = {}
         # Logs whose last round made no progress; they wait for the next look.
         self._fruitless: set[TopicPartition] = set()
@@ -76,7 +85,7 @@ class LogCleaner:
         """Begins as many rounds as there are threads for."""
         self._fruitless.clear()
         self._forget_closed()
-        self._start_rounds()
+        self._looking.begin()
 
     def _forget_closed(self) -> None:
         """Another log of the same name is none of those that are damaged."""
@@ -86,36 +95,43 @@ class LogCleaner:
 
     def _start_rounds(self) -> None:
         threads = self._config["log.cleaner.threads"]
-        while not self._is_stopped and len(self._rounds) < threads:
-            dirtiest = self._dirtiest()
-            if dirtiest is None:
-                return
-            self._start_round(dirtiest, threads)
+        while self._due and not self._is_stopped and len(self._rounds) < threads:
+            # Much may have happened to it since.
+            dirtiest = self._assess(self._due.pop().log)
+            if dirtiest is not None:
+                self._start_round(dirtiest, threads)
 
     def stop(self) -> None:
         """No further step begins; the next start removes unfinished files."""
         self._is_stopped = True
 
-    def _dirtiest(self) -> Cleanable | None:
-        now_ms = self._clock.wall_ms()
-        due: list[Cleanable] = []
-        for log in self._logs():
-            tp = log.topic_partition
-            is_out = tp in self._rounds or tp in self._fruitless or tp in self._uncleanable
-            if not log.config.compact or is_out or tp in self._paused:
-                continue
-            found = self._assess(log, now_ms)
-            if found is not None and found.is_due:
-                due.append(found)
-        return max(due, key=lambda cleanable: cleanable.ratio, default=None)
+    def _look_at(self, log: Log) -> None:
+        found = None if self._is_stopped else self._assess(log)
+        if found is not None:
+            self._found.append(found)
 
-    def _assess(self, log: Log, now_ms: int) -> Cleanable | None:
+    def _on_looked(self) -> None:
+        self._due = sorted(self._found, key=lambda cleanable: cleanable.ratio)
+        self._found = []
+        self._start_rounds()
+
+    def _assess(self, log: Log) -> Cleanable | None:
+        """How dirty a log is; None unless it is to be cleaned now."""
+        tp = log.topic_partition
+        is_out = tp in self._rounds or tp in self._fruitless or tp in self._uncleanable
+        is_here = not log.local.is_closed and log.log_directory.failure is None
+        if not log.config.compact or is_out or tp in self._paused or not is_here:
+            return None
+        found = self._try_to_assess(log)
+        return found if found is not None and found.is_due else None
+
+    def _try_to_assess(self, log: Log) -> Cleanable | None:
         """None where the log cannot even be looked at."""
         if log.local.recovery_point < log.segments.active.base_offset:
             # Only what is on the disk may be cleaned; after a crash nobody knows of much that is.
             log.local.listener.on_flush_due(log.local)
         try:
-            return assess(log, now_ms)
+            return assess(log, self._clock.wall_ms())
         except BrokerError as error:
             self._leave_alone(log, error)
         except OSError as error:
@@ -198,6 +214,8 @@ class LogCleaner:
         elif error is not None:
             self._leave_alone(log, error)
         self._start_rounds()
+        if not self._due:
+            self._looking.begin()
 
     def _on_disk_error(self, cleaning: Cleaning, error: OSError) -> None:
         log = cleaning.log

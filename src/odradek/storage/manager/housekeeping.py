@@ -1,14 +1,15 @@
 """Periodic upkeep of all logs: retention, checkpoints, compaction, forgetting.
 
 Each piece is a `PeriodicTask` on the broker's timer, so that a clock that is moved by hand drives
-it, and its interval is asked for each time. As a `LogListener` it also does what a log asks for.
+it, and its interval is asked for each time. What looks at every log does so some logs in a turn of
+the loop. As a `LogListener` it also does what a log asks for.
 """
 
 import logging
 from collections.abc import Callable
 from typing import Final
 
-from odradek.background import do_each
+from odradek.background import SlicedRound
 from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
 from odradek.errors import BrokerError
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 # Kafka has an undocumented setting for it.
 _EXPIRATION_CHECK_MS: Final = 600_000
+# How many logs one turn of the loop looks at.
+SLICE_LOGS: Final = 200
 
 
 class Housekeeping(LogListener):
@@ -46,6 +49,15 @@ class Housekeeping(LogListener):
         self._flusher = flusher
         self._checkpoints = checkpoints
         self._tasks: list[PeriodicTask] = []
+        self._retention = self._round(self._delete_old_segments_of)
+        self._expiration = self._round(self._remove_expired_producers_of)
+
+    def _round(self, work: Callable[[Log], None]) -> SlicedRound[Log]:
+        def look(log: Log) -> None:
+            if not log.local.is_closed and log.log_directory.failure is None:
+                work(log)
+
+        return SlicedRound(self._logs.working, look, SLICE_LOGS, self._timer.call_threadsafe)
 
     def start(self, cleaner: LogCleaner) -> None:
         """Begins the rounds."""
@@ -75,23 +87,21 @@ class Housekeeping(LogListener):
 
     def delete_old_segments(self) -> None:
         """Applies retention to every log."""
-        now_ms = self._clock.wall_ms()
+        self._retention.begin()
 
-        def work(log: Log) -> None:
-            try:
-                log.delete_old_segments(now_ms)
-            except BrokerError as error:
-                logger.warning("retention of %s: %s", log.topic_partition, error)
-
-        do_each(self._logs.working(), work)
+    def _delete_old_segments_of(self, log: Log) -> None:
+        try:
+            log.delete_old_segments(self._clock.wall_ms())
+        except BrokerError as error:
+            logger.warning("retention of %s: %s", log.topic_partition, error)
 
     def remove_expired_producers(self) -> None:
         """Forgets the producers that have been silent for `producer.id.expiration.ms`."""
-        now_ms = self._clock.wall_ms()
+        self._expiration.begin()
+
+    def _remove_expired_producers_of(self, log: Log) -> None:
         expiration_ms = self._config["producer.id.expiration.ms"]
-        do_each(
-            self._logs.working(), lambda log: log.producers.remove_expired(now_ms, expiration_ms)
-        )
+        log.producers.remove_expired(self._clock.wall_ms(), expiration_ms)
 
     def on_unflushed(self, log: LocalLog) -> None:
         """See `LogListener`."""

@@ -344,12 +344,7 @@ class LogManager:
         online = self._online()
         if not online:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
-        if len(online) == 1:
-            return online[0]
-        counts = dict.fromkeys([directory.path for directory in online], 0)
-        for log in self._logs.working():
-            counts[log.log_directory.path] += 1
-        return min(online, key=lambda directory: counts[directory.path])
+        return min(online, key=self._logs.count_of)
 
     # Failure and the end.
 

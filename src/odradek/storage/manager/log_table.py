@@ -1,5 +1,7 @@
 """Which logs a broker has."""
 
+from collections import Counter
+
 from odradek.model import TopicPartition
 from odradek.storage.log.log import Log
 from odradek.storage.log_directory import LogDirectory
@@ -11,6 +13,8 @@ class LogTable:
 
     def __init__(self) -> None:
         self._logs: dict[TopicPartition, Log] = {}
+        # Every log that is made asks which directory has the fewest.
+        self._counts: Counter[LogDirectory] = Counter()
         self.futures: dict[TopicPartition, Log] = {}
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
@@ -30,10 +34,19 @@ class LogTable:
         logs = [log for log in self._logs.values() if log.log_directory is directory]
         return logs + [log for log in self.futures.values() if log.log_directory is directory]
 
+    def count_of(self, directory: LogDirectory) -> int:
+        """How many logs lie in a directory, without the future ones."""
+        return self._counts[directory]
+
     def add(self, log: Log) -> None:
-        """Takes a log in."""
+        """Takes a log in, in the place of another one of its partition."""
+        replaced = self._logs.get(log.topic_partition)
+        if replaced is not None:
+            self._counts[replaced.log_directory] -= 1
         self._logs[log.topic_partition] = log
+        self._counts[log.log_directory] += 1
 
     def remove(self, log: Log) -> None:
         """Lets a log go, which is the partition's current one."""
-        del self._logs[log.topic_partition]
+        gone = self._logs.pop(log.topic_partition)
+        self._counts[gone.log_directory] -= 1
