@@ -78,7 +78,7 @@ def do_each_in_turns(
 
 class SlicedRound(Generic[T]):
     """A walk over all `items` that comes round again, `size` of them in a turn of the loop; see
-    `do_in_slices`. An item may have gone before its turn comes: `work` has to look."""
+    `do_each_in_turns`. An item may have gone before its turn comes: `work` has to look."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class SlicedRound(Generic[T]):
         items = self._items()
         self._is_under_way = True
         steps: Iterator[Callable[[], object]] = (partial(self._work, item) for item in items)
-        do_in_slices(chain(steps, [self._end]), _take, self._size, self._defer)
+        do_each_in_turns(chain(steps, [self._end]), _take, self._size, self._defer)
 
     def _end(self) -> None:
         self._is_under_way = False

@@ -72,7 +72,10 @@ def test_producers_are_forgotten_some_logs_in_a_turn(world, old_logs):
     """The same walk, over what each log remembers."""
     manager, logs = old_logs
     manager.housekeeping.remove_expired_producers()
-    assert Counter(len(log.producers.active()) for log in logs) == {0: housekeeping.SLICE_LOGS, 1: 1}
+    assert Counter(len(log.producers.active()) for log in logs) == {
+        0: housekeeping.SLICE_LOGS,
+        1: 1,
+    }
     world.timer.advance_clock(0)
     assert Counter(len(log.producers.active()) for log in logs) == {0: len(logs)}
 
