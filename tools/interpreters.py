@@ -41,7 +41,7 @@ TESTING: Final = (
     "confluent-kafka>=2.6",
     "hypothesis>=6.100",
     "pyarrow>=15",
-    "pytest>=9.0",
+    "pytest>=9.0,<9.2",
     "pytest-timeout>=2.4",
     "xxhash>=3.4",
 )

@@ -49,7 +49,7 @@ class Outcomes:
 
     def add(self, report: pytest.TestReport) -> None:
         """Takes the report of one phase of one test."""
-        name = report.nodeid
+        name = ungrouped(report.nodeid)
         self.seconds[name] = self.seconds.get(name, 0.0) + report.duration
         if report.failed:
             (self.errors if report.when in ("setup", "teardown") else self.failed).add(name)
@@ -72,6 +72,11 @@ class Outcomes:
                 "seconds": {name: round(value, 2) for name, value in self.seconds.items()},
             }
         )
+
+
+def ungrouped(name: str) -> str:
+    """A test's name without the group that xdist puts behind it."""
+    return name.rpartition("@")[0] if name.rfind("@") > name.rfind("]") else name
 
 
 def pytest_configure() -> None:

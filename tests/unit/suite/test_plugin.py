@@ -54,6 +54,19 @@ def test_behind_it():
     pass
 """
 
+TOGETHER = """
+import os
+from pathlib import Path
+import pytest
+
+@pytest.mark.xdist_group("one")
+@pytest.mark.parametrize("number", range(8))
+def test_of_a_group(number):
+    with Path(__file__).with_name("workers").open("a") as file:
+        print(os.environ["PYTEST_XDIST_WORKER"], file=file)
+    assert number != 7
+"""
+
 STARTS_A_RUN = """
 import os
 import subprocess
@@ -141,6 +154,15 @@ def test_a_worker_that_dies_takes_one_test_with_it(suite: pytest.Pytester) -> No
     assert found["passed"] == 1
     assert len(found["failed"] + found["errors"]) == 1
     assert "test_that_kills_its_worker" in (found["failed"] + found["errors"])[0]
+
+
+def test_tests_of_a_group_run_in_one_process(suite: pytest.Pytester) -> None:
+    """Every process starts a Kafka of its own, or those that fail have names that nobody finds."""
+    path = suite.makepyfile(TOGETHER)
+    suite.runpytest_subprocess(*OPTIONS, "-n", "2", "--dist", "loadgroup")
+    workers = (suite.path / "workers").read_text().split()
+    assert (len(workers), len(set(workers))) == (8, 1)
+    assert summary(suite)["failed"] == [f"{path.name}::test_of_a_group[7]"]
 
 
 @pytest.mark.slow
