@@ -360,6 +360,7 @@ def test_every_table_is_run() -> None:
     assert {each for each, _ in tables() if each[1] not in SETTINGS_OF} == {*TABLES}
 
 
+@pytest.mark.slow  # a broker each, hundreds of them
 @pytest.mark.parametrize("row", rows(), ids=str)
 def test_a_row_is_run(row: Row) -> None:
     async def scenario() -> None:
