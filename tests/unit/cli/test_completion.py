@@ -94,7 +94,7 @@ def zsh() -> str:
     [
         ("", "topics:list, describe, create, alter, delete topics"),
         ("topics --format ", "json"),
-        ("start --da", "--data-dir:where the data is kept"),
+        ("start --da", "--data-dir:the data directory"),
         ("transactions find", "find-hanging"),
         ("start --config ", "FILES"),
     ],
