@@ -1,5 +1,5 @@
 """What every test shares: the rules of `tools.suite.plugin`, and one Hypothesis profile,
-deterministic and without deadlines. It tries 50 examples of each property, and 100 or more in
+deterministic and without deadlines. It tries 30 examples of each property, and 100 or more in
 `./test --all` and with `--rounds`."""
 
 import os
@@ -9,7 +9,7 @@ from tests.rounds import rounds
 
 pytest_plugins = ["tools.suite.plugin"]
 
-EXAMPLES = rounds(100) if "ODRADEK_ROUNDS" in os.environ else 50
+EXAMPLES = rounds(100) if "ODRADEK_ROUNDS" in os.environ else 30
 
 settings.register_profile(
     "odradek",

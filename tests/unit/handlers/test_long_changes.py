@@ -26,7 +26,7 @@ from odradek.security.authorizer import Authorizer
 from odradek.security.authorizer.authorizer import Caller
 
 KEYS = {api.name: api.key for api in API_TABLE.values()}
-MANY = range(4 * SLICE_ENTRIES)
+MANY = range(3 * SLICE_ENTRIES)
 LAST = MANY[-1]
 NAMES = [f"t{each}" for each in MANY]
 NONE, EXISTS = ErrorCode.none, ErrorCode.topic_already_exists

@@ -21,8 +21,8 @@ TP, SECOND, THIRD = (TopicPartition("a", index) for index in range(3))
 TOPIC = "/brokers/topics/a"
 STATE = f"{TOPIC}/partitions/0/state"
 REASSIGNMENTS = "/admin/reassign_partitions"
-MOMENTS = [pytest.param(each, marks=pytest.mark.slow if each % 2 else ()) for each in range(40)]
-"""Steps after a request: by the last of them everybody has heard of it. Every other one is slow,
+MOMENTS = [pytest.param(each, marks=pytest.mark.slow if each % 3 else ()) for each in range(40)]
+"""Steps after a request: by the last of them everybody has heard of it. Two of three are slow,
 since there are so many."""
 
 Results = list[Mapping[TopicPartition, BrokerError | None]]
