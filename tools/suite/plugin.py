@@ -31,6 +31,8 @@ from tools.suite import leftovers
 from tools.suite.limits import grown, limit_s
 from tools.suite.order import mixed
 
+# The most characters of a parameter that the name of its test shows.
+LONG_NAME: Final = 200
 LEFT_OUT: Final = "left out for time"
 PEER_MISSING: Final = "PEER MISSING"
 HAS_FAILED: Final = pytest.StashKey[bool]()
@@ -83,6 +85,14 @@ def pytest_configure() -> None:
     """Marks this process, and ends what workers before it left."""
     leftovers.mark_this_process()
     leftovers.end_leftovers()
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Names a long text by its length: pytest would put all of it into the name of its test, and
+    the name into the report."""
+    if isinstance(val, str | bytes) and len(val) > LONG_NAME:
+        return f"{argname} of {len(val)}"
+    return None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -156,6 +156,16 @@ def test_a_worker_that_dies_takes_one_test_with_it(suite: pytest.Pytester) -> No
     assert "test_that_kills_its_worker" in (found["failed"] + found["errors"])[0]
 
 
+def test_a_long_parameter_is_named_by_its_length(suite: pytest.Pytester) -> None:
+    """A report of a hundred megabytes is read by nobody, and takes the suite half a minute."""
+    text = (
+        "import pytest\n@pytest.mark.parametrize('a', ['x' * 201])\ndef test_it(a): assert not a\n"
+    )
+    path = suite.makepyfile(text)
+    suite.runpytest_subprocess(*OPTIONS)
+    assert summary(suite)["failed"] == [f"{path.name}::test_it[a of 201]"]
+
+
 def test_tests_of_a_group_run_in_one_process(suite: pytest.Pytester) -> None:
     """Every process starts a Kafka of its own, or those that fail have names that nobody finds."""
     path = suite.makepyfile(TOGETHER)
