@@ -73,10 +73,22 @@ def files_with_tests(page: Path) -> dict[str, str]:
     return files
 
 
-def run(command: list[str], folder: Path, silent: re.Pattern[str] | None = None) -> str:
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+def attempt(
+    command: list[str], folder: Path, variables: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
     )
+
+
+def run(command: list[str], folder: Path, silent: re.Pattern[str] | None = None) -> str:
+    done = attempt(command, folder)
     assert done.returncode == 0, done.stdout + done.stderr
     assert silent is None or not silent.search(done.stderr), done.stderr
     return done.stdout
@@ -163,9 +175,7 @@ def test_a_protected_broker_from_nothing(tmp_path: Path) -> None:
     prepare, start, talk, again = (block.replace(PORT, port) for block in blocks(page, "sh"))
     own = Path(sys.executable).parent
     programs = os.environ | {"PATH": f"{own}{os.pathsep}{os.environ['PATH']}"}
-    subprocess.run(
-        ["bash", "-e", "-c", prepare], cwd=tmp_path, check=True, capture_output=True, env=programs
-    )
+    attempt(["bash", "-e", "-c", prepare], tmp_path, programs).check_returncode()
     broker = subprocess.Popen(
         ["bash", "-c", f"exec {start}"],
         cwd=tmp_path,
@@ -177,48 +187,20 @@ def test_a_protected_broker_from_nothing(tmp_path: Path) -> None:
     try:
         assert broker.stdout is not None
         assert broker.stdout.readline().startswith("odradek ready")
-        done = subprocess.run(
-            ["bash", "-e", "-c", talk],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            env=programs,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        done = attempt(["bash", "-e", "-c", talk], tmp_path, programs)
         assert "who is there" in done.stdout.splitlines(), done.stderr
         create = f"odradek topics --bootstrap-server localhost:{port} --create --topic other"
-        denied = subprocess.run(
-            [*create.split(), "--command-config", "client.properties"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            env=programs,
-            timeout=TIMEOUT_S,
-            check=False,
+        denied = attempt(
+            [*create.split(), "--command-config", "client.properties"], tmp_path, programs
         )
         assert denied.returncode == 1
         assert "Topic authorization failed" in denied.stdout + denied.stderr
-        changed = subprocess.run(
-            ["bash", "-e", "-c", again],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            env=programs,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        changed = attempt(["bash", "-e", "-c", again], tmp_path, programs)
         assert "'alice' are SCRAM-SHA-512=iterations=8192" in changed.stdout, changed.stderr
         (tmp_path / "client.properties").write_text("")
         list_topics = f"odradek topics --bootstrap-server localhost:{port} --list"
-        refused = subprocess.run(
-            [*list_topics.split(), "--command-config", "client.properties"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            env=programs,
-            timeout=TIMEOUT_S,
-            check=False,
+        refused = attempt(
+            [*list_topics.split(), "--command-config", "client.properties"], tmp_path, programs
         )
         assert refused.returncode == 1
         assert "letters" not in refused.stdout

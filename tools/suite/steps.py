@@ -1,5 +1,6 @@
 """The steps of a run: each a command, what came of it, and the table at the end."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -92,11 +93,9 @@ class PytestRun:
         return result
 
     def _first_try(self) -> tuple[int, dict]:
-        arguments = [*self.selects, *self._side_by_side()]
-        if not self.in_memory:
-            return self._pytest(arguments)
-        with leftovers.home_in_memory() as variables:
-            return self._pytest(arguments, variables)
+        home = leftovers.home_in_memory() if self.in_memory else contextlib.nullcontext({})
+        with home as variables:
+            return self._pytest([*self.selects, *self._side_by_side()], variables)
 
     def _side_by_side(self) -> list[str]:
         return ["-n", str(self.processes), "--dist", "loadgroup"] if self.processes > 1 else []

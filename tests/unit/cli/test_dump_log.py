@@ -19,6 +19,8 @@ from odradek.coordinator.records.offset_records import (
     encode_offset_key,
     encode_offset_value,
 )
+from odradek.coordinator.records.record import CoordinatorRecord
+from odradek.coordinator.records.record_codec import GroupRecordCodec
 from odradek.records.batch import parse_header
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.reader import iter_records
@@ -188,7 +190,7 @@ def test_records_of_share_groups_are_decoded(dump, tmp_path: Path) -> None:
     builder = RecordBatchBuilder(0)
     key = share_group_records.ShareGroupMetadataKey("g")
     value = share_group_records.ShareGroupMetadataValue(7, 9)
-    data = share_group_records.encode_key(key), share_group_records.encode_value(value)
+    data = GroupRecordCodec().encode(CoordinatorRecord(key, value))
     builder.append(TIME, *data, [])
     log = segments.write_segment(tmp_path, [builder.build()])
     (shown,) = [line.split(" key: ")[1] for line in dump(str(log), "--offsets-decoder")[1][3:]]

@@ -23,7 +23,6 @@ from odradek.coordinator.modern.member_state import INITIAL_EPOCH
 from odradek.coordinator.modern.topic_metadata import topics_hash
 from odradek.coordinator.records.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
-    ConsumerGroupKey,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
@@ -229,5 +228,5 @@ class GroupChange:
             member.assignment_value(),
         )
 
-    def _write(self, key: ConsumerGroupKey, value: object | None) -> None:
+    def _write(self, key: object, value: object | None) -> None:
         self.records.append(CoordinatorRecord(key, value))

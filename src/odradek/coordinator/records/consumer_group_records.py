@@ -13,15 +13,17 @@
 Keys are a version and plain strings; values are version 0 with compact lengths.
 """
 
-from collections.abc import Callable
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from odradek.coordinator.records.record import RecordError
-from odradek.protocol.primitives import ProtocolError, Reader, Writer
+from odradek.coordinator.records.record_formats import (
+    FLEXIBLE,
+    RecordFormat,
+    read_int32s,
+    write_int32s,
+)
+from odradek.protocol.primitives import Reader, Writer
 
-_VERSION: Final = 0
-_FLEXIBLE: Final = True
 _NOT_NULL: Final = 1
 _NULL: Final = b"\x00"
 
@@ -154,75 +156,6 @@ class ConsumerGroupRegularExpressionValue(NamedTuple):
     timestamp_ms: int
 
 
-ConsumerGroupKey = (
-    ConsumerGroupMetadataKey
-    | ConsumerGroupPartitionMetadataKey
-    | ConsumerGroupMemberMetadataKey
-    | ConsumerGroupTargetAssignmentMetadataKey
-    | ConsumerGroupTargetAssignmentMemberKey
-    | ConsumerGroupCurrentMemberAssignmentKey
-    | ConsumerGroupRegularExpressionKey
-)
-
-KEY_TYPES: Final[dict[int, type[ConsumerGroupKey]]] = {
-    3: ConsumerGroupMetadataKey,
-    4: ConsumerGroupPartitionMetadataKey,
-    5: ConsumerGroupMemberMetadataKey,
-    6: ConsumerGroupTargetAssignmentMetadataKey,
-    7: ConsumerGroupTargetAssignmentMemberKey,
-    8: ConsumerGroupCurrentMemberAssignmentKey,
-    16: ConsumerGroupRegularExpressionKey,
-}
-_KEY_NUMBERS: Final[dict[type, int]] = {kind: number for number, kind in KEY_TYPES.items()}
-
-
-def encode_key(key: ConsumerGroupKey) -> bytes:
-    """The key's bytes: its number, then its one or two names."""
-    writer = Writer()
-    writer.int16(_KEY_NUMBERS[type(key)])
-    for name in key:
-        writer.string(name, False)
-    return writer.to_bytes()
-
-
-def decode_key(number: int, data: bytes) -> ConsumerGroupKey:
-    """Reads a key whose number is in `KEY_TYPES`.
-
-    Raises:
-        RecordError: it is malformed.
-    """
-    kind = KEY_TYPES[number]
-    reader = Reader(memoryview(data), 2)
-    try:
-        return kind(*[reader.string(False) for _ in kind._fields])
-    except ProtocolError as error:
-        raise RecordError(f"a {kind.__name__} is malformed: {error}") from error
-
-
-def encode_value(value: object) -> bytes:
-    """The bytes of one of the values above."""
-    writer = Writer()
-    writer.int16(_VERSION)
-    _WRITERS[type(value)](writer, value)
-    return writer.to_bytes()
-
-
-def decode_value(number: int, data: bytes) -> object:
-    """Reads the value that belongs to the key of that number.
-
-    Raises:
-        RecordError: it is malformed.
-    """
-    reader = Reader(memoryview(data))
-    try:
-        version = reader.int16()
-        if version != _VERSION:
-            raise RecordError(f"a value for key {number} has the unknown version {version}")
-        return _READERS[number](reader)
-    except ProtocolError as error:
-        raise RecordError(f"a value for key {number} is malformed: {error}") from error
-
-
 def _write_group(writer: Writer, value: ConsumerGroupMetadataValue) -> None:
     writer.int32(value.epoch)
     _write_tagged_int64(writer, value.metadata_hash)
@@ -263,26 +196,26 @@ def _read_tagged_int64(reader: Reader) -> int:
 
 
 def _write_partition_metadata(writer: Writer, value: ConsumerGroupPartitionMetadataValue) -> None:
-    writer.array_length(len(value.topics), _FLEXIBLE)
+    writer.array_length(len(value.topics), FLEXIBLE)
     for topic in value.topics:
         writer.uuid(topic.topic_id)
-        writer.string(topic.topic_name, _FLEXIBLE)
+        writer.string(topic.topic_name, FLEXIBLE)
         writer.int32(topic.num_partitions)
-        writer.array_length(len(topic.racks), _FLEXIBLE)
+        writer.array_length(len(topic.racks), FLEXIBLE)
         for partition, racks in topic.racks:
             writer.int32(partition)
             _write_strings(writer, racks)
-            writer.no_tags(_FLEXIBLE)
-        writer.no_tags(_FLEXIBLE)
-    writer.no_tags(_FLEXIBLE)
+            writer.no_tags(FLEXIBLE)
+        writer.no_tags(FLEXIBLE)
+    writer.no_tags(FLEXIBLE)
 
 
 def _read_partition_metadata(reader: Reader) -> ConsumerGroupPartitionMetadataValue:
     topics = []
-    for _ in range(reader.array_length(_FLEXIBLE, 23)):
-        topic_id, name, count = reader.uuid(), reader.string(_FLEXIBLE), reader.int32()
+    for _ in range(reader.array_length(FLEXIBLE, 23)):
+        topic_id, name, count = reader.uuid(), reader.string(FLEXIBLE), reader.int32()
         racks = []
-        for _ in range(reader.array_length(_FLEXIBLE, 6)):
+        for _ in range(reader.array_length(FLEXIBLE, 6)):
             racks.append((reader.int32(), _read_strings(reader)))
             reader.skip_tags()
         reader.skip_tags()
@@ -292,14 +225,14 @@ def _read_partition_metadata(reader: Reader) -> ConsumerGroupPartitionMetadataVa
 
 
 def _write_member(writer: Writer, value: ConsumerGroupMemberMetadataValue) -> None:
-    writer.nullable_string(value.instance_id, _FLEXIBLE)
-    writer.nullable_string(value.rack_id, _FLEXIBLE)
-    writer.string(value.client_id, _FLEXIBLE)
-    writer.string(value.client_host, _FLEXIBLE)
+    writer.nullable_string(value.instance_id, FLEXIBLE)
+    writer.nullable_string(value.rack_id, FLEXIBLE)
+    writer.string(value.client_id, FLEXIBLE)
+    writer.string(value.client_host, FLEXIBLE)
     _write_strings(writer, value.subscribed_topic_names)
-    writer.nullable_string(value.subscribed_topic_regex, _FLEXIBLE)
+    writer.nullable_string(value.subscribed_topic_regex, FLEXIBLE)
     writer.int32(value.rebalance_timeout_ms)
-    writer.nullable_string(value.server_assignor, _FLEXIBLE)
+    writer.nullable_string(value.server_assignor, FLEXIBLE)
     # Null is written too: Kafka reads an absent field as an empty one.
     writer.uvarint(1)
     classic = value.classic_member_metadata
@@ -310,25 +243,25 @@ def _classic_member(classic: ClassicMemberMetadata) -> bytes:
     writer = Writer()
     writer.uvarint(_NOT_NULL)
     writer.int32(classic.session_timeout_ms)
-    writer.array_length(len(classic.supported_protocols), _FLEXIBLE)
+    writer.array_length(len(classic.supported_protocols), FLEXIBLE)
     for name, metadata in classic.supported_protocols:
-        writer.string(name, _FLEXIBLE)
-        writer.buffers([metadata], _FLEXIBLE)
-        writer.no_tags(_FLEXIBLE)
-    writer.no_tags(_FLEXIBLE)
+        writer.string(name, FLEXIBLE)
+        writer.buffers([metadata], FLEXIBLE)
+        writer.no_tags(FLEXIBLE)
+    writer.no_tags(FLEXIBLE)
     return writer.to_bytes()
 
 
 def _read_member(reader: Reader) -> ConsumerGroupMemberMetadataValue:
     value = ConsumerGroupMemberMetadataValue(
-        instance_id=reader.nullable_string(_FLEXIBLE),
-        rack_id=reader.nullable_string(_FLEXIBLE),
-        client_id=reader.string(_FLEXIBLE),
-        client_host=reader.string(_FLEXIBLE),
+        instance_id=reader.nullable_string(FLEXIBLE),
+        rack_id=reader.nullable_string(FLEXIBLE),
+        client_id=reader.string(FLEXIBLE),
+        client_host=reader.string(FLEXIBLE),
         subscribed_topic_names=_read_strings(reader),
-        subscribed_topic_regex=reader.nullable_string(_FLEXIBLE),
+        subscribed_topic_regex=reader.nullable_string(FLEXIBLE),
         rebalance_timeout_ms=reader.int32(),
-        server_assignor=reader.nullable_string(_FLEXIBLE),
+        server_assignor=reader.nullable_string(FLEXIBLE),
     )
     for _ in range(reader.tag_count()):
         if reader.uvarint() == 0:
@@ -345,21 +278,21 @@ def _read_classic_member(reader: Reader) -> ClassicMemberMetadata | None:
         return None
     session_timeout_ms = reader.int32()
     protocols = []
-    for _ in range(reader.array_length(_FLEXIBLE, 3)):
-        name = reader.string(_FLEXIBLE)
-        protocols.append((name, bytes(reader.nullable_bytes(_FLEXIBLE) or b"")))
+    for _ in range(reader.array_length(FLEXIBLE, 3)):
+        name = reader.string(FLEXIBLE)
+        protocols.append((name, bytes(reader.nullable_bytes(FLEXIBLE) or b"")))
         reader.skip_tags()
     reader.skip_tags()
     return ClassicMemberMetadata(session_timeout_ms, tuple(protocols))
 
 
 def _write_target_member(writer: Writer, value: ConsumerGroupTargetAssignmentMemberValue) -> None:
-    writer.array_length(len(value.topic_partitions), _FLEXIBLE)
+    writer.array_length(len(value.topic_partitions), FLEXIBLE)
     for topic in value.topic_partitions:
         writer.uuid(topic.topic_id)
-        _write_int32s(writer, topic.partitions)
-        writer.no_tags(_FLEXIBLE)
-    writer.no_tags(_FLEXIBLE)
+        write_int32s(writer, topic.partitions)
+        writer.no_tags(FLEXIBLE)
+    writer.no_tags(FLEXIBLE)
 
 
 def _read_target_member(reader: Reader) -> ConsumerGroupTargetAssignmentMemberValue:
@@ -374,7 +307,7 @@ def _write_current(writer: Writer, value: ConsumerGroupCurrentMemberAssignmentVa
     writer.int8(value.state)
     _write_topics(writer, value.assigned_partitions)
     _write_topics(writer, value.partitions_pending_revocation)
-    writer.no_tags(_FLEXIBLE)
+    writer.no_tags(FLEXIBLE)
 
 
 def _read_current(reader: Reader) -> ConsumerGroupCurrentMemberAssignmentValue:
@@ -390,26 +323,26 @@ def _read_current(reader: Reader) -> ConsumerGroupCurrentMemberAssignmentValue:
 
 
 def _write_topics(writer: Writer, topics: tuple[TopicPartitions, ...]) -> None:
-    writer.array_length(len(topics), _FLEXIBLE)
+    writer.array_length(len(topics), FLEXIBLE)
     for topic in topics:
         writer.uuid(topic.topic_id)
-        _write_int32s(writer, topic.partitions)
+        write_int32s(writer, topic.partitions)
         writer.uvarint(0 if topic.assignment_epochs is None else 1)
         if topic.assignment_epochs is not None:
             epochs = Writer()
-            _write_int32s(epochs, topic.assignment_epochs)
+            write_int32s(epochs, topic.assignment_epochs)
             writer.tagged(0, epochs.to_bytes())
 
 
 def _read_topics(reader: Reader) -> tuple[TopicPartitions, ...]:
     topics = []
-    for _ in range(reader.array_length(_FLEXIBLE, 18)):
-        topic_id, partitions = reader.uuid(), _read_int32s(reader)
+    for _ in range(reader.array_length(FLEXIBLE, 18)):
+        topic_id, partitions = reader.uuid(), read_int32s(reader)
         epochs = None
         for _ in range(reader.tag_count()):
             if reader.uvarint() == 0:
                 end = reader.tagged_end()
-                epochs = _read_int32s(reader)
+                epochs = read_int32s(reader)
                 reader.check_at(end)
             else:
                 reader.skip_tagged_field()
@@ -421,7 +354,7 @@ def _write_expression(writer: Writer, value: ConsumerGroupRegularExpressionValue
     _write_strings(writer, value.topics)
     writer.int64(value.version)
     writer.int64(value.timestamp_ms)
-    writer.no_tags(_FLEXIBLE)
+    writer.no_tags(FLEXIBLE)
 
 
 def _read_expression(reader: Reader) -> ConsumerGroupRegularExpressionValue:
@@ -433,40 +366,27 @@ def _read_expression(reader: Reader) -> ConsumerGroupRegularExpressionValue:
 
 
 def _write_strings(writer: Writer, texts: tuple[str, ...]) -> None:
-    writer.array_length(len(texts), _FLEXIBLE)
+    writer.array_length(len(texts), FLEXIBLE)
     for text in texts:
-        writer.string(text, _FLEXIBLE)
+        writer.string(text, FLEXIBLE)
 
 
 def _read_strings(reader: Reader) -> tuple[str, ...]:
-    return tuple([reader.string(_FLEXIBLE) for _ in range(reader.array_length(_FLEXIBLE, 1))])
+    return tuple([reader.string(FLEXIBLE) for _ in range(reader.array_length(FLEXIBLE, 1))])
 
 
-def _write_int32s(writer: Writer, numbers: tuple[int, ...]) -> None:
-    writer.array_length(len(numbers), _FLEXIBLE)
-    for number in numbers:
-        writer.int32(number)
-
-
-def _read_int32s(reader: Reader) -> tuple[int, ...]:
-    return tuple([reader.int32() for _ in range(reader.array_length(_FLEXIBLE, 4))])
-
-
-_WRITERS: Final[dict[type, Callable[..., None]]] = {
-    ConsumerGroupMetadataValue: _write_group,
-    ConsumerGroupPartitionMetadataValue: _write_partition_metadata,
-    ConsumerGroupMemberMetadataValue: _write_member,
-    ConsumerGroupTargetAssignmentMetadataValue: _write_target_metadata,
-    ConsumerGroupTargetAssignmentMemberValue: _write_target_member,
-    ConsumerGroupCurrentMemberAssignmentValue: _write_current,
-    ConsumerGroupRegularExpressionValue: _write_expression,
-}
-_READERS: Final[dict[int, Callable[[Reader], object]]] = {
-    3: _read_group,
-    4: _read_partition_metadata,
-    5: _read_member,
-    6: _read_target_metadata,
-    7: _read_target_member,
-    8: _read_current,
-    16: _read_expression,
-}
+FORMATS: Final = (
+    RecordFormat(3, ConsumerGroupMetadataKey, _write_group, _read_group),
+    RecordFormat(
+        4, ConsumerGroupPartitionMetadataKey, _write_partition_metadata, _read_partition_metadata
+    ),
+    RecordFormat(5, ConsumerGroupMemberMetadataKey, _write_member, _read_member),
+    RecordFormat(
+        6, ConsumerGroupTargetAssignmentMetadataKey, _write_target_metadata, _read_target_metadata
+    ),
+    RecordFormat(
+        7, ConsumerGroupTargetAssignmentMemberKey, _write_target_member, _read_target_member
+    ),
+    RecordFormat(8, ConsumerGroupCurrentMemberAssignmentKey, _write_current, _read_current),
+    RecordFormat(16, ConsumerGroupRegularExpressionKey, _write_expression, _read_expression),
+)

@@ -27,12 +27,13 @@ from odradek.coordinator.records.offset_records import (
     encode_offset_value,
 )
 from odradek.coordinator.records.record import CoordinatorRecord, RecordCodec, RecordError
-from odradek.coordinator.records.share_group_records import ShareGroupKey
 
 logger = logging.getLogger(__name__)
 
 _NUMBER_BYTES: Final = 2
-_SHARE_KEYS: Final = frozenset(share_group_records.KEY_TYPES.values())
+_FORMATS: Final = (*consumer_group_records.FORMATS, *share_group_records.FORMATS)
+_BY_KEY: Final = {form.key: form for form in _FORMATS}
+_BY_NUMBER: Final = {form.number: form for form in _FORMATS}
 
 
 class GroupRecordCodec(RecordCodec):
@@ -50,12 +51,7 @@ class GroupRecordCodec(RecordCodec):
         if isinstance(key, GroupMetadataKey):
             data = None if value is None else encode_group_value(cast(GroupMetadataValue, value))
             return encode_group_key(key), data
-        if type(key) in _SHARE_KEYS:
-            data = None if value is None else share_group_records.encode_value(value)
-            return share_group_records.encode_key(cast(ShareGroupKey, key)), data
-        consumer_key = cast(consumer_group_records.ConsumerGroupKey, key)
-        data = None if value is None else consumer_group_records.encode_value(value)
-        return consumer_group_records.encode_key(consumer_key), data
+        return _BY_KEY[type(key)].encode(record)
 
     def decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
         """See `RecordCodec`."""
@@ -68,12 +64,8 @@ class GroupRecordCodec(RecordCodec):
         if number == GROUP_METADATA_KEY_VERSION:
             group = None if value is None else decode_group_value(value)
             return CoordinatorRecord(decode_group_key(key), group)
-        if number in share_group_records.KEY_TYPES:
-            shared = None if value is None else share_group_records.decode_value(number, value)
-            return CoordinatorRecord(share_group_records.decode_key(number, key), shared)
-        if number in consumer_group_records.KEY_TYPES:
-            other = None if value is None else consumer_group_records.decode_value(number, value)
-            return CoordinatorRecord(consumer_group_records.decode_key(number, key), other)
+        if number in _BY_NUMBER:
+            return _BY_NUMBER[number].decode(key, value)
         self._pass_over(number)
         return None
 

@@ -7,16 +7,17 @@
 All values have compact lengths. A tombstone removes the object of its key.
 """
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from odradek.coordinator.assignors import Partitions
-from odradek.coordinator.records.record import RecordError
-from odradek.protocol.primitives import ProtocolError, Reader, Writer
-
-_FLEXIBLE: Final = True
-_VERSION: Final = 0
+from odradek.coordinator.records.record_formats import (
+    FLEXIBLE,
+    RecordFormat,
+    read_int32s,
+    write_int32s,
+)
+from odradek.protocol.primitives import Reader, Writer
 
 
 class ShareGroupMemberMetadataKey(NamedTuple):
@@ -105,87 +106,20 @@ class ShareGroupStatePartitionMetadataValue(NamedTuple):
     deleting: tuple[tuple[UUID, str], ...]
 
 
-ShareGroupKey = (
-    ShareGroupMemberMetadataKey
-    | ShareGroupMetadataKey
-    | ShareGroupTargetAssignmentMetadataKey
-    | ShareGroupTargetAssignmentMemberKey
-    | ShareGroupCurrentMemberAssignmentKey
-    | ShareGroupStatePartitionMetadataKey
-)
-
-KEY_TYPES: Final[dict[int, type[ShareGroupKey]]] = {
-    10: ShareGroupMemberMetadataKey,
-    11: ShareGroupMetadataKey,
-    12: ShareGroupTargetAssignmentMetadataKey,
-    13: ShareGroupTargetAssignmentMemberKey,
-    14: ShareGroupCurrentMemberAssignmentKey,
-    15: ShareGroupStatePartitionMetadataKey,
-}
-_KEY_NUMBERS: Final[dict[type, int]] = {kind: number for number, kind in KEY_TYPES.items()}
-
-
-def encode_key(key: ShareGroupKey) -> bytes:
-    """The key's bytes: its number, then its one or two names."""
-    writer = Writer()
-    writer.int16(_KEY_NUMBERS[type(key)])
-    for name in key:
-        writer.string(name, False)
-    return writer.to_bytes()
-
-
-def decode_key(number: int, data: bytes) -> ShareGroupKey:
-    """Reads a key whose number is in `KEY_TYPES`.
-
-    Raises:
-        RecordError: it is malformed.
-    """
-    kind = KEY_TYPES[number]
-    reader = Reader(memoryview(data), 2)
-    try:
-        return kind(*[reader.string(False) for _ in kind._fields])
-    except ProtocolError as error:
-        raise RecordError(f"a {kind.__name__} is malformed: {error}") from error
-
-
-def encode_value(value: object) -> bytes:
-    """The bytes of one of the values above."""
-    writer = Writer()
-    writer.int16(_VERSION)
-    _WRITERS[type(value)](writer, value)
-    return writer.to_bytes()
-
-
-def decode_value(number: int, data: bytes) -> object:
-    """Reads the value that belongs to the key of that number.
-
-    Raises:
-        RecordError: it is malformed.
-    """
-    reader = Reader(memoryview(data))
-    try:
-        version = reader.int16()
-        if version != _VERSION:
-            raise RecordError(f"a value for key {number} has the unknown version {version}")
-        return _READERS[number](reader)
-    except ProtocolError as error:
-        raise RecordError(f"a value for key {number} is malformed: {error}") from error
-
-
 def _write_member(writer: Writer, value: ShareGroupMemberMetadataValue) -> None:
-    writer.nullable_string(value.rack_id, _FLEXIBLE)
-    writer.string(value.client_id, _FLEXIBLE)
-    writer.string(value.client_host, _FLEXIBLE)
-    writer.array_length(len(value.subscribed_topic_names), _FLEXIBLE)
+    writer.nullable_string(value.rack_id, FLEXIBLE)
+    writer.string(value.client_id, FLEXIBLE)
+    writer.string(value.client_host, FLEXIBLE)
+    writer.array_length(len(value.subscribed_topic_names), FLEXIBLE)
     for name in value.subscribed_topic_names:
-        writer.string(name, _FLEXIBLE)
-    writer.no_tags(_FLEXIBLE)
+        writer.string(name, FLEXIBLE)
+    writer.no_tags(FLEXIBLE)
 
 
 def _read_member(reader: Reader) -> ShareGroupMemberMetadataValue:
-    rack_id = reader.nullable_string(_FLEXIBLE)
-    client_id, client_host = reader.string(_FLEXIBLE), reader.string(_FLEXIBLE)
-    names = [reader.string(_FLEXIBLE) for _ in range(reader.array_length(_FLEXIBLE, 1))]
+    rack_id = reader.nullable_string(FLEXIBLE)
+    client_id, client_host = reader.string(FLEXIBLE), reader.string(FLEXIBLE)
+    names = [reader.string(FLEXIBLE) for _ in range(reader.array_length(FLEXIBLE, 1))]
     reader.skip_tags()
     return ShareGroupMemberMetadataValue(rack_id, client_id, client_host, tuple(names))
 
@@ -193,7 +127,7 @@ def _read_member(reader: Reader) -> ShareGroupMemberMetadataValue:
 def _write_group(writer: Writer, value: ShareGroupMetadataValue) -> None:
     writer.int32(value.epoch)
     writer.int64(value.metadata_hash)
-    writer.no_tags(_FLEXIBLE)
+    writer.no_tags(FLEXIBLE)
 
 
 def _read_group(reader: Reader) -> ShareGroupMetadataValue:
@@ -223,7 +157,7 @@ def _read_target_metadata(reader: Reader) -> ShareGroupTargetAssignmentMetadataV
 
 def _write_target(writer: Writer, value: ShareGroupTargetAssignmentMemberValue) -> None:
     _write_partitions(writer, value.partitions)
-    writer.no_tags(_FLEXIBLE)
+    writer.no_tags(FLEXIBLE)
 
 
 def _read_target(reader: Reader) -> ShareGroupTargetAssignmentMemberValue:
@@ -237,7 +171,7 @@ def _write_current(writer: Writer, value: ShareGroupCurrentMemberAssignmentValue
     writer.int32(value.previous_member_epoch)
     writer.int8(value.state)
     _write_partitions(writer, value.partitions)
-    writer.no_tags(_FLEXIBLE)
+    writer.no_tags(FLEXIBLE)
 
 
 def _read_current(reader: Reader) -> ShareGroupCurrentMemberAssignmentValue:
@@ -248,17 +182,17 @@ def _read_current(reader: Reader) -> ShareGroupCurrentMemberAssignmentValue:
 
 
 def _write_partitions(writer: Writer, partitions: Partitions) -> None:
-    writer.array_length(len(partitions), _FLEXIBLE)
+    writer.array_length(len(partitions), FLEXIBLE)
     for topic_id in sorted(partitions):
         writer.uuid(topic_id)
-        _write_int32s(writer, tuple(sorted(partitions[topic_id])))
-        writer.no_tags(_FLEXIBLE)
+        write_int32s(writer, tuple(sorted(partitions[topic_id])))
+        writer.no_tags(FLEXIBLE)
 
 
 def _read_partitions(reader: Reader) -> Partitions:
     found: dict[UUID, frozenset[int]] = {}
-    for _ in range(reader.array_length(_FLEXIBLE, 18)):
-        topic_id, indexes = reader.uuid(), _read_int32s(reader)
+    for _ in range(reader.array_length(FLEXIBLE, 18)):
+        topic_id, indexes = reader.uuid(), read_int32s(reader)
         reader.skip_tags()
         if topic_id is not None and indexes:
             found[topic_id] = frozenset(indexes)
@@ -267,60 +201,44 @@ def _read_partitions(reader: Reader) -> Partitions:
 
 def _write_states(writer: Writer, value: ShareGroupStatePartitionMetadataValue) -> None:
     for topics in (value.initializing, value.initialized):
-        writer.array_length(len(topics), _FLEXIBLE)
+        writer.array_length(len(topics), FLEXIBLE)
         for topic_id, name, indexes in topics:
             writer.uuid(topic_id)
-            writer.string(name, _FLEXIBLE)
-            _write_int32s(writer, indexes)
-            writer.no_tags(_FLEXIBLE)
-    writer.array_length(len(value.deleting), _FLEXIBLE)
+            writer.string(name, FLEXIBLE)
+            write_int32s(writer, indexes)
+            writer.no_tags(FLEXIBLE)
+    writer.array_length(len(value.deleting), FLEXIBLE)
     for topic_id, name in value.deleting:
         writer.uuid(topic_id)
-        writer.string(name, _FLEXIBLE)
-        writer.no_tags(_FLEXIBLE)
-    writer.no_tags(_FLEXIBLE)
+        writer.string(name, FLEXIBLE)
+        writer.no_tags(FLEXIBLE)
+    writer.no_tags(FLEXIBLE)
 
 
 def _read_states(reader: Reader) -> ShareGroupStatePartitionMetadataValue:
     both = []
     for _ in range(2):
         topics = []
-        for _ in range(reader.array_length(_FLEXIBLE, 19)):
-            topic_id, name = reader.uuid() or UUID(int=0), reader.string(_FLEXIBLE)
-            topics.append((topic_id, name, _read_int32s(reader)))
+        for _ in range(reader.array_length(FLEXIBLE, 19)):
+            topic_id, name = reader.uuid() or UUID(int=0), reader.string(FLEXIBLE)
+            topics.append((topic_id, name, read_int32s(reader)))
             reader.skip_tags()
         both.append(tuple(topics))
     deleting = []
-    for _ in range(reader.array_length(_FLEXIBLE, 18)):
-        deleting.append((reader.uuid() or UUID(int=0), reader.string(_FLEXIBLE)))
+    for _ in range(reader.array_length(FLEXIBLE, 18)):
+        deleting.append((reader.uuid() or UUID(int=0), reader.string(FLEXIBLE)))
         reader.skip_tags()
     reader.skip_tags()
     return ShareGroupStatePartitionMetadataValue(both[0], both[1], tuple(deleting))
 
 
-def _write_int32s(writer: Writer, numbers: tuple[int, ...]) -> None:
-    writer.array_length(len(numbers), _FLEXIBLE)
-    for number in numbers:
-        writer.int32(number)
-
-
-def _read_int32s(reader: Reader) -> tuple[int, ...]:
-    return tuple([reader.int32() for _ in range(reader.array_length(_FLEXIBLE, 4))])
-
-
-_WRITERS: Final[dict[type, Callable[[Writer, Any], None]]] = {
-    ShareGroupMemberMetadataValue: _write_member,
-    ShareGroupMetadataValue: _write_group,
-    ShareGroupTargetAssignmentMetadataValue: _write_target_metadata,
-    ShareGroupTargetAssignmentMemberValue: _write_target,
-    ShareGroupCurrentMemberAssignmentValue: _write_current,
-    ShareGroupStatePartitionMetadataValue: _write_states,
-}
-_READERS: Final[dict[int, Callable[[Reader], object]]] = {
-    10: _read_member,
-    11: _read_group,
-    12: _read_target_metadata,
-    13: _read_target,
-    14: _read_current,
-    15: _read_states,
-}
+FORMATS: Final = (
+    RecordFormat(10, ShareGroupMemberMetadataKey, _write_member, _read_member),
+    RecordFormat(11, ShareGroupMetadataKey, _write_group, _read_group),
+    RecordFormat(
+        12, ShareGroupTargetAssignmentMetadataKey, _write_target_metadata, _read_target_metadata
+    ),
+    RecordFormat(13, ShareGroupTargetAssignmentMemberKey, _write_target, _read_target),
+    RecordFormat(14, ShareGroupCurrentMemberAssignmentKey, _write_current, _read_current),
+    RecordFormat(15, ShareGroupStatePartitionMetadataKey, _write_states, _read_states),
+)

@@ -3,32 +3,27 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from odradek.cli.tools.connection import (
-    NO_ADMIN,
-    NoAddress,
-    NoFile,
     add_actions,
     add_connection,
     add_format,
-    client_config,
     is_given,
     print_json,
     refuse_together,
-    run_async,
-    text_of,
     the_action,
 )
 from odradek.cli.tools.groups.offset_resets import (
     RESETS,
-    WrongUsage,
     add_reset_flags,
     ask_offsets,
     described_topics,
     planned_offsets,
     topic_argument,
 )
+from odradek.cli.tools.groups.running import run_action, words_of
 from odradek.cli.tools.groups.tables import (
     OffsetRow,
     is_of_consumers,
@@ -51,7 +46,7 @@ from odradek.client import Admin
 from odradek.client.core.admin_types import CommittedOffset, GroupDescription
 from odradek.client.core.consuming.list_offsets import LATEST
 from odradek.client.errors import KafkaError
-from odradek.errors import BrokerError, ErrorCode
+from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 
 _NO_EXECUTE: Final = (
@@ -117,22 +112,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.validate_regex is not None:
         return _validate(arguments)
     _check(action, arguments)
-    status = 0
-
-    def say(error: Exception) -> None:
-        nonlocal status
-        if isinstance(error, WrongUsage):
-            print(text_of(error), file=sys.stderr)
-            status = 1
-            return
-        text = java_text(error) if isinstance(error, BrokerError) else text_of(error)
-        if isinstance(error, NoFile):
-            text = f"java.nio.file.NoSuchFileException: {error.path}"
-        if isinstance(error, NoAddress):
-            print(error, file=sys.stderr)
-            text = NO_ADMIN
-        print(f"\nError: Executing consumer group command failed due to {text}")
-
     actions = {
         "list": _list,
         "describe": _describe,
@@ -140,20 +119,8 @@ def run(arguments: argparse.Namespace) -> int:
         "delete-offsets": _delete_offsets,
         "reset-offsets": _reset_offsets,
     }
-
-    async def work() -> int:
-        config = client_config(arguments)
-        if action == "list":
-            _check_words(arguments, "state", _STATES)
-            _check_words(arguments, "types", _TYPES)
-        if action == "delete-offsets" and len(arguments.group) > 1:
-            raise ValueError(AT_MOST_ONE.format("group"))
-        config.setdefault("request.timeout.ms", arguments.timeout)
-        async with Admin(config=config) as admin:
-            return await actions[action](admin, arguments)
-
-    run_async(work, say)
-    return status
+    check = partial(_check_values, action, arguments)
+    return run_action("consumer group", actions[action], arguments, check)
 
 
 def _validate(arguments: argparse.Namespace) -> int:
@@ -204,9 +171,17 @@ def _check(action: str, arguments: argparse.Namespace) -> None:
         _check_reset(arguments)
 
 
+def _check_values(action: str, arguments: argparse.Namespace) -> None:
+    if action == "list":
+        _check_words(arguments, "state", _STATES)
+        _check_words(arguments, "types", _TYPES)
+    if action == "delete-offsets" and len(arguments.group) > 1:
+        raise ValueError(AT_MOST_ONE.format("group"))
+
+
 def _check_words(arguments: argparse.Namespace, what: str, valid: Sequence[str]) -> None:
     given = arguments.state if what == "state" else arguments.type
-    if set(_words(given)) - {each.capitalize() for each in valid}:
+    if set(words_of(given)) - {each.capitalize() for each in valid}:
         arguments.parser.error(
             f"Invalid {what} list '{given}'. Valid {what.rstrip('s')}s are: {', '.join(valid)}"
         )
@@ -225,8 +200,8 @@ def _check_reset(arguments: argparse.Namespace) -> None:
 
 
 async def _list(admin: Admin, arguments: argparse.Namespace) -> int:
-    states = _words(arguments.state)
-    types = _words(arguments.type)
+    states = words_of(arguments.state)
+    types = words_of(arguments.type)
     listed = await admin.list_groups(states, types)
     found = sorted(filter(is_of_consumers, listed), key=lambda each: each.group_id)
     if arguments.output == "json":
@@ -234,10 +209,6 @@ async def _list(admin: Admin, arguments: argparse.Namespace) -> int:
         return 0
     print_listing(found, types=arguments.type is not None, states=arguments.state is not None)
     return 0
-
-
-def _words(text: str | None) -> list[str]:
-    return [word.strip().capitalize() for word in (text or "").split(",") if word.strip()]
 
 
 async def _groups(admin: Admin, arguments: argparse.Namespace) -> list[str]:

@@ -5,17 +5,11 @@ import sys
 from typing import Final
 
 from odradek.cli.tools.connection import (
-    NO_ADMIN,
-    NoAddress,
-    NoFile,
     add_actions,
     add_connection,
     add_format,
-    client_config,
     is_given,
     print_json,
-    run_async,
-    text_of,
     the_action,
 )
 from odradek.cli.tools.groups.offset_resets import (
@@ -24,6 +18,7 @@ from odradek.cli.tools.groups.offset_resets import (
     named_partitions,
     offsets_there,
 )
+from odradek.cli.tools.groups.running import run_action, words_of
 from odradek.cli.tools.groups.share_tables import (
     print_share_listing,
     print_share_members,
@@ -37,7 +32,7 @@ from odradek.client import Admin
 from odradek.client.aio.admin.groups import SHARE
 from odradek.client.core.admin_types import GroupDescription, ShareGroupOffset
 from odradek.client.errors import GroupError, KafkaError
-from odradek.errors import BrokerError, ErrorCode
+from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 
 _ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offsets")
@@ -72,22 +67,6 @@ def run(arguments: argparse.Namespace) -> int:
     answers: the output has the error."""
     action = the_action(arguments, _ACTIONS, end=".")
     _check(action, arguments)
-    status = 0
-
-    def say(error: Exception) -> None:
-        nonlocal status
-        if isinstance(error, WrongUsage):
-            print(text_of(error), file=sys.stderr)
-            status = 1
-            return
-        text = java_text(error) if isinstance(error, BrokerError) else text_of(error)
-        if isinstance(error, NoFile):
-            text = f"java.nio.file.NoSuchFileException: {error.path}"
-        if isinstance(error, NoAddress):
-            print(error, file=sys.stderr)
-            text = NO_ADMIN
-        print(f"\nError: Executing share group command failed due to {text}")
-
     actions = {
         "list": _list,
         "describe": _describe,
@@ -95,15 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         "delete-offsets": _delete_offsets,
         "reset-offsets": _reset_offsets,
     }
-
-    async def work() -> int:
-        config = client_config(arguments)
-        config.setdefault("request.timeout.ms", arguments.timeout)
-        async with Admin(config=config) as admin:
-            return await actions[action](admin, arguments)
-
-    run_async(work, say)
-    return status
+    return run_action("share group", actions[action], arguments)
 
 
 def _check(action: str, arguments: argparse.Namespace) -> None:
@@ -112,7 +83,7 @@ def _check(action: str, arguments: argparse.Namespace) -> None:
     if arguments.bootstrap_server is None:
         wrong('Missing required argument "[bootstrap-server]"')
     if action == "list":
-        given = _words(arguments.state)
+        given = words_of(arguments.state)
         if set(given) - set(_STATES):
             wrong(f"Invalid state list '{arguments.state}'. Valid states are: {', '.join(_STATES)}")
     names_none = not (arguments.group or arguments.all_groups)
@@ -153,12 +124,8 @@ def _check_reset(arguments: argparse.Namespace) -> None:
         wrong(f"Option [reset-offsets] takes one of these options: {scenarios}")
 
 
-def _words(text: str | None) -> list[str]:
-    return [word.strip().capitalize() for word in (text or "").split(",") if word.strip()]
-
-
 async def _list(admin: Admin, arguments: argparse.Namespace) -> int:
-    found = await admin.list_groups(_words(arguments.state), [SHARE.lower()])
+    found = await admin.list_groups(words_of(arguments.state), [SHARE.lower()])
     found.sort(key=lambda each: each.group_id)
     if arguments.output == "json":
         print_json([{"group": each.group_id, "state": each.state} for each in found])
