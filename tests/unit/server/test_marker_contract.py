@@ -102,7 +102,7 @@ class Real:
             batches = [batch for _, batch in self._groups.log.batches.get(0, [])]
         else:
             (answer,) = self._cluster.fetch(partition, 0, replica_id=2)
-            batches = [bytes(answer.records)]
+            batches = [bytes(each) for each in answer.records]
         return sum(header.is_control for batch in batches for header in split_batches(batch))
 
     def close(self) -> None:
