@@ -143,6 +143,11 @@ MUTATIONS = {
         "                self._on_completed(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))\n",
         "",
     ),
+    "a member is out that asks again behind its own end": Mutation(
+        "coordinator/consumer/consumer_groups.py",
+        "            if key in self._unheard:\n",
+        "            if False:\n",
+    ),
     "an assignment is waited for as long as it takes": Mutation(
         "coordinator/classic/rebalance.py",
         "            lambda: on_outcome(BrokerError(ErrorCode.REQUEST_TIMED_OUT)),\n",
