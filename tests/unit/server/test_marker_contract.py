@@ -53,10 +53,10 @@ class Fake:
 class Real:
     """Broker 1 with partitions that broker 2 may follow, and one of a group coordinator."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, groups: Groups | None = None) -> None:
         self._cluster = Cluster(directory)
         self._cluster.create("a", (1, 2), isr=(1,), partitions=2)
-        self._groups = Groups()
+        self._groups = groups or Groups()
         self._cluster.create(OFFSETS.topic)
         self.writer: MarkerWriter = LocalMarkers(
             self._cluster.replicas,
@@ -187,3 +187,25 @@ def test_a_marker_that_is_repeated_is_written_again(world: World) -> None:
     for _ in range(2):
         assert write(world, A, marker=marker) == {A: E.NONE}
     assert world.count(A) == 2
+
+
+def test_groups_that_are_not_coordinated_here_are_told_as_a_partition_without_a_leader(
+    tmp_path: Path,
+) -> None:
+    """Apache Kafka's transaction coordinator gives up at any other error, and its transaction does
+    not end before it is started again."""
+    groups = Groups()
+    for number in range(30):
+        groups.commit("g", {("t", number): number})
+    groups.load_slice_bytes = 200
+    groups._build()
+    world = Real(str(tmp_path), groups)
+    assert groups.runtime.is_loading
+    assert write(world, OFFSETS) == {OFFSETS: E.NOT_LEADER_OR_FOLLOWER}
+    groups.run_deferred()
+    assert write(world, OFFSETS) == {OFFSETS: E.NONE}
+    groups.log.refusal = E.UNKNOWN_TOPIC_OR_PARTITION
+    assert write(world, OFFSETS) == {OFFSETS: E.NOT_LEADER_OR_FOLLOWER}, "it is known"
+    groups.runtime.on_resigned(0)
+    assert write(world, OFFSETS) == {OFFSETS: E.NOT_LEADER_OR_FOLLOWER}
+    world.close()
