@@ -101,8 +101,10 @@ class Real:
         if partition == OFFSETS:
             batches = [batch for _, batch in self._groups.log.batches.get(0, [])]
         else:
-            (answer,) = self._cluster.fetch(partition, 0, replica_id=2)
-            batches = [bytes(each) for each in answer.records]
+            log = self._cluster.replicas.partition(partition).leader_log()
+            batches = [
+                bytes(each) for each in log.read(0, 1 << 20, log.log_end_offset, True).records
+            ]
         return sum(header.is_control for batch in batches for header in split_batches(batch))
 
     def close(self) -> None:
