@@ -189,6 +189,19 @@ def test_tasks_wait_for_each_other_until_they_may_begin() -> None:
     assert said == ["a", "b", "not c"]
 
 
+def test_a_task_that_raises_has_had_its_turn() -> None:
+    """All that come after it would wait for ever."""
+    queue, said = SerialQueue(), list[str]()
+
+    def fail(_: Release) -> None:
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        queue.submit(fail)
+    queue.submit(lambda _: said.append("next"))
+    assert said == ["next"]
+
+
 @pytest.mark.parametrize("in_slices", [False, True])
 @pytest.mark.parametrize("commits", [False, True])
 @pytest.mark.parametrize("stage", ListenerStage)

@@ -630,6 +630,19 @@ def test_a_log_that_is_there_again_is_said_to_be(cluster):
     assert cluster.store.online_reports == told
 
 
+def test_a_follower_that_is_offline_is_not_asked_for(cluster):
+    """A replica on a dead disk would be one of those in sync again."""
+    cluster.create("orders", (1, 2), isr=(1,))
+    cluster.change("orders", offline=(2,))
+    cluster.produce(A, b"a")
+    cluster.fetch(A, 1, replica_id=2)
+    assert cluster.store.proposals == []
+    cluster.change("orders", offline=())
+    cluster.fetch(A, 1, replica_id=2)
+    ((change, _),) = cluster.store.proposals
+    assert change.isr == (1, 2)
+
+
 def test_a_failed_directory_hands_out_no_logs(tmp_path):
     """A leader on a dead disk would be told that it leads, and say yes: nobody elects another."""
     cluster = Cluster(str(tmp_path / "a"), more_directories=[str(tmp_path / "b")])
