@@ -117,12 +117,14 @@ CREATING = {
 
 
 @pytest.mark.parametrize("name", CREATING)
-def test_what_has_a_topic_created_waits_for_a_moment(silent, name):
+def test_what_has_a_topic_created_waits_for_a_moment(cluster_with, monkeypatch, name):
     """Clients would hang for as long as ZooKeeper is away, and all that they ask for behind it: a
     topic that is not there yet is nothing to wait for, they ask again."""
+    silent = cluster_with({"offsets.topic.replication.factor": "1"})
+    silence = Silence(silent.store, monkeypatch)
     key, version, fields = CREATING[name]
     exchange = begin(silent, key, version, fields)
-    (on_done,) = silent.silence.waiting
+    (on_done,) = silence.waiting
     silent.timer.advance_clock(CREATION_TIMEOUT_MS - 1)
     assert exchange.sent is None
     silent.timer.advance_clock(1)
