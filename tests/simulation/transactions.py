@@ -23,7 +23,7 @@ import random
 from collections import Counter, defaultdict, deque
 
 from tests.unit.coordinator.fakes import ListLog, World
-from tests.unit.coordinator.transactional.transactions import Leaders, TransactionWorld
+from tests.unit.coordinator.transactional.transactions import Leaders, TransactionWorld, take_in
 
 from odradek.coordinator.offsets.requests import (
     CommittedPartition,
@@ -45,9 +45,7 @@ from odradek.handlers.transactions.transaction_verification import (
     Write,
 )
 from odradek.model import AppendOrigin, TopicPartition, TransactionResult
-from odradek.records.batch import parse_header
 from odradek.records.builder import RecordBatchBuilder
-from odradek.storage.producers.end_marker import parse_end_marker
 from odradek.storage.producers.producer_state import ProducerStateManager
 
 E = ErrorCode
@@ -66,7 +64,8 @@ FENCED = {
 
 
 class SimulatedLog:
-    """A partition: the real producer state over a list of (offset, header, tag or marker)."""
+    """A partition: the real producer state over a list of (producer id, tag, marker). A contract
+    test holds it to a real one."""
 
     def __init__(self, name):
         self.name = name
@@ -129,28 +128,6 @@ class SimulatedLog:
             if marker.result is TransactionResult.COMMIT:
                 seen.update(tags)
         return seen, pending
-
-
-def take_in(producers, data, offset, origin, version, refusal):
-    """What a log does with a batch before it has it; False when it has had it before. That the disk
-    is full is found last."""
-    if refusal not in (None, E.KAFKA_STORAGE_ERROR):
-        raise BrokerError(refusal)
-    header = parse_header(data, 0)
-    header.base_offset = offset
-    if header.is_control:
-        end = parse_end_marker(memoryview(data))
-        producers.check_marker(header, end.coordinator_epoch, origin, version)
-        producers.complete(header, end.is_commit, end.coordinator_epoch)
-    elif producers.check(header, origin) is not None:
-        return False
-    else:
-        producers.update(header)
-    if refusal is not None:
-        producers.rollback()
-        raise BrokerError(refusal)
-    producers.commit()
-    return True
 
 
 def reloaded(producers, name, end):

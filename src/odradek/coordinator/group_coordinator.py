@@ -172,7 +172,7 @@ class GroupCoordinator:
     def _on_arrival(self, group_id: str, member_id: str) -> None:
         """A sign of life counts when it arrives, however long others of the group come first."""
         if self.runtime.is_busy(group_id):
-            self.runtime.shard(group_id).consumer.on_arrival(group_id, member_id)
+            self.runtime.shard(group_id).on_arrival(group_id, member_id)
 
     # Members of consumer groups
 

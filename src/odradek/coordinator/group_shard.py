@@ -59,6 +59,11 @@ class GroupShard(CoordinatorShard):
         group = self.registry.get(group_id)
         return self._classic_protocols[GroupType.CLASSIC if group is None else group.type]
 
+    def on_arrival(self, group_id: str, member_id: str) -> None:
+        """A member's request has arrived, and others of the group come first: it lives."""
+        self.classic.on_arrival(group_id, member_id)
+        self.consumer.on_arrival(group_id, member_id)
+
     def replay(self, record: CoordinatorRecord, producer_id: int) -> None:
         """See `CoordinatorShard`; only offsets may belong to a transaction."""
         key = record.key

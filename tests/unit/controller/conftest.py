@@ -10,7 +10,7 @@ from tests.late_background import LateBackground
 from odradek.config import BrokerConfig
 from odradek.controller import Controller, CreatableTopic
 from odradek.controller.topics.operations import CreateTopicPolicy
-from odradek.metadata import MetadataCache
+from odradek.metadata import MetadataCache, MetadataStoreError
 from odradek.metadata.sqlite import EmbeddedMetadataStore, SharedMetadata
 from odradek.metadata.sqlite.journal import StoredMetadata
 from odradek.model import EndPoint
@@ -21,13 +21,18 @@ ENDPOINTS = (EndPoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092),)
 
 
 class NoJournal:
-    """Has every change written by the background, and keeps nothing."""
+    """Has every change written by the background, and keeps nothing. One that `fails` is on a full
+    disk."""
+
+    def __init__(self) -> None:
+        self.fails = False
 
     def read(self) -> StoredMetadata:
         return StoredMetadata("cluster", 0, 0, (), {})
 
     def write(self, statements: object) -> None:
-        pass
+        if self.fails:
+            raise MetadataStoreError("disk full")
 
     def close(self) -> None:
         pass
@@ -44,8 +49,9 @@ class ControllerKit:
         numbers = itertools.count(1)
         self.cache = MetadataCache()
         self._background = LateBackground(is_late=False)
+        self.journal = NoJournal()
         self._shared = SharedMetadata(
-            self._background, lambda size: next(numbers).to_bytes(size, "big"), NoJournal()
+            self._background, lambda size: next(numbers).to_bytes(size, "big"), self.journal
         )
         self.store = EmbeddedMetadataStore(self.cache, self._shared)
         self.config = BrokerConfig(properties)

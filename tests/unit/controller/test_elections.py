@@ -348,46 +348,41 @@ def test_producer_ids_are_unique_across_blocks_and_restarts(kit: Any) -> None:
     assert ids[-1] == 2_000
 
 
-class SlowStore:
-    """Answers when the test says so."""
-
-    def __init__(self) -> None:
-        self.asked: list[Any] = []
-
-    def allocate_producer_ids(self, count: int, on_done: Any) -> None:
-        self.asked.append(on_done)
-
-
-def test_callers_wait_for_one_block_and_a_failure_reaches_them_all() -> None:
+def test_callers_wait_for_one_block_and_a_failure_reaches_them_all(kit: Any) -> None:
     """One commit for many callers; who comes after the failure tries anew. What the store says of
-    it would end a producer for good: that ZooKeeper is away, say."""
-    store, timer = SlowStore(), MockTimer()
-    manager = ProducerIdManager(store, timer)  # type: ignore[arg-type]
+    it would end a producer for good: that its disk is full, say."""
+    manager = ProducerIdManager(kit.store, kit.timer)
     outcomes: list[Any] = []
-    manager.next_id(outcomes.append)
-    manager.next_id(outcomes.append)
-    assert len(store.asked) == 1
-    store.asked.pop()(BrokerError(ErrorCode.BROKER_NOT_AVAILABLE))
-    assert [outcome.code for outcome in outcomes] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2
-    manager.next_id(outcomes.append)
-    store.asked.pop()(range(1000))
-    assert outcomes[2] == 0
-    assert timer.size == 0
-
-
-def test_nobody_waits_long_for_a_silent_store() -> None:
-    """A producer would hang for as long as ZooKeeper is away, and its connection with it."""
-    store, timer = SlowStore(), MockTimer()
-    manager = ProducerIdManager(store, timer)  # type: ignore[arg-type]
-    outcomes: list[Any] = []
+    kit.hold_commits()
+    kit.journal.fails = True
     for _ in range(2):
         manager.next_id(outcomes.append)
-        timer.advance_clock(MAX_WAIT_MS - 1)
+    assert outcomes == []
+    kit.commit_all()
+    assert [outcome.code for outcome in outcomes] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2
+    kit.journal.fails = False
+    for _ in range(2):
         manager.next_id(outcomes.append)
-        timer.advance_clock(1)
+    kit.commit_all()
+    ProducerIdManager(kit.store, kit.timer).next_id(outcomes.append)
+    kit.commit_all()
+    first = outcomes[2]
+    assert outcomes[3:] == [first + 1, first + 1_000], "one block is enough for both"
+    assert kit.timer.size == 0
+
+
+def test_nobody_waits_long_for_a_silent_store(kit: Any) -> None:
+    """A producer would hang for as long as ZooKeeper is away, and its connection with it."""
+    manager = ProducerIdManager(kit.store, kit.timer)
+    outcomes: list[Any] = []
+    kit.hold_commits()
+    for _ in range(2):
+        manager.next_id(outcomes.append)
+        kit.timer.advance_clock(MAX_WAIT_MS - 1)
+        manager.next_id(outcomes.append)
+        kit.timer.advance_clock(1)
     assert [outcome.code for outcome in outcomes] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 4
     manager.next_id(outcomes.append)
-    (on_done,) = store.asked
-    on_done(range(1000))
+    kit.commit_all()
     assert outcomes[4] == 0, "the block that was late is used"
-    assert timer.size == 0
+    assert kit.timer.size == 0

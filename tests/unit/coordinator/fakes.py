@@ -31,7 +31,10 @@ from odradek.coordinator.services import GroupServices, ShardServices
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
 from odradek.purgatory import DelayedOperationPurgatory
-from odradek.records.batch import parse_header
+from odradek.records.batch import parse_header, split_batches
+from odradek.records.builder import RecordBatchBuilder
+from odradek.records.reader import read_batch
+from odradek.records.record import Record
 from odradek.timer import MockTimer
 
 _OFFSET = struct.Struct(">q")
@@ -97,6 +100,17 @@ class ListLog(PartitionWriter):
         for partition, _ in reversed(held):
             self.ends[partition], _ = self.batches[partition].pop()
 
+    def compact(self, partition: int) -> None:
+        """Only the last record of each key is left, and no tombstone."""
+        data = b"".join(batch for _, batch in self.batches[partition])
+        records = [each for header in split_batches(data) for each in read_batch(data, header)]
+        last = {record.key: record for record in records if record.key is not None}
+        self.batches[partition] = [
+            (record.offset, _batch_of(record))
+            for record in sorted(last.values(), key=lambda each: each.offset)
+            if record.value is not None
+        ]
+
     def max_batch_bytes(self, partition: int) -> int:
         if partition in self.raises:
             raise self.raises[partition]
@@ -116,6 +130,14 @@ class ListLog(PartitionWriter):
                 break
             found += batch
         return found
+
+
+def _batch_of(record: Record) -> bytes:
+    builder = RecordBatchBuilder()
+    builder.append(0, record.key, record.value)
+    batch = bytearray(builder.build())
+    _OFFSET.pack_into(batch, 0, record.offset)
+    return bytes(batch)
 
 
 class World:

@@ -526,6 +526,28 @@ def test_a_group_without_members_changes_its_kind_and_keeps_its_offsets(
     assert (listed.type, listed.state) == ("classic", "Stable")
 
 
+@pytest.mark.parametrize("joins", [False, True])
+def test_a_group_that_was_of_another_kind_does_not_come_back_as_that(
+    world: ConsumerWorld, joins: bool
+) -> None:
+    """Fails when a classic group is there again, which nobody can delete for good, once its log is
+    compacted: one of a member that has left, or only of an id that JoinGroup has handed out."""
+    classic = Member(world, "classic", version=5)
+    if joins:
+        classic.join()
+        classic.leave()
+    else:
+        classic.send_join()
+    a = Consumer(world, "a")
+    a.join()
+    assert a.has == {"t": [0, 1, 2, 3]}
+    a.leave()
+    world.groups.delete_group("g", lambda _outcome: None)
+    world.log.compact(0)
+    world.restart()
+    assert world.groups.list_groups([], []) == []
+
+
 def test_a_group_with_classic_members_is_not_joined(world: ConsumerWorld) -> None:
     classic = Member(world, "classic")
     classic.join()

@@ -149,6 +149,26 @@ def test_classic_members_live_while_an_upgrade_is_written(world: ConsumerWorld, 
     assert set(world.group().members) == ({"new"} if dies else {"new", old.member_id})
 
 
+@pytest.mark.parametrize("comes", [False, True])
+def test_a_join_of_a_classic_member_counts_when_it_arrives(
+    world: ConsumerWorld, comes: bool
+) -> None:
+    """Fails when a stall of the replicas costs a member its place that was told to join again."""
+    new, old = Consumer(world, "new"), ClassicConsumer(world, "old")
+    new.join()
+    old.rejoin()
+    world.log.holds = True
+    Consumer(world, "late").join()
+    for _ in range(4):
+        world.advance(3000)
+        new.send()
+        if comes:
+            old.send_join()
+    world.log.holds = False
+    world.log.commit()
+    assert (old.member_id in world.group().members) == comes
+
+
 def test_an_upgrade_that_is_refused_leaves_sessions_as_they_were(world: ConsumerWorld) -> None:
     """Fails when a classic member is awaited by a group that there never was."""
     (old,) = classic_group(world, "old")
@@ -163,6 +183,23 @@ def test_an_upgrade_that_is_refused_leaves_sessions_as_they_were(world: Consumer
     assert old.beat() is ErrorCode.NONE
     world.advance(10_000)
     assert old.beat() is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("comes", [False, True])
+def test_a_join_counts_that_waits_for_an_upgrade_that_is_refused(
+    world: ConsumerWorld, comes: bool
+) -> None:
+    """Fails when a classic member is out whose JoinGroup had come before its session was over."""
+    (old,) = classic_group(world, "old")
+    world.advance(9_000)
+    world.log.holds = True
+    Consumer(world, "new").join()
+    if comes:
+        old.send_join()
+    world.advance(2_000)
+    world.log.lose()
+    world.log.holds = False
+    assert old.beat() is (ErrorCode.NONE if comes else ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def test_a_classic_member_that_does_not_join_again_is_out_in_time(world: ConsumerWorld) -> None:

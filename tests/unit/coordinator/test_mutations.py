@@ -27,6 +27,8 @@ TESTS = {
         "tests/unit/coordinator/test_refused_writes.py",
     ],
     "group_shard.py": ["tests/unit/coordinator/test_consumer_migration.py"],
+    "group_coordinator.py": ["tests/unit/coordinator/test_consumer_migration.py"],
+    "transactions": ["tests/unit/coordinator/transactional/test_transactions.py"],
     "offsets": [
         "tests/unit/coordinator/transactional/test_transactional_offsets.py",
         "tests/unit/coordinator/test_offsets.py",
@@ -119,6 +121,32 @@ MUTATIONS = {
         "coordinator/consumer/consumer_groups.py",
         "        if self._sessions.awaits(SessionKey(group_id, member_id)):\n",
         "        if False:\n",
+    ),
+    "a join counts when it has its turn": Mutation(
+        "coordinator/group_coordinator.py",
+        "        self._on_arrival(request.group_id, request.member_id)\n        self._begin(",
+        "        self._begin(",
+    ),
+    "a join of a classic group counts when it has its turn": Mutation(
+        "coordinator/group_shard.py",
+        "        self.classic.on_arrival(group_id, member_id)\n",
+        "",
+    ),
+    "a classic group stays in the log of the consumer group that it was": Mutation(
+        "coordinator/consumer/consumer_groups.py",
+        "            records += group.tombstones()\n",
+        "",
+    ),
+    "an end that raises is never written": Mutation(
+        "coordinator/transactions/markers.py",
+        "            if self._is_completing:\n"
+        "                self._on_completed(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))\n",
+        "",
+    ),
+    "a member is out that asks again behind its own end": Mutation(
+        "coordinator/consumer/consumer_groups.py",
+        "            if key in self._unheard:\n",
+        "            if False:\n",
     ),
     "an assignment is waited for as long as it takes": Mutation(
         "coordinator/classic/rebalance.py",

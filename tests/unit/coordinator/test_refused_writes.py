@@ -255,6 +255,30 @@ def test_a_member_that_is_not_listened_to_is_not_late(world: ConsumerWorld) -> N
     assert set(world.group().members) == {"a", "b", "c"}
 
 
+@pytest.mark.parametrize("comes", [False, True])
+def test_a_member_whose_request_had_no_turn_is_not_late(world: ConsumerWorld, comes: bool) -> None:
+    """Fails when a stall that ends just behind the time-out of a revocation costs a member its
+    place that gave back in time, but was refused once, and asks again behind its own end."""
+    a, b = Consumer(world, "a", rebalance_timeout_ms=10_000), Consumer(world, "b")
+    a.join()
+    a.clings = True
+    b.join()
+    a.beat()
+    world.log.holds = True
+    Consumer(world, "c").join()
+    world.advance(4_000)
+    if comes:
+        a.send(owned=a.assigned)
+    world.advance(7_000)
+    if comes:
+        a.send(owned=a.assigned)
+    world.log.holds = False
+    world.log.commit()
+    assert ("a" in world.group().members) == comes
+    live(world, 12_000, b)
+    assert set(world.group().members) == ({"a", "b", "c"} if comes else {"b", "c"})
+
+
 def test_who_waits_for_his_turn_is_answered_in_time(world: ConsumerWorld) -> None:
     """Fails when a member hangs behind somebody else's write, until it takes itself for lost."""
     a, _b = pair(world)

@@ -8,6 +8,7 @@ from odradek.controller.acl_control import AclControl
 from odradek.errors import BrokerError
 from odradek.errors import ErrorCode as OwnCode
 from odradek.handlers.table import API_TABLE, ZOOKEEPER_API_TABLE
+from odradek.handlers.topics.metadata import CREATION_TIMEOUT_MS
 from odradek.metadata import PartitionChange
 from odradek.model import AclOperation, ResourceType
 from odradek.protocol import messages
@@ -105,6 +106,31 @@ def test_a_request_ends_when_its_time_is_over(silent, name, table):
     assert errors(silent.answer(exchange, key, version)) <= {TIMED_OUT, ErrorCode.none}
     told = exchange.sent
     on_done(None)
+    assert exchange.sent is told
+    assert silent.timer.size == 0
+
+
+CREATING = {
+    "Metadata": (3, 9, {"topics": [{"name": "new"}], "allow_auto_topic_creation": True}),
+    "FindCoordinator": (10, 4, {"key_type": 0, "coordinator_keys": ["g"]}),
+}
+
+
+@pytest.mark.parametrize("name", CREATING)
+def test_what_has_a_topic_created_waits_for_a_moment(cluster_with, monkeypatch, name):
+    """Clients would hang for as long as ZooKeeper is away, and all that they ask for behind it: a
+    topic that is not there yet is nothing to wait for, they ask again."""
+    silent = cluster_with({"offsets.topic.replication.factor": "1"})
+    silence = Silence(silent.store, monkeypatch)
+    key, version, fields = CREATING[name]
+    exchange = begin(silent, key, version, fields)
+    (on_done,) = silence.waiting
+    silent.timer.advance_clock(CREATION_TIMEOUT_MS - 1)
+    assert exchange.sent is None
+    silent.timer.advance_clock(1)
+    assert errors(silent.answer(exchange, key, version)) - {ErrorCode.none}
+    told = exchange.sent
+    on_done(BrokerError(OwnCode.NOT_CONTROLLER))
     assert exchange.sent is told
     assert silent.timer.size == 0
 

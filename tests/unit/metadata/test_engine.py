@@ -139,6 +139,29 @@ def test_a_step_that_raises_is_answered_and_the_next_one_begins(
     assert broken == ([] if isinstance(raised, BrokerError) else [raised])
 
 
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_an_asker_that_raises_ends_its_broker_and_keeps_no_other_waiting(is_refused: bool) -> None:
+    """A turn of the loop would only log it: the broker lives on, and whoever asked behind it waits
+    for ever."""
+    broken: list[Exception] = []
+    kit = Kit()
+    kit.view.on_broken = broken.append  # type: ignore[misc]
+    raised = KeyError("no invariant is asserted")
+
+    def fail(_: object) -> None:
+        raise raised
+
+    kit.view.submit(lambda _: Change(None), fail, kit.disk.commit)
+    kit.submit("b", commits=True)
+    if is_refused:
+        kit.engine.refuse_commits(OVER)
+    else:
+        kit.disk.finish()
+        kit.disk.finish()
+    assert kit.said[-1] == (OVER if is_refused else "b")
+    assert broken == [raised]
+
+
 def test_tasks_wait_for_each_other_until_they_may_begin() -> None:
     """A request would be carried out before the one that came first."""
     may_begin = False
@@ -164,6 +187,19 @@ def test_tasks_wait_for_each_other_until_they_may_begin() -> None:
     queue.refuse_all()
     releases.pop()()
     assert said == ["a", "b", "not c"]
+
+
+def test_a_task_that_raises_has_had_its_turn() -> None:
+    """All that come after it would wait for ever."""
+    queue, said = SerialQueue(), list[str]()
+
+    def fail(_: Release) -> None:
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        queue.submit(fail)
+    queue.submit(lambda _: said.append("next"))
+    assert said == ["next"]
 
 
 @pytest.mark.parametrize("in_slices", [False, True])

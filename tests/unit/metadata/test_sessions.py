@@ -93,6 +93,20 @@ def test_who_raises_ends_his_broker_alone_and_nobody_waits_for_it() -> None:
     assert two.ask("sync") is None
 
 
+def test_who_raises_at_what_clients_are_shown_ends_his_broker_alone() -> None:
+    """The broker that asked for the change would end for a mistake of another, which lives on."""
+    one, two = make_cluster(2)
+    broken: list[Exception] = []
+    two.store._view.on_broken = broken.append  # type: ignore[misc]
+
+    def fail(_: MetadataDelta) -> None:
+        raise KeyError("who looks at the image")
+
+    two.cache.on_published(fail)
+    assert one.ask("create_topics", [NewTopic("a", ((1, 2),), {})])[0].name == "a"
+    assert [type(each) for each in broken] == [KeyError]
+
+
 def test_a_broker_that_is_lost_leads_no_longer() -> None:
     """Its partitions would stay without a leader, and acks=all would wait for it."""
     one, two, three = make_cluster(3)

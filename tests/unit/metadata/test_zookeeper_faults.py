@@ -103,6 +103,7 @@ def test_what_nobody_speaks_of_is_not_taken_for_deleted() -> None:
     """Groups would lose the offsets of topics that are there, but were not named."""
     cluster = Cluster(2)
     create(cluster, (1,))
+    create(cluster, (2, 1), name="here")
     two = cluster.brokers[2]
     whole = [each for _, each in cluster.brokers[1].plane.sent if isinstance(each, LeaderAndIsr)]
     header = whole[0].header._replace(controller_epoch=9)
@@ -110,7 +111,7 @@ def test_what_nobody_speaks_of_is_not_taken_for_deleted() -> None:
     assert two.ask("on_leader_and_isr", LeaderAndIsr(header, True, (), ())) == {}
     assert two.ask("on_update_metadata", UpdateMetadata(header, (), brokers)) is None
     assert two.removed == ["a"]  # and `Broker` checks what is said to be deleted
-    assert dict(two.image.topics) == {}
+    assert set(two.image.topics) == {"here"}, "a later command may have to end a replica's role"
 
 
 def test_a_topic_that_may_not_be_read_is_not_gone() -> None:
@@ -324,6 +325,37 @@ def test_who_raises_ends_his_broker_and_no_queue_waits_for_it() -> None:
     three.broken.clear()
     create(cluster, (1, 2), name="b")
     assert three.image.topics["b"].partitions[0].leader == 1
+
+
+def test_a_command_that_raises_ends_its_broker() -> None:
+    """The connection would only log it, and the broker carry out no later command."""
+    cluster = Cluster(2)
+    create(cluster, (1, 2))
+    two = cluster.brokers[2]
+    two.store.on_leader_and_isr(last_command(cluster)._replace(partitions=None), ignore)
+    assert [type(each) for each in two.broken] == [TypeError]
+
+
+def test_an_answer_to_a_command_that_raises_keeps_no_other_command_waiting() -> None:
+    """The broker would be deaf from then on."""
+    cluster = Cluster(2)
+    create(cluster, (1, 2))
+    two, raised = cluster.brokers[2], KeyError("an answer's")
+
+    def fail(_: object) -> None:
+        raise raised
+
+    two.store.on_leader_and_isr(last_command(cluster), fail)
+    cluster.tree.run()
+    assert two.broken == [raised]
+    two.broken.clear()
+    assert set(two.ask("on_leader_and_isr", last_command(cluster))) == {TP}
+
+
+def last_command(cluster: Cluster) -> LeaderAndIsr:
+    """What broker 2 was last told of its roles."""
+    sent = cluster.controller.plane.sent
+    return [each for to, each in sent if to == 2 and isinstance(each, LeaderAndIsr)][-1]
 
 
 def test_a_controller_that_raises_ends_its_broker() -> None:

@@ -138,6 +138,7 @@ class FakeStore:
         self.proposals: list[tuple[PartitionChange, Callable[..., None]]] = []
         self.offline: list[TopicPartition] = []
         self.online: list[TopicPartition] = []
+        self.online_reports = 0
         self.raises: dict[TopicPartition, Exception] = {}
 
     def change_partitions(self, changes, on_done) -> None:
@@ -149,6 +150,7 @@ class FakeStore:
         self.offline.extend(partitions)
 
     def report_online(self, partitions, broker_id: int) -> None:
+        self.online_reports += 1
         self.online.extend(partitions)
         self._take_up(partitions)
 

@@ -5,6 +5,7 @@ from uuid import UUID
 import pytest
 from tests.unit.replication.fakes import Cluster, FakeQuota, batch
 
+from odradek.background import ignore
 from odradek.clock import ManualClock
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.records.fetch_sessions import FetchSessionCache
@@ -38,7 +39,7 @@ SETTINGS = FetcherSettings(500, 1, 1 << 20, 1 << 20, 1000)
 
 
 class ScriptedLeader(LeaderChannel):
-    """A leader whose answers the test writes."""
+    """A leader whose answers the test writes; a contract test holds it to the real channel."""
 
     def __init__(self) -> None:
         self.fetches: list[tuple[FetchRequest, OnFetched]] = []
@@ -53,8 +54,15 @@ class ScriptedLeader(LeaderChannel):
     ) -> None:
         self.questions.append((timestamp, on_done))
 
+    def answer_question(self, outcome: int | BrokerError) -> None:
+        """Answers what was asked last about the ends of its log."""
+        self.questions[-1][1](outcome)
+
     def close(self) -> None:
+        """What is answered from here on nobody hears."""
         self.closed = True
+        self.fetches = [(request, ignore) for request, _ in self.fetches]
+        self.questions = [(timestamp, ignore) for timestamp, _ in self.questions]
 
     def asked(self) -> dict[int, tuple[int, int]]:
         """Offset and last epoch that the fetch under way asks for, by partition."""

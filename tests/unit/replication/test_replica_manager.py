@@ -607,7 +607,7 @@ def test_a_log_that_found_no_room_is_made_when_there_is_some(tmp_path):
     cluster.create("orders")
     assert cluster.image.topics["orders"].partitions[0].offline == (1,)
     cluster.wait(2000)
-    assert cluster.store.online == [], "a change of the metadata every second, for ever"
+    assert cluster.store.online_reports == 0, "a change of the metadata every second, for ever"
     files.is_full = False
     cluster.wait(2000)
     assert cluster.store.online == [A]
@@ -625,9 +625,22 @@ def test_a_log_that_is_there_again_is_said_to_be(cluster):
     assert cluster.store.online[:1] == [A]
     cluster.change("orders", leader=1, offline=())
     assert codes(cluster.produce(A, b"a")) == [ErrorCode.NONE]
-    told = len(cluster.store.online)
+    told = cluster.store.online_reports
     cluster.wait(2000)
-    assert len(cluster.store.online) == told
+    assert cluster.store.online_reports == told
+
+
+def test_a_follower_that_is_offline_is_not_asked_for(cluster):
+    """A replica on a dead disk would be one of those in sync again."""
+    cluster.create("orders", (1, 2), isr=(1,))
+    cluster.change("orders", offline=(2,))
+    cluster.produce(A, b"a")
+    cluster.fetch(A, 1, replica_id=2)
+    assert cluster.store.proposals == []
+    cluster.change("orders", offline=())
+    cluster.fetch(A, 1, replica_id=2)
+    ((change, _),) = cluster.store.proposals
+    assert change.isr == (1, 2)
 
 
 def test_a_failed_directory_hands_out_no_logs(tmp_path):

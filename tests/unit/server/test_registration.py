@@ -16,7 +16,7 @@ from odradek.timer import MockTimer
 HERE = EndPoint("PLAINTEXT", "PLAINTEXT", "here", 9092)
 THERE = HERE._replace(host="there")
 TAKEN = BrokerError(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
-AWAY = BrokerError(ErrorCode.NETWORK_EXCEPTION)
+AWAY = BrokerError(ErrorCode.BROKER_NOT_AVAILABLE)
 
 
 class Store:

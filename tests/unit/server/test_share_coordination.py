@@ -62,6 +62,10 @@ def test_a_change_is_followed_when_it_is_through() -> None:
         on_loop(broker, lambda: server.metadata.publish(delta))
         on_loop(broker, lambda: None)
         assert sorted(seen) == ["brokers", "topics"]
+        unknown = MetadataDelta(image, image, removed=[gone], are_deleted=False)
+        on_loop(broker, lambda: server.metadata.publish(unknown))
+        on_loop(broker, lambda: None)
+        assert len(seen) == 2, "a topic that nobody speaks of may be there"
 
 
 def test_states_are_tidied_up_though_topics_cannot_be_forgotten() -> None:

@@ -151,6 +151,16 @@ def test_a_failed_marker_leaves_the_transaction_open(producers):
     assert producers.first_unstable_offset == 5
 
 
+def test_a_log_that_starts_elsewhere_has_no_marker_to_be_replicated(producers):
+    """Readers of committed data would wait for a marker that the log does not have any more."""
+    take(producers, header(0, attributes=TRANSACTIONAL, offset=5))
+    producers.complete(header(-1, offset=6, attributes=TRANSACTIONAL | CONTROL), True, 1)
+    producers.commit()
+    assert producers.first_unstable_offset == 5
+    producers.load([], 100)
+    assert producers.first_unstable_offset == -1
+
+
 def test_silent_producers_are_forgotten_unless_in_a_transaction(producers):
     """Memory would grow with every producer that ever was."""
     take(producers, header(0, timestamp=100))

@@ -91,6 +91,12 @@ class ClassicGroups(ClassicProtocol):
         """See `ClassicProtocol`."""
         self._group(group_id).heartbeat(member_id, group_instance_id, generation_id)
 
+    def on_arrival(self, group_id: str, member_id: str) -> None:
+        """A member's request has arrived, and others of the group come first: it lives."""
+        group = self._registry.get(group_id)
+        if isinstance(group, CoordinatedGroup) and member_id in group.members:
+            group.reschedule_heartbeat(group.members[member_id])
+
     def leave(
         self,
         group_id: str,

@@ -66,6 +66,7 @@ class ClassicMembers(ClassicProtocol):
         self._groups.services.execute(group_id, lambda: self._join(request), on_joined)
 
     def _join(self, request: JoinRequest) -> CoordinatorResult[JoinResult]:
+        self._groups.on_heard(request.group_id, request.member_id)
         group = self._groups.group_with_members(request.group_id)
         member_id, is_new = request.member_id, request.member_id == NO_MEMBER_ID
         if is_new:

@@ -65,6 +65,8 @@ class ConsumerGroups:
         self._topics = services.topics
         self._sessions = Deadlines(services.heartbeats)
         self._revocations = Deadlines(services.rebalances)
+        self._unheard: set[RevocationKey] = set()
+        """Members whose requests have waited for their turn, and had none since."""
         self._is_loaded = False
 
     # Requests
@@ -110,6 +112,7 @@ class ConsumerGroups:
 
     def _live(self, request: HeartbeatRequest) -> CoordinatorResult[HeartbeatResult]:
         before: list[CoordinatorRecord] = []
+        self.on_heard(request.group_id, request.member_id)
         if request.member_epoch == JOIN_EPOCH:
             group = self._group_to_join(request.group_id, before)
         else:
@@ -321,11 +324,17 @@ class ConsumerGroups:
         self._sessions.start(key, DelayedSession(session_ms, on_late))
 
     def on_arrival(self, group_id: str, member_id: str) -> None:
-        """A member's request has arrived, and others of the group come first: it lives."""
+        """A member's request has arrived, and others of the group come first: it lives, and perhaps
+        it does what is awaited."""
         if self._sessions.awaits(SessionKey(group_id, member_id)):
+            self._unheard.add(RevocationKey(group_id, member_id))
             group = self._registry.get(group_id)
             member = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
             self.start_session(group_id, member_id, self._session_ms(group_id, member))
+
+    def on_heard(self, group_id: str, member_id: str) -> None:
+        """A member's request has its turn."""
+        self._unheard.discard(RevocationKey(group_id, member_id))
 
     def await_rejoin(self, group_id: str, member: ConsumerMember) -> None:
         """A classic member was asked to join again: awaits that, once."""
@@ -358,6 +367,7 @@ class ConsumerGroups:
             return
         key = RevocationKey(group_id, member_id)
         if after is None:
+            self.on_heard(group_id, member_id)
             self._sessions.met(SessionKey(group_id, member_id))
             self._revocations.met(key)
         elif before is None and after.is_classic:
@@ -393,6 +403,8 @@ class ConsumerGroups:
         def command() -> CoordinatorResult[bool]:
             if not deadlines.is_late(key, late):
                 return CoordinatorResult((), False)
+            if key in self._unheard:
+                raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, "it has not been heard yet")
             group = self._registry.get(key.group_id)
             if not isinstance(group, ConsumerGroup) or key.member_id not in group.members:
                 deadlines.met(key)
@@ -461,6 +473,7 @@ class ConsumerGroups:
         """Ends all deadlines."""
         self._sessions.clear()
         self._revocations.clear()
+        self._unheard.clear()
 
 
 def _check_epoch(member: ConsumerMember, request: HeartbeatRequest) -> None:

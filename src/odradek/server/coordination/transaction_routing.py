@@ -89,7 +89,7 @@ class LocalMarkers(MarkerWriter):
         self, marker: EndMarker, topic_partition: TopicPartition, on_done: OnMarked
     ) -> None:
         def on_written(error: BrokerError | None) -> None:
-            on_done(topic_partition, ErrorCode.NONE if error is None else error.code)
+            on_done(topic_partition, ErrorCode.NONE if error is None else _marked(error.code))
 
         self._groups.complete_transaction(topic_partition.partition, marker, on_written)
 
@@ -196,11 +196,20 @@ def _raise(error: Exception) -> None:
 
 
 def _marked(code: ErrorCode) -> ErrorCode:
-    """Unknown to the log but not to the metadata: it is about to come, or to go."""
-    return _RETRIED.get(code, code)
+    """Unknown to the log but not to the metadata: it is about to come, or to go. Likewise one whose
+    groups are not coordinated here, or not yet: Kafka's transaction coordinator gives up at errors
+    of another one."""
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _RETRIED else code
 
 
-_RETRIED: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+_RETRIED: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
 
 
 class RoutedMarkers(MarkerWriter):

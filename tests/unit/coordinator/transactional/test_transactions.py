@@ -16,6 +16,7 @@ from odradek.coordinator.records.transaction_records import (
     TransactionState,
     TransactionValue,
 )
+from odradek.coordinator.transactions.markers import RETRY_MS, MarkerSender
 from odradek.coordinator.transactions.requests import (
     EndTxnRequest,
     ProducerIdAndEpoch,
@@ -604,6 +605,28 @@ def test_the_end_of_a_transaction_is_written_until_the_log_takes_it(world, caplo
     assert len(world.leaders.written) == 1, "what is marked is not marked again"
     assert not world.markers.waiting()
     assert sum(refusal.name in each.getMessage() for each in caplog.records) == 1
+
+
+def test_an_end_that_raises_before_it_is_appended_is_tried_again(world):
+    """Fails when one mistake of ours leaves an id in PREPARE_COMMIT for ever."""
+    asked = []
+
+    def complete(transactional_id, on_committed):
+        asked.append(transactional_id)
+        if len(asked) == 1:
+            raise ZeroDivisionError
+        on_committed(None)
+
+    sender = MarkerSender(0, world.leaders, world.markers, complete)
+    state = TransactionState.PREPARE_COMMIT
+    with pytest.raises(ZeroDivisionError):
+        sender.send("t", TransactionValue(7, 5, 60_000, state, (), world.clock.wall_ms(), -1))
+    assert [each.missing for each in world.markers.waiting()] == [
+        "the log of the coordinator to say that t has ended"
+    ]
+    world.advance(RETRY_MS)
+    assert asked == ["t", "t"]
+    assert not world.markers.waiting()
 
 
 def test_the_end_of_a_transaction_may_take_its_time(world):

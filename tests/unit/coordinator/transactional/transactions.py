@@ -18,9 +18,12 @@ from odradek.coordinator.transactions.requests import (
 )
 from odradek.coordinator.transactions.shard import TransactionServices, TransactionShard
 from odradek.coordinator.transactions.transaction_coordinator import TransactionCoordinator
-from odradek.errors import ErrorCode
-from odradek.model import TopicPartition, TransactionResult
+from odradek.errors import BrokerError, ErrorCode
+from odradek.model import AppendOrigin, TopicPartition, TransactionResult
 from odradek.purgatory import DelayedOperationPurgatory
+from odradek.records.batch import parse_header
+from odradek.storage.producers.end_marker import parse_end_marker
+from odradek.storage.producers.producer_state import ProducerStateManager
 from odradek.timer import MockTimer
 
 ORDERS = TopicPartition("orders", 0)
@@ -29,12 +32,14 @@ COMMIT, ABORT = TransactionResult.COMMIT, TransactionResult.ABORT
 
 
 class Leaders(MarkerWriter):
-    """Keeps the markers that were written. While it `holds`, `release` answers them; `refusals`
-    are what partitions answer, once for each entry, or raise. One that `raises` is a fault of ours.
+    """Keeps the markers that were written, which it checks as logs do; a contract test holds it to
+    the real one. While it `holds`, `release` answers them; `refusals` are what partitions answer,
+    once for each entry, or raise. One that `raises` is a fault of ours.
     """
 
     def __init__(self):
         self.written = []
+        self._producers = {}
         self.holds = False
         self.held = []
         self.refusals = {}
@@ -56,12 +61,45 @@ class Leaders(MarkerWriter):
 
     def _answer(self, marker, partition, on_done):
         refusals = self.refusals.get(partition)
-        code = refusals.pop(0) if refusals else ErrorCode.NONE
+        code = refusals.pop(0) if refusals else self._take_in(marker, partition)
         if isinstance(code, Exception):
             raise code
         if code is ErrorCode.NONE:
             self.written.append((partition, marker))
         on_done(partition, code)
+
+    def _take_in(self, marker, partition):
+        producers = self._producers.setdefault(partition, ProducerStateManager(str(partition)))
+        version = marker.transaction_version
+        try:
+            take_in(
+                producers, marker.batch(0), len(self.written), AppendOrigin.COORDINATOR, version
+            )
+        except BrokerError as error:
+            return error.code
+        return ErrorCode.NONE
+
+
+def take_in(producers, data, offset, origin, version, refusal=None):
+    """What a log does with a batch before it has it; False when it has had it before. That the disk
+    is full is found last."""
+    if refusal not in (None, ErrorCode.KAFKA_STORAGE_ERROR):
+        raise BrokerError(refusal)
+    header = parse_header(data, 0)
+    header.base_offset = offset
+    if header.is_control:
+        end = parse_end_marker(memoryview(data))
+        producers.check_marker(header, end.coordinator_epoch, origin, version)
+        producers.complete(header, end.is_commit, end.coordinator_epoch)
+    elif producers.check(header, origin) is not None:
+        return False
+    else:
+        producers.update(header)
+    if refusal is not None:
+        producers.rollback()
+        raise BrokerError(refusal)
+    producers.commit()
+    return True
 
 
 class TransactionWorld:
