@@ -39,7 +39,7 @@ from odradek.protocol.header import RequestHeader, decode_request_header
 DELETE_GROUPS, DESCRIBE_CONFIGS, ALTER_REPLICA_LOG_DIRS = 42, 32, 34
 CREATE_ACLS, DELETE_ACLS, ALTER_CLIENT_QUOTAS, DESCRIBE_TRANSACTIONS = 30, 31, 49, 65
 DELETE_TOPICS, CREATE_PARTITIONS, OFFSET_FETCH, DESCRIBE_GROUPS = 20, 37, 9, 15
-DESCRIBE_CLUSTER, ELECT_LEADERS = 60, 43
+DESCRIBE_CLUSTER, DESCRIBE_QUORUM, ELECT_LEADERS = 60, 55, 43
 Ask = Callable[[Admin], Coroutine[Any, Any, Any]]
 
 
@@ -224,6 +224,17 @@ def test_an_answer_that_lacks_an_item_is_an_error_of_the_item(name: str) -> None
             [error] = (await ask(admin)).values()
         assert isinstance(error, KafkaError)
         assert "says nothing of" in error.message
+
+    on_stage(scenario)
+
+
+def test_a_quorum_that_is_left_out_is_an_error_that_says_so() -> None:
+    async def scenario(stage: Stage, admin: Admin) -> None:
+        with (
+            stage.bent(answering(DESCRIBE_QUORUM, {"topics": []})),
+            pytest.raises(NetworkError, match="says nothing of __cluster_metadata"),
+        ):
+            await admin.describe_quorum()
 
     on_stage(scenario)
 

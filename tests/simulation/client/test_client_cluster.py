@@ -49,6 +49,7 @@ from odradek.protocol.header import (
 CREATE_TOPICS, HEARTBEAT, SYNC_GROUP, CONSUMER_HEARTBEAT = 19, 12, 14, 68
 SERVERS = ",".join(f"client:{each}" for each in BROKERS)
 ALL = [TopicPartition(TOPIC, index) for index in range(4)]
+KNOWN_BROKERS = [{"node_id": each, "host": "client", "port": each} for each in BROKERS]
 Answer = Callable[[bytes], None]
 # Answers in the place of the brokers, and says so; else they do.
 Bend = Callable[[Connection, RequestHeader, bytes, Answer], bool]
@@ -222,7 +223,7 @@ def test_many_first_sends_share_one_question() -> None:
 
     async def scenario(stage: Stage) -> None:
         missing = {
-            "brokers": [{"node_id": each, "host": "client", "port": each} for each in BROKERS],
+            "brokers": KNOWN_BROKERS,
             "topics": [{"error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "name": "missing"}],
         }
         with stage.bent(answering(METADATA, missing)):
@@ -235,17 +236,52 @@ def test_many_first_sends_share_one_question() -> None:
     play(scenario)
 
 
-def test_what_a_producer_says_of_a_topic_grows_old() -> None:
+def test_one_question_for_metadata_is_under_way_at_a_time() -> None:
+    """The next one has all that was wanted meanwhile."""
+    topics = [{"error_code": ErrorCode.INVALID_TOPIC_EXCEPTION, "name": each} for each in "abcd"]
+    late = answering(METADATA, {"brokers": KNOWN_BROKERS, "topics": topics})
 
     async def scenario(stage: Stage) -> None:
-        async with stage.client(Producer, metadata_max_age_ms=10_000) as producer:
-            assert len((await producer.partitions_for(TOPIC)).partitions) == 4
+        def after_a_second(*asked: Any) -> bool:
+            asyncio.get_running_loop().call_later(1, late, *asked)
+            return bool(asked[1].api_key == METADATA)
+
+        with stage.bent(after_a_second):
+            async with stage.client(Producer) as producer:
+                sending = []
+                for topic in "abcd":
+                    sending.append(asyncio.create_task(producer.send(topic, b"v")))
+                    await asyncio.sleep(0.1)
+                assert stage.count(METADATA) == 1
+                await asyncio.wait(sending)
+                assert stage.count(METADATA) == 2
+
+    play(scenario)
+
+
+def test_an_answer_without_the_topic_is_an_error_that_says_so() -> None:
+    """It would be a KeyError."""
+
+    async def scenario(stage: Stage) -> None:
+        with stage.bent(answering(METADATA, {"brokers": KNOWN_BROKERS, "topics": []})):
+            async with stage.consumer() as consumer:
+                with pytest.raises(NetworkError, match="says nothing of t"):
+                    await consumer.partitions_for("t")
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("kind", [Producer, Consumer])
+def test_what_a_client_says_of_a_topic_grows_old(kind: Callable[..., Any]) -> None:
+    async def scenario(stage: Stage) -> None:
+        async with stage.client(kind, metadata_max_age_ms=10_000) as client:
+            assert len((await client.partitions_for(TOPIC)).partitions) == 4
             stage.brokers.ends[4] = 0
             stage.brokers.leaders[4] = (1, 0)
             await asyncio.sleep(9)
-            assert len((await producer.partitions_for(TOPIC)).partitions) == 4
+            assert len((await client.partitions_for(TOPIC)).partitions) == 4
             await asyncio.sleep(1)
-            assert len((await producer.partitions_for(TOPIC)).partitions) == 5
+            assert len((await client.partitions_for(TOPIC)).partitions) == 5
 
     play(scenario)
 
@@ -405,6 +441,23 @@ def test_heartbeats_do_not_wait_for_metadata(protocol: str) -> None:
                     for each in shard.registry
                 ]
                 assert len(group.members) == 1, "the coordinator has heard of it all the time"
+
+    play(scenario)
+
+
+def test_a_topic_that_a_broker_does_not_know_for_a_while_takes_no_partition() -> None:
+    """KIP-848: the coordinator, which assigns, knows it."""
+
+    async def scenario(stage: Stage) -> None:
+        told = Told()
+        async with stage.member("consumer", metadata_max_age_ms=1_000) as consumer:
+            consumer.subscribe([TOPIC], listener=told)
+            await read(consumer, 80)
+            for code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE):
+                stage.brokers.topic_error = code
+                for _ in range(10):
+                    await consumer.getmany(timeout_ms=1_000)
+            assert told.gone == []
 
     play(scenario)
 

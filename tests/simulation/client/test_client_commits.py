@@ -9,16 +9,24 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.simulation.client import client_groups
-from tests.simulation.client.client_groups import FETCH, GROUP
-from tests.simulation.client.test_client_cluster import ALL, Stage, answering, play
-from tests.simulation.virtual import VirtualLoop
+from tests.simulation.client.client_groups import FETCH, GROUP, LIST_OFFSETS, TOPIC
+from tests.simulation.client.test_client_cluster import (
+    ALL,
+    Answer,
+    Stage,
+    answering,
+    play,
+    silence,
+)
+from tests.simulation.virtual import Connection, VirtualLoop
 
 from odradek.client import Consumer
 from odradek.client.apis import OFFSET_COMMIT
 from odradek.client.core.consuming.positions import PartitionPosition, Positions
-from odradek.client.errors import KafkaError, OffsetOutOfRange
+from odradek.client.errors import KafkaError, NoOffsetForPartition, OffsetOutOfRange
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
+from odradek.protocol.header import RequestHeader
 
 Read = Callable[[Consumer], Awaitable[object]]
 Work = Callable[[], Awaitable[None]]
@@ -172,6 +180,29 @@ def test_what_is_wrong_behind_what_was_fetched_is_told_after_it() -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize("partitions", [(), (ALL[1],)])
+def test_what_was_wrong_with_a_partition_that_was_dropped_is_not_told(
+    partitions: tuple[TopicPartition, ...],
+) -> None:
+    """Whoever is told of it would seek in what is not assigned any more."""
+
+    async def scenario(stage: Stage) -> None:
+        async with stage.consumer(auto_offset_reset="none") as consumer:
+            await consumer.commit({ALL[1]: 3})
+            consumer.assign([ONE])
+            await asyncio.sleep(1)
+            consumer.assign(partitions)
+            found = await consumer.getmany(timeout_ms=1_000)
+            assert {each: records[0].offset for each, records in found.items()} == dict.fromkeys(
+                partitions, 3
+            )
+            consumer.assign([*partitions, ONE])
+            with pytest.raises(NoOffsetForPartition):
+                await consumer.getmany(timeout_ms=1_000)
+
+    play(scenario)
+
+
 async def drop(consumer: Consumer) -> None:
     consumer.assign(())
     await asyncio.sleep(1)
@@ -227,6 +258,35 @@ def test_what_is_assigned_again_at_once_is_read_from_its_commit(metadata_age_ms:
     play(scenario)
 
 
+def test_a_partition_that_comes_back_does_not_begin_where_it_was_to_begin_before() -> None:
+    """The group has committed meanwhile: all before that would be read again, or be passed over
+    where the policy is to begin at the end."""
+    late: list[Callable[[], None]] = []
+
+    async def scenario(stage: Stage) -> None:
+        def keep(
+            connection: Connection, header: RequestHeader, frame: bytes, answer: Answer
+        ) -> bool:
+            if header.api_key != LIST_OFFSETS:
+                return False
+            late.append(lambda: stage.brokers.serve(connection, frame, answer))
+            return True
+
+        other = ALL[1]  # not led by the coordinator, which has to answer
+        async with stage.consumer(enable_auto_commit=False) as consumer:
+            with stage.bent(keep):
+                consumer.assign([other])
+                await asyncio.sleep(1)
+                consumer.assign(())
+                await consumer.commit({other: 7})
+                consumer.assign([other])
+            assert len(late) == 1
+            late[0]()
+            assert (await consumer.getone()).offset == 7
+
+    play(scenario)
+
+
 def test_where_to_begin_in_a_partition_does_not_wait_for_the_commit_of_another() -> None:
     """Of a topic that was deleted, say: that one is repeated until its time is over."""
     unknown = {"partition_index": 0, "error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
@@ -242,6 +302,22 @@ def test_where_to_begin_in_a_partition_does_not_wait_for_the_commit_of_another()
                 assert await consumer.committed([ALL[1]]) == {ALL[1]: None}
             await consumer.commit()
             assert told == [None], "it was being repeated yet"
+
+    play(scenario)
+
+
+def test_what_has_a_commit_is_read_before_it_is_known_where_others_begin() -> None:
+    """The leader of one of them may be silent."""
+
+    async def scenario(stage: Stage) -> None:
+        stage.brokers.ends[0] = COUNT
+        async with stage.consumer(enable_auto_commit=False) as consumer:
+            await consumer.commit({ONE: 7})
+            await consumer.partitions_for(TOPIC)  # news of it would start what is missing
+            with stage.bent(silence(LIST_OFFSETS)):
+                consumer.assign([ONE, ALL[1]])
+                async with asyncio.timeout(1):
+                    assert (await consumer.getone()).offset == 7
 
     play(scenario)
 

@@ -6,7 +6,13 @@ import random
 from collections.abc import Callable
 
 import pytest
-from tests.simulation.client.client_producers import BROKERS, SETTINGS, Brokers
+from tests.simulation.client.client_producers import (
+    BROKERS,
+    PARTITIONS,
+    SETTINGS,
+    TOPICS,
+    Brokers,
+)
 from tests.simulation.virtual import Connection, LoopClock, Network, VirtualLoop
 
 from odradek.client import Producer
@@ -67,6 +73,28 @@ def test_one_hung_broker_does_not_keep_a_producer_from_the_partitions_of_others(
             await producer.commit_transaction()
 
     run(stage, settings, scenario)
+
+
+def test_a_partition_without_leader_does_not_keep_the_others_of_its_topic() -> None:
+    """As long as nobody is elected: what is sent to it waits alone."""
+    stage = Stage()
+    without, led = (stage.brokers.logs[TOPICS[0], index] for index in range(PARTITIONS))
+    led.leader = BROKERS[0]
+
+    async def scenario(producer: Producer) -> None:
+        for index in range(PARTITIONS):
+            await producer.send_and_wait(TOPICS[0], b"first", partition=index)
+        without.leader, without.leader_epoch = -1, 1
+        held = await producer.send(TOPICS[0], b"held", partition=0)
+        await asyncio.sleep(1)
+        for _ in range(ROUNDS):
+            async with asyncio.timeout(SOON_S):
+                await producer.send_and_wait(TOPICS[0], b"v", partition=1)
+        assert not held.done()
+        without.leader = BROKERS[1]
+        await held
+
+    run(stage, dict(SETTINGS), scenario)
 
 
 def run(stage: Stage, settings: dict[str, object], scenario: Callable[[Producer], object]) -> None:

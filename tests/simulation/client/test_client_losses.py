@@ -5,7 +5,8 @@ one that it was never to have.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 from tests.simulation.client.client_groups import GROUP, OFFSET_COMMIT, TOPIC
@@ -26,7 +27,8 @@ from tests.simulation.client.test_client_cluster import (
 )
 from tests.simulation.virtual import Connection
 
-from odradek.client.errors import CommitFailed, KafkaError, RequestTimedOut
+from odradek.client import Consumer
+from odradek.client.errors import ClientClosed, CommitFailed, KafkaError, RequestTimedOut
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol import messages
@@ -274,6 +276,158 @@ def refused(stage: Stage, code: ErrorCode) -> dict[str, object]:
     """An answer to a commit, as every partition's."""
     partitions = [{"partition_index": each, "error_code": code} for each in range(4)]
     return {"topics": [{"topic_id": stage.brokers.topic_id, "partitions": partitions}]}
+
+
+class Lingering(Told):
+    """A listener that takes long to hear of a loss."""
+
+    async def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
+        await asyncio.sleep(70)
+        await super().on_partitions_lost(partitions)
+
+
+async def by_looking(consumer: Consumer) -> int:
+    """Looks, again and again, without waiting."""
+    while not (found := await consumer.getmany(timeout_ms=0)):
+        await asyncio.sleep(0.1)
+    return next(iter(found.values()))[0].offset
+
+
+async def by_waiting(consumer: Consumer) -> int:
+    return (await consumer.getone()).offset
+
+
+@pytest.mark.parametrize("next_offset", [by_looking, by_waiting])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_nothing_is_given_out_while_a_listener_is_told_of_a_loss(
+    protocol: str, next_offset: Callable[[Consumer], Awaitable[int]]
+) -> None:
+    """What is held is of partitions that may be another's, also when a read's own time is over."""
+    key = CONSUMER_HEARTBEAT if protocol == "consumer" else HEARTBEAT
+    thrown_out = {"error_code": ErrorCode.UNKNOWN_MEMBER_ID}
+
+    async def scenario(stage: Stage) -> None:
+        told = Lingering()
+        async with stage.member(protocol, enable_auto_commit=False) as consumer:
+            consumer.subscribe([TOPIC], listener=told)
+            assert (await consumer.getone()).offset == 0
+            with stage.bent(answering(key, thrown_out, times=1)):
+                await asyncio.sleep(5)
+            assert await next_offset(consumer) == 0
+            assert told.gone == [("lost", ALL)]
+
+    play(scenario)
+
+
+class Calling(Told):
+    """A listener that makes a call of its consumer, each time."""
+
+    def __init__(self, when: str, call: Callable[[], Awaitable[object]]) -> None:
+        super().__init__()
+        self._when = when
+        self._call = call
+
+    async def on_partitions_assigned(  # type: ignore[override]
+        self, partitions: list[TopicPartition]
+    ) -> None:
+        super().on_partitions_assigned(partitions)
+        if self._when == "assigned":
+            await self._call()
+
+    async def on_partitions_revoked(  # type: ignore[override]
+        self, partitions: list[TopicPartition]
+    ) -> None:
+        super().on_partitions_revoked(partitions)
+        if self._when == "revoked":
+            await self._call()
+
+
+ENDS: dict[str, Callable[[Consumer], Awaitable[object]]] = {
+    "unsubscribe": lambda consumer: consumer.unsubscribe(),
+    "close": lambda consumer: consumer.close(),
+}
+
+
+@pytest.mark.parametrize("end", [*ENDS, "rebalance"])
+@pytest.mark.parametrize("own_end", ENDS)
+@pytest.mark.parametrize("when", ["assigned", "revoked"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_listener_may_leave_the_group(protocol: str, when: str, own_end: str, end: str) -> None:
+    """It would wait for a rebalance, or for leaving, that waits for it."""
+
+    async def scenario(stage: Stage) -> None:
+        consumer = stage.member(protocol)
+        told = Calling(when, lambda: ENDS[own_end](consumer))
+        consumer.subscribe([TOPIC], listener=told)
+        with suppress(ClientClosed):
+            await consumer.getmany(timeout_ms=5_000)
+        async with stage.member(protocol) as other, asyncio.timeout(20):
+            other.subscribe([TOPIC])
+            if end == "rebalance":
+                while other.assignment() != set(ALL):
+                    await other.getmany(timeout_ms=100)
+                    with suppress(ClientClosed):
+                        await consumer.getmany(timeout_ms=100)
+            else:
+                await ENDS[end](consumer)
+            assert not consumer.assignment()
+            await consumer.close()
+            while other.assignment() != set(ALL):
+                await other.getmany(timeout_ms=100)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_a_member_that_leaves_takes_nothing_that_was_to_come(steps: int) -> None:
+    """KIP-848: whenever in a revocation it is told to leave. It would read on what is another's."""
+
+    async def scenario(stage: Stage) -> None:
+        consumer = stage.member("consumer", enable_auto_commit=False)
+        leaving: list[asyncio.Task[None]] = []
+
+        async def leave() -> None:
+            leaving.append(asyncio.create_task(consumer.unsubscribe()))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+
+        told = Calling("revoked", leave)
+        consumer.subscribe([TOPIC], listener=told)
+        answers = [assigned(*some, topic_id=stage.brokers.topic_id) for some in ([0, 1], [2])]
+        with stage.bent(answering(CONSUMER_HEARTBEAT, answers[0])):
+            await consumer.getmany(timeout_ms=2_000)
+        with stage.bent(answering(CONSUMER_HEARTBEAT, answers[1])):
+            await asyncio.sleep(1)
+            await consumer.getmany(timeout_ms=2_000)
+            await leaving[0]
+            await consumer.getmany(timeout_ms=2_000)
+        assert not consumer.assignment()
+        assert ("assigned", ALL[2:3]) not in told.told
+        await consumer.close()
+
+    play(scenario)
+
+
+READS: dict[str, Callable[[Consumer], Awaitable[object]]] = {
+    "getone": lambda consumer: consumer.getone(),
+    "getmany": lambda consumer: consumer.getmany(timeout_ms=100),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_listener_that_reads_is_told_that_it_cannot(protocol: str, name: str) -> None:
+    """The read would wait for the rebalance, and that for the listener."""
+
+    async def scenario(stage: Stage) -> None:
+        async with stage.member(protocol) as consumer:
+            told = Calling("assigned", lambda: READS[name](consumer))
+            consumer.subscribe([TOPIC], listener=told)
+            with pytest.raises(KafkaError, match="a listener cannot read"):
+                await read(consumer, 1)
+            assert len(await read(consumer, 80)) == 4
+
+    play(scenario)
 
 
 @pytest.mark.parametrize("protocol", ["range", "cooperative-sticky"])

@@ -185,6 +185,9 @@ def test_a_transaction_that_cannot_be_committed_leaves_the_next_ones_alone(reaso
                 stage.fates = {b"lost": fates}
                 with pytest.raises(TimeoutError if reason == "timed out" else KafkaError):
                     await asyncio.wait_for(lose(producer), 2 if reason == "timed out" else 60)
+                assert not stage.transactions["x"].is_open, (
+                    "readers of committed records would wait"
+                )
                 async with producer.transaction():
                     await producer.send("t", b"%d" % number, partition=0)
         outcomes = stage.transactions["x"].outcomes

@@ -20,6 +20,14 @@ def test_totals_stay_and_rates_fade() -> None:
     assert metrics.snapshot()["producer-metrics"]["record-send-total"] == 90
 
 
+def test_what_is_rare_is_counted_by_the_hour() -> None:
+    metrics = ClientMetrics(ManualClock(), "consumer-metrics")
+    metrics.meter("rebalance", is_rare=True).add(3)
+    assert metrics.snapshot() == {
+        "consumer-metrics": {"rebalance-total": 3, "rebalance-rate-per-hour": 360}
+    }
+
+
 def test_averages_and_maxima_are_of_late() -> None:
     clock = ManualClock()
     metrics = ClientMetrics(clock, "producer-metrics")

@@ -68,7 +68,7 @@ def test_every_code_has_its_type(code: ErrorCode) -> None:
     assert (error.code, error.message, error.retriable) == (code, "why", code.retriable)
     if not isinstance(error, RequestError | RetriableError):
         assert type(error) is not KafkaError or code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert isinstance(error, RetriableError) <= code.retriable
+    assert isinstance(error, RetriableError) == code.retriable
 
 
 def test_codes_become_errors_in_one_place() -> None:

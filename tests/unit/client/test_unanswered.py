@@ -71,3 +71,43 @@ def test_what_a_login_holds_back_is_not_said_to_be_sent() -> None:
         connection.close()
 
     asyncio.run(scenario())
+
+
+class FullSocket(Wire):
+    """A transport whose socket takes nothing: it tells when it has more than its limit."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        super().__init__(connection)
+        self.high = 65_536
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        self.high = high
+
+    def writelines(self, buffers: list[bytes]) -> None:
+        super().writelines(buffers)
+        if sum(map(len, self.unread)) > self.high:
+            self.connection.pause_writing()
+
+    def carry(self) -> None:
+        super().carry()
+        self.connection.resume_writing()
+
+
+def test_what_the_socket_has_not_taken_is_not_said_to_be_sent() -> None:
+    """However little it is: what the transport has is dropped when the client is closed."""
+
+    async def scenario() -> None:
+        connection = AsyncConnection(Address("b", 1), "me")
+        wire: Any = FullSocket(connection)
+        connection.connection_made(wire)
+        wire.carry()
+        await connection.ready()
+        sending = asyncio.create_task(connection.send_unanswered(PRODUCE, 9, [b"x"], 60_000))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not sending.done()
+        wire.carry()
+        await sending
+        connection.close()
+
+    asyncio.run(scenario())

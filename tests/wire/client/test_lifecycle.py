@@ -6,6 +6,7 @@ import gc
 import inspect
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, get_args, get_type_hints
 
 import pytest
@@ -26,7 +27,8 @@ from odradek.client import (
 from odradek.client.errors import NetworkError
 
 Run = Callable[[Any], Any]
-CLIENTS = [Producer, Consumer, Admin]
+CLIENTS = [Producer, Consumer, Admin, partial(ShareConsumer, group_id="s")]
+BLOCKING = [sync.Producer, sync.Consumer, sync.Admin, partial(sync.ShareConsumer, group_id="s")]
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -92,7 +94,7 @@ def test_who_forgets_to_close_is_warned(client: Callable[..., Any]) -> None:
 def test_blocking_clients_have_the_same() -> None:
     with odradek.Broker() as broker:
         settings = {"bootstrap.servers": broker.bootstrap_servers}
-        for client in (sync.Producer, sync.Consumer, sync.Admin):
+        for client in BLOCKING:
             started = client(settings)
             started.start()
             assert any("connection-count" in group for group in started.metrics().values())

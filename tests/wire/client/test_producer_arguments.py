@@ -5,7 +5,7 @@ import asyncio
 import json
 import logging
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +14,14 @@ from tests.wire.client.test_producer import make, stored
 
 import odradek
 from odradek.client import Admin, CommittedOffset, GroupMetadata, Producer, sync
-from odradek.client.errors import BadRecord, KafkaError, NotDelivered, RecordTooLarge, error_for
+from odradek.client.errors import (
+    BadRecord,
+    KafkaError,
+    LogTruncated,
+    NotDelivered,
+    RecordTooLarge,
+    error_for,
+)
 from odradek.client.record_metadata import RecordMetadata
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
@@ -200,15 +207,28 @@ def test_the_blocking_producer_takes_the_same(bootstrap: str, topic: str) -> Non
     assert told == [None]
 
 
+MADE_OTHERWISE = (LogTruncated, BadRecord, NotDelivered)
+
+
+def kinds_of(kind: type[KafkaError]) -> Iterator[type[KafkaError]]:
+    """A type of our errors, and all below it."""
+    yield kind
+    for each in kind.__subclasses__():
+        yield from kinds_of(each)
+
+
 def test_errors_can_be_pickled() -> None:
     """They go from one process to another: Spark's tasks, pools of workers."""
     place = RecordMetadata("t", 0, 7, 1)
     too_large = RecordTooLarge("so large", ErrorCode.MESSAGE_TOO_LARGE)
     errors: list[KafkaError] = [
         *(error_for(code, "why") for code in ErrorCode if code),
+        *(kind("why") for kind in kinds_of(KafkaError) if kind not in MADE_OTHERWISE),
+        LogTruncated(TopicPartition("t", 1), 5),
         BadRecord(TopicPartition("t", 1), 5, "why", ErrorCode.CORRUPT_MESSAGE),
         NotDelivered({1: too_large}, [place, None]),
     ]
+    assert {type(error) for error in errors} == {*kinds_of(KafkaError)}
     for error in errors:
         again = pickle.loads(pickle.dumps(error))
         assert type(again) is type(error)

@@ -241,6 +241,32 @@ def test_what_a_listener_raises_is_raised_by_the_read(
         assert consumer.getone().value == b"x"
 
 
+def test_a_listener_neither_reads_nor_waits_for_leaving(
+    bootstrap: str, topic: str, names: Callable[[str], str]
+) -> None:
+    """The rebalance waits for the listener, which would wait for the rebalance."""
+    refused: list[UsageError] = []
+
+    class Listener:
+        def on_partitions_assigned(self, partitions: object) -> None:
+            for read in (consumer.getone, consumer.poll):
+                with pytest.raises(UsageError, match="a listener cannot read") as failure:
+                    read()
+                refused.append(failure.value)
+
+        def on_partitions_revoked(self, partitions: object) -> None:
+            consumer.unsubscribe()
+
+    with Producer(bootstrap) as producer:
+        producer.send_and_wait(topic, b"x")
+    with Consumer(bootstrap, group_id=names("group"), auto_offset_reset="earliest") as consumer:
+        consumer.subscribe([topic], listener=Listener())
+        assert consumer.getone().value == b"x"
+        assert len(refused) == 2
+        consumer.unsubscribe()
+        assert not consumer.assignment()
+
+
 def test_transactions(bootstrap: str, topic: str, names: Callable[[str], str]) -> None:
     with Producer(bootstrap, transactional_id=names("id")) as producer:
         producer.init_transactions()

@@ -95,7 +95,13 @@ class AsyncClosing:
             self._closing_timeout = ClosingTimeout()
             self._closing = asyncio.create_task(work(self._closing_timeout))
         self._closing_timeout.shorten(timeout_ms)
-        await asyncio.shield(self._closing)
+        if not self._is_waited_for:
+            await asyncio.shield(self._closing)
+
+    @property
+    def _is_waited_for(self) -> bool:
+        """Whether closing waits for its caller, who cannot wait for it then."""
+        return False
 
 
 def warn_unclosed(client: object) -> None:

@@ -45,7 +45,14 @@ from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.client.core.listed import listed
 from odradek.client.core.metadata import TopicMetadata
 from odradek.client.core.retries import Rng
-from odradek.client.errors import ClientClosed, KafkaError, RequestTimedOut, UsageError, raise_for
+from odradek.client.errors import (
+    ClientClosed,
+    KafkaError,
+    RequestTimedOut,
+    UsageError,
+    raise_for,
+    unanswered,
+)
 from odradek.client.settings import CONSUMER_SETTINGS, ClientSettings
 from odradek.clock import Clock
 from odradek.errors import ErrorCode
@@ -140,6 +147,10 @@ class Consumer(AsyncClosing):
         """
         self._reading.end()
         await self._close_once(self._close, timeout_ms)
+
+    @property
+    def _is_waited_for(self) -> bool:
+        return self._subscription.is_called_by_listener
 
     async def _close(self, timeout: ClosingTimeout) -> None:
         try:
@@ -412,7 +423,10 @@ class Consumer(AsyncClosing):
         async def attempt() -> TopicMetadata:
             if self._cluster.outdated([topic]):
                 answer = await self._cluster.refresh([topic])
-                raise_for(answer.topics[topic].error_code, topic)
+                found = answer.topics.get(topic)
+                if found is None:
+                    raise unanswered(topic)
+                raise_for(found.error_code, topic)
             return self._cluster.metadata.topics[topic]
 
         async with self._waking.waited():

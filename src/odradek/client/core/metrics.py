@@ -15,6 +15,7 @@ from odradek.windowed_rate import WindowedRate
 
 _WINDOWS: Final = 2
 _WINDOW_MS: Final = 30_000
+_SECONDS_AN_HOUR: Final = 3_600
 
 
 class Meter:
@@ -37,6 +38,10 @@ class Meter:
     def rate(self) -> float:
         """How many a second there are."""
         return self._rate.per_second(self._clock.monotonic_ms())
+
+    def rate_per_hour(self) -> float:
+        """How many an hour there are."""
+        return self.rate() * _SECONDS_AN_HOUR
 
 
 class Average:
@@ -83,14 +88,18 @@ class ClientMetrics:
         self._groups: dict[str, dict[str, Callable[[], float]]] = {}
         self._readers: list[Callable[[], dict[str, dict[str, float]]]] = []
 
-    def meter(self, name: str, group: str = "") -> Meter:
-        """Makes the counter behind `name-total` and `name-rate`."""
+    def meter(self, name: str, group: str = "", *, is_rare: bool = False) -> Meter:
+        """Makes the counter behind `name-total` and `name-rate`; of what is rare
+        `name-rate-per-hour`."""
         key = group or self.group, name
         meter = self._meters.get(key)
         if meter is None:
             meter = self._meters[key] = Meter(self._clock)
             self.gauge(f"{name}-total", meter.total, group)
-            self.gauge(f"{name}-rate", meter.rate, group)
+            if is_rare:
+                self.gauge(f"{name}-rate-per-hour", meter.rate_per_hour, group)
+            else:
+                self.gauge(f"{name}-rate", meter.rate, group)
         return meter
 
     def average(self, name: str, group: str = "", *, has_maximum: bool = True) -> Average:

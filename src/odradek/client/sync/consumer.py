@@ -1,19 +1,20 @@
 """`Consumer`, blocking: listeners and callbacks are called by the thread that reads."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, cast, overload
 
 from odradek.client.aio import consumer as aio
 from odradek.client.aio.consuming.commits import CommitCallback
 from odradek.client.aio.consuming.handout import Columns, ConsumerInterceptor, Records
+from odradek.client.aio.consuming.subscription import listener_reads
 from odradek.client.aio.group import RebalanceListener
 from odradek.client.aio.group.membership import Partitions
 from odradek.client.core.consuming.deserializers import Deserializer
 from odradek.client.core.groups.assignors import Assignor
 from odradek.client.core.groups.commits import Offsets
-from odradek.client.sync.callbacks import CallingBack, Todo
+from odradek.client.sync.callbacks import CallingBack, Found
 from odradek.client.sync.shell import asks
 from odradek.event_loop import waits_for
 from odradek.model import TopicPartition
@@ -51,6 +52,7 @@ class Consumer(CallingBack[aio.Consumer]):
             ValueError: a setting is illegal, or there are assignors where the coordinator assigns.
             UsageError: there are topics and no group.
         """
+        self._is_telling = False
         super().__init__(
             lambda: aio.Consumer(
                 bootstrap_servers,
@@ -85,7 +87,7 @@ class Consumer(CallingBack[aio.Consumer]):
         Raises:
             UsageError: there is no group, or partitions are assigned by hand.
         """
-        told = None if listener is None else _OnCallersSide(listener, self._todo)
+        told = None if listener is None else _OnCallersSide(listener, self)
 
         async def subscribed() -> None:
             self._client.subscribe(
@@ -95,7 +97,18 @@ class Consumer(CallingBack[aio.Consumer]):
         self._wait(subscribed())
 
     assign = asks(aio.Consumer.assign)
-    unsubscribe = waits_for(aio.Consumer.unsubscribe)
+
+    def unsubscribe(self) -> None:
+        """Reads nothing any more, and leaves the group. A listener does not wait for it.
+
+        Raises:
+            KafkaError: the listener failed; the group is left.
+        """
+        if self._is_telling:
+            self._submit(self._client.unsubscribe())
+        else:
+            self._wait(self._client.unsubscribe())
+
     subscription = asks(aio.Consumer.subscription)
     assignment = asks(aio.Consumer.assignment)
 
@@ -193,17 +206,32 @@ class Consumer(CallingBack[aio.Consumer]):
 
         self._wait(committing())
 
+    # --- inside -----------------------------------------------------------------------------
+
+    def _read(self, read: Callable[[], Coroutine[Any, Any, Found]]) -> Found:
+        if self._is_telling:
+            raise listener_reads()
+        return super()._read(read)
+
     def _put_back(self, found: Records | Columns) -> None:
         self._client._handout.put_back(found)
+
+    def _tell(self, callback: Callable[[Partitions], object], partitions: Partitions) -> None:
+        """Calls a listener; a rebalance waits for it, so it cannot wait for that."""
+        was_telling, self._is_telling = self._is_telling, True
+        try:
+            callback(partitions)
+        finally:
+            self._is_telling = was_telling
 
 
 class _OnCallersSide:
     """A listener as the asyncio consumer sees it: each call goes to the reader's thread, and is
     waited for."""
 
-    def __init__(self, listener: RebalanceListener, todo: Todo) -> None:
+    def __init__(self, listener: RebalanceListener, consumer: Consumer) -> None:
         self._listener = listener
-        self._todo = todo
+        self._consumer = consumer
 
     def __getattr__(self, name: str) -> Callable[[Partitions], Awaitable[None]]:
         return partial(self._ask, getattr(self._listener, name))
@@ -220,13 +248,13 @@ class _OnCallersSide:
         def on_callers_side() -> None:
             failure: Exception | None = RuntimeError("the listener was interrupted")
             try:
-                callback(partitions)
+                self._consumer._tell(callback, partitions)
                 failure = None
             except Exception as error:  # noqa: BLE001 - whatever a user's code raises
                 failure = error
             finally:
                 loop.call_soon_threadsafe(answer, failure)
 
-        self._todo.put(on_callers_side)
+        self._consumer._todo.put(on_callers_side)
         if (failed := await answered) is not None:
             raise failed

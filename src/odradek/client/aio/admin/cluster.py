@@ -19,7 +19,7 @@ from odradek.client.core.admin_types import (
 )
 from odradek.client.core.api_versions import SOFTWARE_NAME
 from odradek.client.core.metadata import Node
-from odradek.client.errors import KafkaError, UnsupportedVersion, raise_for
+from odradek.client.errors import KafkaError, UnsupportedVersion, raise_for, unanswered
 from odradek.model import CLUSTER_METADATA_TOPIC
 from odradek.version import VERSION
 
@@ -116,7 +116,9 @@ class ClusterCalls(AdminBase):
         async def attempt() -> QuorumDescription:
             answer = await self._cluster.call(None, DESCRIBE_QUORUM, values)
             raise_for(int(answer.error_code), getattr(answer, "error_message", None))
-            found = answer.topics[0].partitions[0]
+            found = next((each for topic in answer.topics for each in topic.partitions), None)
+            if found is None:
+                raise unanswered(CLUSTER_METADATA_TOPIC)
             raise_for(int(found.error_code), getattr(found, "error_message", None))
             return QuorumDescription(
                 found.leader_id,

@@ -120,6 +120,11 @@ class Subscription:
             return True
         return self._membership is not None and self.is_member and self._membership.needs_poll
 
+    @property
+    def is_called_by_listener(self) -> bool:
+        """Whether a listener calls: its rebalance, or leaving the group, waits for it."""
+        return asyncio.current_task() in (self._polling, self._leaving)
+
     async def poll(self) -> None:
         """Lets the membership do what it has to.
 
@@ -127,15 +132,18 @@ class Subscription:
         returned before count as processed. The next poll waits for it first.
 
         Raises:
-            KafkaError: this member cannot be one.
+            UsageError: a listener reads. KafkaError: this member cannot be one.
         """
+        if self.is_called_by_listener:
+            raise listener_reads()
         if self._leaving is not None:
             await asyncio.shield(self._leaving)
         membership = self._membership
         if membership is None or not self.is_member:
             return
         membership.polled()
-        while self._polling is not None or membership.needs_poll:
+        # A member that leaves takes nothing more.
+        while self._leaving is None and (self._polling is not None or membership.needs_poll):
             polling = self._polling
             if polling is None:
                 polling = self._polling = asyncio.create_task(membership.poll())
@@ -158,14 +166,15 @@ class Subscription:
     async def unsubscribe(self) -> None:
         """Leaves the group, and wants no topic any more; offsets may be asked for afterwards.
 
-        If the caller is cancelled, leaving the group continues.
+        If the caller is cancelled, leaving the group continues. A listener does not wait for it.
 
         Raises:
             KafkaError: the listener failed; the group is left.
         """
         if self._leaving is None:
             self._leaving = asyncio.create_task(self._leave())
-        await asyncio.shield(self._leaving)
+        if not self.is_called_by_listener:
+            await asyncio.shield(self._leaving)
 
     async def abandon(self) -> None:
         """Ends what `unsubscribe` has not ended in time: the group will find out."""
@@ -190,6 +199,11 @@ class Subscription:
             self.topics = frozenset()
         if membership is not None:
             membership.raise_failure()
+
+
+def listener_reads() -> UsageError:
+    """The error of a read that a listener makes: it would wait for its own end."""
+    return UsageError("a listener cannot read: reads wait for it", ErrorCode.INVALID_REQUEST)
 
 
 def _compiled(pattern: str) -> Match:

@@ -120,6 +120,8 @@ class Fetcher:
         # Set when there is something for the reader: a chunk, or an error.
         self.news = asyncio.Event()
         self.error: KafkaError | None = None
+        # What was assigned when it came.
+        self._assigned_then: frozenset[TopicPartition] = frozenset()
         # Set until the loop's next turn when a broker is to be asked for more.
         self.has_unsent = False
 
@@ -139,6 +141,7 @@ class Fetcher:
 
     def _start_missing(self, answered_id: int | None = None) -> _Asked | None:
         """As `pump`; returns the next request to the broker that has just answered."""
+        self._drop_old_error()
         if self._is_closed or self.error is not None:
             return None
         now_ms = self._cluster.clock.monotonic_ms()
@@ -210,7 +213,14 @@ class Fetcher:
     def _raise(self, error: KafkaError) -> None:
         """Leaves an error for the reader, which asks for more after it."""
         self.error = error
+        self._assigned_then = self._positions.assigned
         self.news.set()
+
+    def _drop_old_error(self) -> None:
+        """Drops the error of an assignment that is over: the partition may be another member's.
+        What is still wrong comes again."""
+        if self.error is not None and self._assigned_then != self._positions.assigned:
+            self.error = None
 
     def _pump_later(self) -> None:
         self._pump_at(self._backoff.wait_ms(self._failures))

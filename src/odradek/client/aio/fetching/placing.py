@@ -62,16 +62,18 @@ class Placing:
                     continue
                 if state.position is None and state.reset is None:
                     state.seek(committed.offset, committed.leader_epoch)
-        left = [
-            each
-            for each in self._positions.unplaced()
-            if each in unplaced
-            and (self._state(each).reset is not None or self._state(each) is fresh.get(each))
-        ]
-        self._on_placed(set(unplaced) - set(left))
+        unknown = {
+            each: self._state(each) for each in self._positions.unplaced() if each in unplaced
+        }
+        left = {
+            each: known
+            for each, known in unknown.items()
+            if known.reset is not None or known is fresh.get(each)
+        }
+        self._on_placed(set(unplaced) - left.keys())
         questions = {each: self._reset_of(each) for each in left}
         if questions:
-            await self._reset(questions)
+            await self._reset(questions, left)
 
     def _state(self, partition: TopicPartition) -> PartitionPosition:
         state = self._positions.get(partition)
@@ -90,7 +92,11 @@ class Placing:
             )
         return timestamp
 
-    async def _reset(self, questions: dict[TopicPartition, int]) -> None:
+    async def _reset(
+        self,
+        questions: dict[TopicPartition, int],
+        states: dict[TopicPartition, PartitionPosition],
+    ) -> None:
         settings = self._cluster.settings
         is_committed_only = settings.text("isolation.level").lower() == "read_committed"
         level = READ_COMMITTED if is_committed_only else READ_UNCOMMITTED
@@ -98,10 +104,12 @@ class Placing:
 
         def tell(answers: Answers) -> None:
             for partition, answer in answers.items():
-                state = self._positions.get(partition)
+                state = states[partition]
+                # One that came back meanwhile begins with what the group has committed by now.
+                is_here = self._positions.get(partition) is state
                 if isinstance(answer, KafkaError):
                     failures.append(answer)
-                elif state is not None and self._is_still(state, questions[partition]):
+                elif is_here and self._is_still(state, questions[partition]):
                     if answer.offset >= 0:
                         state.seek(answer.offset, answer.leader_epoch)
                         state.validated_epoch = self._leader_epoch(partition)

@@ -80,7 +80,7 @@ class GroupMetrics:
         self.commit_latency = metrics.average("commit-latency", _METRICS)
         self.heartbeats = metrics.meter("heartbeat", _METRICS)
         self.joins = metrics.meter("join", _METRICS)
-        self.rebalances = metrics.meter("rebalance", _METRICS)
+        self.rebalances = metrics.meter("rebalance", _METRICS, is_rare=True)
         metrics.gauge("assigned-partitions", lambda: len(positions.assigned), _METRICS)
 
 
