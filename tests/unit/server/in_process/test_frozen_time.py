@@ -1,4 +1,4 @@
-"""A broker among libraries that freeze time: it starts, and its time-outs go by the machine's clock.
+"""A broker among libraries that freeze time starts, and its time-outs go by the machine's clock.
 
 What such libraries do is done here by hand. freezegun replaces `datetime` by a class with a
 metaclass of its own, and functions of `time` in whichever module has them; time-machine 2.13 to
