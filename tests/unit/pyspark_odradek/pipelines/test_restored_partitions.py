@@ -1,12 +1,17 @@
-"""If these fail, a restore to a topic that cannot have all of the archive is said to be done."""
+"""If these fail, a restore is said to be done, or goes on, where the topic has other records."""
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
 
 import pytest
+from pyspark.sql import SparkSession
 
 import odradek
 from pyspark_odradek.pipelines import PipelineError, PipelineSettings, restore
 from pyspark_odradek.pipelines.bookkeeping.manifest import ArchivedFile, FileRange
+
+NO_SPARK = cast(SparkSession, None)
 
 
 @pytest.fixture(scope="module")
@@ -40,3 +45,21 @@ def test_a_restore_counts_what_the_topic_has(broker: odradek.Broker, written: in
     if written < 2:
         broker.produce(topic, b"x", partition=1)
         restore.check_written(settings, files)
+
+
+def test_an_attempt_is_gone_on_with_in_its_own_topic(
+    broker: odradek.Broker, tmp_path: Path
+) -> None:
+    """Another topic of that name has records of somebody else, be they the same at first."""
+    settings = PipelineSettings(broker.bootstrap_servers, "begun")
+    attempt = restore.Attempt(NO_SPARK, str(tmp_path), settings)
+    assert not attempt.is_begun()
+    for _ in range(2):
+        broker.create_topic("begun")
+        assert not attempt.is_begun()
+        attempt.begin()
+        assert attempt.is_begun()
+        broker.delete_topic("begun")
+        assert not attempt.is_begun()
+    attempt.end()
+    assert list((tmp_path / "_restored").iterdir()) == []
