@@ -1,5 +1,6 @@
 """If these fail, a restore is said to be done, or goes on, where the topic has other records."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -8,10 +9,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 import odradek
+from odradek.client import Admin
+from odradek.model import TopicPartition
 from pyspark_odradek.pipelines import PipelineError, PipelineSettings, restore
 from pyspark_odradek.pipelines.bookkeeping.manifest import ArchivedFile, FileRange
+from pyspark_odradek.pipelines.ends.snapshots import Span
 
 NO_SPARK = cast(SparkSession, None)
+PART = TopicPartition("lost", 0)
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +68,20 @@ def test_an_attempt_is_gone_on_with_in_its_own_topic(
         assert not attempt.is_begun()
     attempt.end()
     assert list((tmp_path / "_restored").iterdir()) == []
+
+
+def test_a_topic_that_has_lost_records_is_not_gone_on_with(broker: odradek.Broker) -> None:
+    """The rest would be written, as many as there should be, and nobody miss the first ones."""
+    settings = PipelineSettings(broker.bootstrap_servers, "lost")
+    broker.create_topic("lost", partitions=1)
+    broker.produce_many("lost", [b"x"] * 3)
+    there = restore.prepare_topic(settings, 1, {}, may_go_on=True)
+    assert there == {PART: Span(0, 3)}
+    asyncio.run(delete_first(broker.bootstrap_servers))
+    with pytest.raises(PipelineError, match="lost-0 has, or had, records"):
+        restore.prepare_topic(settings, 1, {}, may_go_on=True)
+
+
+async def delete_first(servers: str) -> None:
+    async with Admin(servers) as admin:
+        await admin.delete_records({PART: 1})
