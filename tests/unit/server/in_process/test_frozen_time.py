@@ -34,7 +34,7 @@ def freeze():
     readings = {"time_ns": 10**6, "monotonic": 2.0, "monotonic_ns": 2 * 10**9}
     readings |= {"perf_counter": 3.0, "perf_counter_ns": 3 * 10**9}
     fakes = {id(getattr(time, name)): lambda reading=one: reading for name, one in readings.items()}
-    for module in list(sys.modules.values()):
+    for module in filter(None, list(sys.modules.values())):
         for name, value in list(vars(module).items()):
             if id(value) in fakes:
                 setattr(module, name, fakes[id(value)])
