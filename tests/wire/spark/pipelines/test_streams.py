@@ -181,8 +181,9 @@ def test_a_time_that_is_not_within_time_ends_no_window(spark, broker, settings) 
     settings = replace(settings, topic=topic, window="10 minutes", within="1 hours", by="'all'")
     window.build(spark, settings).run()
     assert windows(spark, settings, "windows") == []
-    [(_, _, _, records, *_)] = windows(spark, settings, "_open")
-    assert records == 1
+    # Python has no such year.
+    [row] = spark.read.parquet(f"{settings.to}/_open").select("records").collect()
+    assert row.records == 1
 
 
 def test_records_at_the_ends_of_time_are_joined_and_counted(spark, broker, odd, tmp_path) -> None:
