@@ -34,7 +34,7 @@ class AclControl:
         self, wanted: AclFilter, found: dict[ResourcePattern, list[AccessControlEntry]]
     ) -> Iterator[int]:
         """Collects the matching ACLs by resource, one pattern at each step. Yields the number of
-        ACLs that a step looked at."""
+        patterns that a step looked at."""
         for pattern, entries in self._candidates(wanted):
             meant = wanted.holds_for(pattern) and [each for each in entries if wanted.matches(each)]
             if meant:

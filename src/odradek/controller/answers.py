@@ -113,7 +113,7 @@ def election_result(topic_partition: TopicPartition, outcome: object) -> Electio
 
 
 def was_needed(result: ElectionResult) -> bool:
-    """Whether the partition did not have its preferred leader."""
+    """Whether the partition needed the election."""
     return result.error_code is not ErrorCode.ELECTION_NOT_NEEDED
 
 

@@ -59,8 +59,8 @@ def plan_controlled_shutdown(image: MetadataImage, broker_id: int) -> list[Parti
 
 
 def plan_balance(image: MetadataImage, allowed_percentage: int) -> list[PartitionChange]:
-    """The changes that give leaderships back to preferred in-sync replicas, for brokers that do not
-    lead more than `allowed_percentage` of the partitions that prefer them."""
+    """The changes that give leaderships back to preferred in-sync replicas, for brokers of whose
+    preferred partitions more than `allowed_percentage` are led elsewhere."""
     led_elsewhere: dict[int, list[TopicPartition]] = {}
     counts: Counter[int] = Counter()
     for topic in image.topics.values():

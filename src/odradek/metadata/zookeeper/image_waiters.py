@@ -29,7 +29,7 @@ class ImageWaiters:
         self, look: Callable[[MetadataImage], T | BrokerError | None], on_done: OnDone[T]
     ) -> None:
         """Answers with the result of `look`, as soon as it is not None."""
-        waiter = _Waiter(look, on_done)  # type: ignore[arg-type]  # `look` and the answer have one type
+        waiter = _Waiter(look, on_done)  # type: ignore[arg-type]  # one type in both
         if not self._is_answered(waiter):
             self._waiters.append(waiter)
 

@@ -234,13 +234,12 @@ def _is_older(state: PartitionImage, known: PartitionImage) -> bool:
 
 
 def _is_of_same_epoch(state: PartitionImage, known: PartitionImage) -> bool:
-    """Whether the state has the epochs of the one that the broker got before, and has not changed
-    locally."""
+    """Whether the two states have the same leader and leader epoch."""
     return (state.leader, state.leader_epoch) == (known.leader, known.leader_epoch)
 
 
 def _is_reassigned(known: PartitionImage, told: PartitionImage) -> bool:
-    """Whether the states differ only in their reassignment, of which only replicas are told."""
+    """Whether `told` is the known state without its reassignment, which only replicas are told."""
     is_same = (told.partition_epoch, told.replicas) == (known.partition_epoch, known.replicas)
     return is_same and not told.is_reassigning
 
