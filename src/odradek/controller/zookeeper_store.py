@@ -426,7 +426,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
         self._have_controller_look(self._membership.session_number)
 
     def _have_controller_look(self, session: int) -> None:
-        """Has the controller ask which replicas this broker can serve; repeats that while it is
+        """Makes the controller ask which replicas this broker can serve; repeats that while it is
         refused. In a new session the controller asks by itself."""
         if session != self._membership.session_number or self._membership.is_closed:
             return

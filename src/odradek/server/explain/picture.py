@@ -8,7 +8,7 @@ KINDS: Final = ("group", "topic", "client", "transaction")
 
 
 class Question(NamedTuple):
-    """Whom it is about: its kind is one of `KINDS`."""
+    """The subject of a question: its kind is one of `KINDS`."""
 
     kind: str
     name: str
