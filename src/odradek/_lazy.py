@@ -1,9 +1,9 @@
-"""Lets a package export what is imported only when it is first asked for, and a module use another
-that is imported only when it is first used.
+"""Lets a package export names whose modules are imported at their first use, and a module use
+another that is imported at its first use.
 
 So a client imports no broker, a tool no broker settings and blocking code no event loop, though one
 import statement offers them all. The type checker reads the same names under `TYPE_CHECKING`. A
-broker starts without codecs, regular expressions and handlers that nobody has asked it for.
+broker starts without codecs, regular expressions and handlers that it has not needed yet.
 """
 
 import sys
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def exports(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """The `__getattr__` of a package, from the modules where its names are at home."""
+    """The `__getattr__` of a package, from the modules of its names."""
 
     def imported(name: str) -> object:
         home = homes.get(name)

@@ -81,7 +81,7 @@ class AclFilter(NamedTuple):
     permission: PermissionType = PermissionType.ANY
 
     def holds_for(self, pattern: ResourcePattern) -> bool:
-        """Whether the entries of a pattern may be meant."""
+        """Whether the filter may match entries of a pattern."""
         if self.resource_type not in (ResourceType.ANY, pattern.type):
             return False
         any_kind = self.pattern_type in (PatternType.ANY, PatternType.MATCH)
@@ -92,7 +92,7 @@ class AclFilter(NamedTuple):
         return self.pattern_type is PatternType.MATCH and _fits(pattern, self.name)
 
     def matches(self, entry: AccessControlEntry) -> bool:
-        """Whether an entry, of a pattern that this holds for, is meant."""
+        """Whether the filter matches an entry of a pattern that it `holds_for`."""
         return (
             self.principal in (None, entry.principal)
             and self.host in (None, entry.host)

@@ -1,4 +1,4 @@
-"""Values of client quotas: whose they are, and which there are. Like `model`, for every floor."""
+"""Values of client quotas: their entities and their kinds. Like `model`, for every floor."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -20,8 +20,8 @@ class QuotaKey(Enum):
 
 
 class QuotaEntity(NamedTuple):
-    """Whose quota it is: a user's, a client id's, that of a client id of a user, or an address's,
-    which stands alone. A name may be `DEFAULT`; None is no part of it."""
+    """The entity of a quota: a user, a client id, a client id of a user, or an address, which
+    stands alone. A name may be `DEFAULT`; None means no such part."""
 
     user: str | None = None
     client_id: str | None = None

@@ -59,8 +59,8 @@ class Clock(Protocol):
 
     @property
     def keeps_pace(self) -> bool:
-        """Whether it goes as the machine's clock does, by which clients live: only then can their
-        silence be measured on it."""
+        """Whether the clock runs like the machine's, which clients use: only then can their silence
+        be measured on it."""
         ...
 
     def wait_s(self, duration_ms: int) -> float | None:
@@ -77,7 +77,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clocks. Nobody moves them."""
+    """The machine's own clocks, which are never moved by hand."""
 
     def monotonic_ms(self) -> int:
         """The machine's monotonic clock."""
@@ -89,7 +89,7 @@ class SystemClock:
 
     @property
     def keeps_pace(self) -> bool:
-        """It does."""
+        """True."""
         return True
 
     def wait_s(self, duration_ms: int) -> float | None:
@@ -101,7 +101,7 @@ class SystemClock:
         on_moved: Callable[[], None],  # noqa: ARG002 - never called
         on_moving: Callable[[], None] | None = None,  # noqa: ARG002
     ) -> Callable[[], None]:
-        """There is nothing to hear."""
+        """Does nothing: the clock is never moved by hand."""
         return _nothing
 
 
@@ -143,18 +143,18 @@ class ManualClock:
         return self._monotonic_ms
 
     def wall_ms(self) -> int:
-        """The date and time that the clock pretends it is."""
+        """The clock's date and time."""
         if self._speed > 0:
             return within_bounds(self._wall_ms + self._run_ms())
         return self._wall_ms
 
     @property
     def keeps_pace(self) -> bool:
-        """It stands, jumps or runs away."""
+        """False: it stands, jumps or runs fast."""
         return False
 
     def wait_s(self, duration_ms: int) -> float | None:
-        """None while it stands; at a speed, so much shorter."""
+        """None while it stands; divided by the `speed` while it runs."""
         return duration_ms / 1000 / self._speed if self._speed > 0 else None
 
     def advance(self, duration_ms: int) -> None:

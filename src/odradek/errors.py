@@ -2,8 +2,8 @@
 
 `ErrorCode` is the table: number, name, whether a client may retry, and a sentence for people. The
 wire, the docs page and the clients read it from here. `BrokerError` is an operating error: the
-answer to one partition, topic or request. `EnvironmentFailure` is trouble with the world around; of
-its kinds `LogDirFailure` takes a log directory offline, not the broker. Our own broken invariants
+answer to one partition, topic or request. `EnvironmentFailure` is an error of the environment; its
+subclass `LogDirFailure` takes a log directory offline, not the broker. Our own broken invariants
 are `AssertionError`s and are caught nowhere below the dispatcher.
 """
 
@@ -160,7 +160,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether a client may send the same request again and hope."""
+        """Whether a client may repeat the same request."""
         return self in _RETRIABLE
 
     @property
@@ -183,12 +183,13 @@ class BrokerError(Exception):
 
 def without_frames(error: BrokerError) -> BrokerError:
     """The error as the answer to one of many entries. Its traceback would keep frames, and often
-    itself, in memory: the collector would look at all of them, and nobody be served meanwhile."""
+    itself, in memory: the garbage collector would walk over all of them, and stop all requests
+    meanwhile."""
     return error.with_traceback(None)
 
 
 class EnvironmentFailure(Exception):
-    """The world around the broker refused something: a disk, a file, an address."""
+    """The environment refused something: a disk, a file, an address."""
 
 
 class LogDirFailure(EnvironmentFailure):

@@ -22,7 +22,7 @@ class Waits(Protocol[Owner_co]):
 
     @property
     def _awaited(self) -> Owner_co:
-        """Whose methods are waited for."""
+        """The object whose methods are waited for."""
         ...
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
@@ -81,7 +81,7 @@ class LoopThread:
     """
 
     def __init__(self, name: str, ended: str) -> None:
-        """`name` is the thread's, `ended` what is said to those who come too late."""
+        """`name` is the thread's, `ended` the error text after `close`."""
         self._ended: Final = ended
         self._loop = new_event_loop()
         self._lock = threading.Lock()
@@ -114,7 +114,7 @@ class LoopThread:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run_within(self, work: Coroutine[Any, Any, T], patience_s: float) -> T:
-        """As `run`, but waits no longer than that.
+        """Like `run`, but with a time-out.
 
         Raises:
             TimeoutError: the loop has not done it by then.

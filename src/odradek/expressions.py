@@ -123,7 +123,8 @@ def splitter(expression: str) -> Split:
 
 
 def _is_no_place(match: Any, text: bytes) -> bool:
-    """Whether it matches nothing where nothing can be split: at the beginning, in a character."""
+    """Whether an empty match is at a place that cannot be split: at the beginning, or within a
+    character."""
     span: tuple[int, int] = match.span()
     begin, end = span
     if begin < end:

@@ -36,6 +36,6 @@ class LimitedLog:
 
 
 def printable(text: str) -> str:
-    """On one line whatever a client has made of it, and of bounded length."""
+    """A client's text on one line, and of bounded length."""
     shown = text if text.isprintable() else text.encode("unicode_escape").decode()
     return shown if len(shown) <= _PRINTED_CHARACTERS else f"{shown[:_PRINTED_CHARACTERS]}..."

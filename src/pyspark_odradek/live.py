@@ -63,7 +63,7 @@ class LiveTable:
         return self._text
 
     def equals(self, other: object) -> bool:
-        """Whether it is this very table, which comes back as a Java object: Spark finds its cache
+        """Whether `other` is this table, which comes back as a Java object: Spark finds its cache
         by this."""
         return str(other) == self._text
 

@@ -33,8 +33,8 @@ class AclControl:
     def find(
         self, wanted: AclFilter, found: dict[ResourcePattern, list[AccessControlEntry]]
     ) -> Iterator[int]:
-        """Notes the ACLs that are meant, by what they are about, a pattern at a step. Yields how
-        many a step looked at."""
+        """Collects the matching ACLs by resource, one pattern at each step. Yields the number of
+        patterns that a step looked at."""
         for pattern, entries in self._candidates(wanted):
             meant = wanted.holds_for(pattern) and [each for each in entries if wanted.matches(each)]
             if meant:
@@ -44,8 +44,8 @@ class AclControl:
     def create(
         self, bindings: Sequence[AclBinding], on_done: OnDone[list[BrokerError | None]]
     ) -> None:
-        """Adds what is acceptable, and says of each binding why it is not; one that is there
-        already is fine."""
+        """Adds the acceptable bindings, and answers an error for each of the others; an existing
+        binding is fine."""
         outcomes = [_refusal(each) for each in bindings[:MOST_AT_ONCE]]
         if len(bindings) > MOST_AT_ONCE:
             error = _too_many("add", len(bindings))
@@ -65,7 +65,7 @@ class AclControl:
     def find_each(
         self, filters: Sequence[AclFilter], found: list[list[AclBinding]]
     ) -> Iterator[int]:
-        """Appends what each filter means; yields as `find` does."""
+        """Appends the matches of each filter; yields as `find` does."""
         for each in filters:
             meant: dict[ResourcePattern, list[AccessControlEntry]] = {}
             yield 1
@@ -77,7 +77,7 @@ class AclControl:
     def delete(
         self, found: list[list[AclBinding]], on_done: OnDone[list[list[AclBinding]]]
     ) -> None:
-        """Removes what was found by filters, and answers it; what two of them find is told
+        """Removes the matches of filters, and answers with them; a match of two filters is answered
         twice."""
         removed = {binding for each in found for binding in each}
         if len(removed) > MOST_AT_ONCE:
@@ -95,7 +95,7 @@ class AclControl:
     def _candidates(
         self, wanted: AclFilter
     ) -> Iterable[tuple[ResourcePattern, frozenset[AccessControlEntry]]]:
-        """One pattern where the filter can only mean one, else all."""
+        """The single pattern that the filter can match, else all."""
         acls = self._metadata.image.acls
         exact = wanted.pattern_type in (PatternType.LITERAL, PatternType.PREFIXED)
         if exact and wanted.name is not None and wanted.resource_type is not ResourceType.ANY:
@@ -111,7 +111,7 @@ def _too_many(what: str, count: int) -> BrokerError:
 
 
 def _refusal(binding: AclBinding) -> BrokerError | None:
-    """Why there cannot be such an ACL."""
+    """The error for an impossible ACL."""
     pattern, entry = binding
     if pattern.type is ResourceType.CLUSTER and pattern.name != CLUSTER_NAME:
         reason = f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"

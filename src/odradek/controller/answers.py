@@ -42,13 +42,13 @@ def plan_each(
 
 
 def time_left(timer: Timer, timeout_ms: int) -> Callable[[], int]:
-    """How much of the time that a request has from now on is left later, in milliseconds."""
+    """Returns a function for the rest of a request's time from now on, in milliseconds."""
     deadline_ms = timer.now_ms + timeout_ms
     return lambda: max(deadline_ms - timer.now_ms, 0)
 
 
 def one_each(outcome: list[R] | BrokerError, count: int) -> list[R | BrokerError]:
-    """The store's outcome for every item, when it failed as a whole too."""
+    """One outcome of the store for each item, also when it failed as a whole."""
     if isinstance(outcome, BrokerError):
         return [outcome] * count
     assert len(outcome) == count, f"{len(outcome)} outcomes for {count} items"
@@ -58,13 +58,13 @@ def one_each(outcome: list[R] | BrokerError, count: int) -> list[R | BrokerError
 def in_request_order(
     plans: Sequence[Plan | BrokerError], outcomes: Sequence[R | BrokerError]
 ) -> list[R | BrokerError]:
-    """The outcomes of the plans that were carried out, the errors of the others between them."""
+    """The outcomes of the plans, with the errors of the refused items at their places."""
     rest = iter(outcomes)
     return [plan if isinstance(plan, BrokerError) else next(rest) for plan in plans]
 
 
 def identity_of(image: MetadataImage, reference: TopicReference) -> object:
-    """The topic of a reference, so that a name and an id of one topic are the same."""
+    """The identity of a reference's topic: a name and an id of one topic are equal."""
     if reference.name is not None:
         return reference.name
     topic = image.topic_by_id(reference.topic_id)
@@ -113,7 +113,7 @@ def election_result(topic_partition: TopicPartition, outcome: object) -> Electio
 
 
 def was_needed(result: ElectionResult) -> bool:
-    """Whether the partition had another leader than it should."""
+    """Whether the partition needed the election."""
     return result.error_code is not ErrorCode.ELECTION_NOT_NEEDED
 
 

@@ -1,4 +1,5 @@
-"""`Controller`: carries out what administrators and clients ask of topics, settings and leaders.
+"""`Controller`: carries out requests of administrators and clients about topics, settings and
+leaders.
 
 Every operation is a straight walk: a pure module plans it, the metadata store does it, a purgatory
 waits for it, and `on_done` is called exactly once with results in the order of the request. The
@@ -28,7 +29,7 @@ from odradek.purgatory import DelayedOperationPurgatory
 class Controller:
     """Creates, deletes and grows topics, changes settings, elects leaders.
 
-    `purgatory` holds what waits for leaders; `random_below(n)` answers 0 <= r < n.
+    `purgatory` holds the requests that wait for leaders; `random_below(n)` answers 0 <= r < n.
     """
 
     def __init__(
@@ -71,12 +72,12 @@ class Controller:
         cache.on_told(self._on_told)
 
     def await_metadata(self, timeout_ms: int, on_done: Callable[[], None]) -> None:
-        """Calls `on_done` once this broker has received the metadata, or when the time is over."""
+        """Calls `on_done` once this broker has received the metadata, or at the time-out."""
         operation = DelayedMetadata(timeout_ms, self._cache, on_done)
         self._purgatory.try_complete_else_watch(operation, [self._key])
 
     def await_answer(self, timeout_ms: int, on_late: Callable[[], None]) -> DelayedAnswer:
-        """Calls `on_late` when the time is over, unless what this returns is completed before."""
+        """Calls `on_late` at the time-out, unless the returned operation is completed before."""
         operation = DelayedAnswer(max(timeout_ms, 0), on_late)
         self._purgatory.try_complete_else_watch(operation, [self._key])
         return operation

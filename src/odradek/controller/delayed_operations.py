@@ -3,8 +3,9 @@ lead, any other change until it is answered, and a new broker of a cluster until
 metadata.
 
 The first two are woken by the publication of an image that touches their topics. All give up after
-the request's time-out, also when the metadata store has not answered by then: in a cluster nobody
-may be there to take a new topic up. On one node the first look finds everything done.
+the request's time-out, also when the metadata store has not answered by then: in a cluster there
+may be no broker that takes up a new topic. On a single broker the first check finds everything
+done.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,21 +20,20 @@ T = TypeVar("T")
 
 
 class TopicKey(NamedTuple):
-    """Waiting for something about a topic."""
+    """The key of operations that wait for a topic."""
 
     name: str
 
 
 class BrokerKey(NamedTuple):
-    """Waiting for something about this broker."""
+    """The key of operations that wait for this broker."""
 
     broker_id: int
 
 
 class _Awaited(Generic[T]):
-    """Things that must be ready all at once. A check begins with the one that was not ready at the
-    last check: otherwise each of many that become ready one by one would cost a check of all of
-    them."""
+    """Items that must all be ready. A check begins with the item that was not ready at the last
+    one: otherwise each of many items that become ready one by one would cost a check of all."""
 
     def __init__(self, things: Sequence[T], is_ready: Callable[[T], bool]) -> None:
         self._things: Final = things
@@ -46,20 +46,20 @@ class _Awaited(Generic[T]):
             if not self._is_ready(self._things[self._ready_count]):
                 return False
             self._ready_count += 1
-        self._ready_count = 0  # one that was ready may not be so any more
+        self._ready_count = 0  # an earlier one may not be ready any more
         return not self.not_ready()
 
     def not_ready(self) -> frozenset[T]:
-        """Finds those that are missing; a look at all."""
+        """Checks all items, and returns those that are not ready."""
         return frozenset(each for each in self._things if not self._is_ready(each))
 
 
 class DelayedTopicChange(DelayedOperation):
     """Waits until a change of topics is stored, and every partition of them has a leader.
 
-    A partition whose replicas are all offline is not waited for: its log directory failed,
-    and time will not mend that. `on_done` gets the names that are not ready, none of them
-    unless the time is over.
+    A partition whose replicas are all offline is not waited for: its log directory has failed, and
+    waiting does not help. `on_done` gets the names that are not ready: none, except at the
+    time-out.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class DelayedTopicChange(DelayedOperation):
         self._on_done = on_done
 
     def on_stored(self, topics: Sequence[str]) -> None:
-        """The change is made; from here on only leaders of these topics are waited for."""
+        """Waits only for the leaders of these topics from here on: the change is stored."""
         self._topics = _Awaited(topics, self._is_ready)
         self.safe_try_complete()
 
@@ -122,7 +122,7 @@ class DelayedElectLeader(DelayedOperation):
         self._on_done = on_done
 
     def on_stored(self, expected: dict[TopicPartition, int]) -> None:
-        """These were chosen; from here on only that they lead is waited for."""
+        """Waits only for these chosen leaders from here on: the election is stored."""
         self._expected = expected
         self._partitions = _Awaited(list(expected), self._leads)
         self.safe_try_complete()
@@ -161,19 +161,20 @@ class DelayedAnswer(DelayedOperation):
         self._on_late = on_late
 
     def on_answered(self) -> None:
-        """There is an answer. The purgatory may keep this for a while, but not the request."""
+        """Completes with the answer. The purgatory may keep this object for a while, but not the
+        request."""
         self._on_late = ignore
         self.force_complete()
 
     def try_complete(self) -> bool:
-        """Only the code that answers knows."""
+        """False: only `on_answered` completes it."""
         return False
 
     def on_complete(self) -> None:
-        """The answer has left, or `on_expiration` makes one."""
+        """Does nothing: the answer has been sent, or `on_expiration` makes one."""
 
     def on_expiration(self) -> None:
-        """Answers that time is over."""
+        """Answers with a time-out."""
         self._on_late()
 
     def missing(self) -> str:
@@ -194,12 +195,12 @@ class DelayedMetadata(DelayedOperation):
         return self._cache.is_told and self.force_complete()
 
     def on_complete(self) -> None:
-        """Goes on, with whatever is known by now."""
+        """Continues, with the metadata known by now."""
         self._on_done()
 
     def on_expiration(self) -> None:
-        """The caller looks at what is known."""
+        """Does nothing: the caller looks at the known metadata."""
 
     def missing(self) -> str:
-        """The controller's word."""
+        """The metadata from the controller."""
         return "the controller's metadata"

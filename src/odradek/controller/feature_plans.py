@@ -1,7 +1,8 @@
 """The rules of upgrades and downgrades of features.
 
-A feature may go up by an upgrade, and down by one of the downgrades, as far as this broker
-supports it. The version of the metadata goes up only: lower ones could not hold what is kept.
+A feature may go up by an upgrade, and down by one of the downgrades, within the levels that this
+broker supports. The version of the metadata only goes up: lower ones could not hold the stored
+data.
 """
 
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ _NEVER_LOWERED: Final = (KRAFT_VERSION, METADATA_VERSION)
 
 
 def plan_features(image: MetadataImage, updates: Iterable[FeatureUpdate]) -> dict[str, int]:
-    """The levels that change; none when all are what is asked for.
+    """The levels that change; none when all are as requested.
 
     Raises:
         BrokerError: INVALID_UPDATE_VERSION, for the first update that cannot be made.

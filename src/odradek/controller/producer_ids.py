@@ -1,9 +1,9 @@
 """Producer ids (InitProducerId): handed out from blocks, so that few of them cost a commit.
 
 A block of 1000 is taken from the metadata store, which never gives one twice; the rest of it is
-lost when the broker stops. Callers that come while a block is being fetched wait for it in order,
-for a moment: after any failure of the store they have to ask again. Of the errors for that, only
-COORDINATOR_LOAD_IN_PROGRESS does not end old producers.
+lost when the broker stops. Callers that come while a block is being fetched wait for it in order:
+after any failure of the store they have to ask again. The error for that is
+COORDINATOR_LOAD_IN_PROGRESS, the only one that old producers survive.
 """
 
 import logging
@@ -23,7 +23,7 @@ _NONE: Final = "there are no producer ids: %s"
 
 
 class ProducerIdManager:
-    """Gives every caller a producer id that nobody else has."""
+    """Gives every caller a unique producer id."""
 
     def __init__(self, store: MetadataStore, timer: Timer) -> None:
         self._store: Final = store
@@ -44,7 +44,7 @@ class ProducerIdManager:
             self._timer.add(self._time_out)
 
     def allocate_block(self, on_done: OnDone[range]) -> None:
-        """Takes a block for another broker, which hands its ids out."""
+        """Takes a block for another broker, which hands out its ids."""
         self._store.allocate_producer_ids(BLOCK_SIZE, on_done)
 
     def _serve(self) -> None:

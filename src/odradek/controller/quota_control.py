@@ -1,4 +1,4 @@
-"""Kafka's rules for client quotas, and how they are looked for."""
+"""Kafka's rules for client quotas, and the search for them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
@@ -23,7 +23,7 @@ _EPSILON: Final = 1e-6
 
 class QuotaAlteration(NamedTuple):
     """A change as asked: pairs of a type and a name (None for the default), and of a key and a
-    value (None to take it away)."""
+    value (None to remove it)."""
 
     entity: Sequence[tuple[str, str | None]]
     ops: Sequence[tuple[str, float | None]]
@@ -37,7 +37,7 @@ def alter_client_quotas(
     validate_only: bool = False,
     defer: Defer | None = None,
 ) -> None:
-    """Does what is acceptable, and says of each change why it is not."""
+    """Makes the acceptable changes, and answers an error for each of the others."""
     named: set[QuotaEntity] = set()
 
     def alter(some: Sequence[QuotaAlteration], on_some: OnSlice[BrokerError | None]) -> None:
@@ -60,8 +60,8 @@ def _note(
     named: set[QuotaEntity],
     altered: dict[QuotaEntity, Mapping[QuotaKey, float | None]],
 ) -> BrokerError | None:
-    """Notes a change among those that are made at once; why it cannot be made, if so. Of the
-    changes of one entity the first is."""
+    """Adds a change to those that are made together; returns its error, if it is refused. Of
+    several changes of one entity only the first is made."""
     try:
         entity, alterations = checked(wish)
         if entity in named:
@@ -92,7 +92,7 @@ def names_of(entity: QuotaEntity) -> dict[str, str | None]:
 def is_meant(
     entity: QuotaEntity, wanted: Mapping[str, Callable[[str | None], bool]], *, strict: bool
 ) -> bool:
-    """Whether every part of an entity that is named is as wanted; strictly, it has no other."""
+    """Whether an entity has every named part as wanted; if `strict`, and no other part."""
     names = names_of(entity)
     if not wanted.keys() <= names.keys() or (strict and wanted.keys() != names.keys()):
         return False

@@ -1,7 +1,7 @@
 """The requests to the controller and its results, as values.
 
-One result per topic or resource, with an error code where it was refused: the answer to one
-never hides the others. Handlers turn these into messages of whatever version.
+One result per topic or resource, with an error code where it was refused: the answer to one never
+hides the others. Handlers turn these into messages of any version.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -82,8 +82,8 @@ class CreateTopicResult:
 
     @property
     def configs(self) -> Sequence[ConfigEntry]:
-        """The settings in force: looked up for each topic in its turn, because a request may have
-        made thousands."""
+        """The effective settings: looked up for each topic in its turn, because a request may have
+        created thousands."""
         return self.describe()
 
     @classmethod
@@ -152,7 +152,7 @@ class ConfigAlteration(NamedTuple):
 
 
 class ElectionType(IntEnum):
-    """Which election ElectLeaders asks for; the numbers are the protocol's."""
+    """The kinds of election of ElectLeaders; the numbers are the protocol's."""
 
     PREFERRED = 0
     UNCLEAN = 1

@@ -1,10 +1,9 @@
-"""Long requests are carried out some items at a time, and the loop turns in between.
-
-Each slice is a change of its own: planned on what the one before it has left, kept, and shown to
-clients. So all that follows from a change, for every listener, is bounded as well, and changes that
-others ask for have their turn. What holds for a request as a whole does not change by it: what it
-names more than once is refused wherever that stands, and an item that has to wait, for a leader or
-for its deletion, keeps none of the others from being begun.
+"""Carries out long requests some items at a time, and the loop turns in between. Each slice is a
+separate change: planned on the image after the one before it, stored, and shown to clients. So the
+work of every listener for a change is bounded as well, and other changes have their turns. The
+rules for a request as a whole still hold: an item that it names more than once is refused wherever
+it stands, and an item that has to wait, for a leader or for its deletion, does not delay the
+others.
 """
 
 from collections import Counter
@@ -42,7 +41,7 @@ def slice_by_slice(
 ) -> None:
     """Calls `begin` with some of the items, and with more when their results are there, or `sync`
     has called back; then calls `on_done` with all results, in order. Without `defer` all items are
-    one slice. An item may `weigh` as much as many."""
+    one slice. `weigh` gives the weight of an item in a slice."""
     if defer is None:
         begin(items, lambda results: on_done(list(results)))
     else:
@@ -58,7 +57,8 @@ def distinct_by_slices(
     sync: Sync = ignore,
     weigh: Callable[[Item], int] = _one,
 ) -> None:
-    """As `slice_by_slice`; `begin` is also told the identities that several of all items have."""
+    """Like `slice_by_slice`; `begin` also gets the identities that occur more than once among all
+    items."""
 
     def identify(some: Sequence[Item], on_some: OnSlice[object]) -> None:
         on_some([identity(each) for each in some])
@@ -120,7 +120,7 @@ class _Slices(Generic[Item, R]):
             self._on_done(list(chain.from_iterable(each_slice)))
 
     def _go_on(self, index: int) -> None:
-        """Begins a slice, once; results and `sync` both say that it may."""
+        """Begins the next slice, once; results and `sync` both call this."""
         if index > self._last_asked_for:
             self._last_asked_for = index
             self._defer(partial(self.begin_slice, index))

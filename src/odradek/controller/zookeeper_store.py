@@ -1,11 +1,11 @@
 """`ZooKeeperMetadataStore`: one broker's view of a cluster whose metadata is in ZooKeeper.
 
 As in Apache Kafka with ZooKeeper, the brokers do different things: each keeps its own session and
-writes what concerns nobody else's decision (settings, new topics, marks of deletion); the elected
-one decides about partitions (`elected`), and tells the others. So a broker's image consists of the
-controller's requests (`control_requests`) and of settings, which it reads itself; the controller's
-image is what it has read and written. Each of these has its own file; this one puts them together,
-and ends them in order when a session ends.
+writes whatever needs no decision of the controller (settings, new topics, marks of deletion); the
+elected one decides about partitions (`elected`), and informs the others. So a broker's image
+consists of the controller's requests (`control_requests`) and of settings, which it reads itself;
+the controller's image is what it has read and written. Each of these has its own module; this one
+joins them, and ends them in order when a session ends.
 """
 
 import logging
@@ -123,7 +123,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
         self._announcements: Final = announcements
         self._configs: Final = ClusterConfigs(zookeeper, view, broker_id, announcements)
         self._quotas: Final = ClusterQuotas(zookeeper, view, announcements)
-        # A broker without an authorizer does not follow them.
+        # A broker without an authorizer does not follow ACLs.
         self._acls: Final = ClusterAcls(zookeeper, view) if keeps_acls else None
         self._tokens: Final = ClusterTokens(zookeeper, view) if keeps_tokens else None
         membership = Membership(broker_id, zookeeper, clock, view)
@@ -140,14 +140,14 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
         self._isr_changes: Final = IsrChanges(
             membership, timer, view, ask=self._ask_controller, on_answer=self._on_altered
         )
-        # After those that follow the image themselves: waiters may use their results.
+        # After the other followers of the image: waiters may use their results.
         view.follow(lambda _: self._waiters.look())
         zookeeper.on_session_lost(self._lose_session)
 
     # --- start and end ------------------------------------------------------------------------
 
     def load(self) -> MetadataImage:
-        """Connects; publishes who lives and all settings. The controller sends topics."""
+        """Connects; publishes the live brokers and all settings. The controller sends topics."""
         self._zookeeper.start()
         for path in znodes.PERSISTENT:
             self._ensure(path)
@@ -192,7 +192,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
         """There are none."""
 
     def close(self) -> None:
-        """Ends the session, and with it this broker's life."""
+        """Ends the session, and with it this broker's registration."""
         if self._membership.is_closed:
             return
         self._membership.is_closed = True
@@ -290,17 +290,18 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
             write_ids_back(self._zookeeper, broker_id, ids, register, on_lost=lambda: on_end(LOST))
 
     def sync(self, on_done: OnDone[None]) -> None:
-        """Answers when it is known who is the controller; if it is this broker, when the elections
-        that it has begun are written. Requests of other controllers are not waited for."""
+        """Answers when it is known who is the controller; if it is this broker, when its elections
+        are written. It does not wait for requests of other controllers."""
         self._election.settle(on_done)
 
     def _lose_session(self) -> None:
-        """Others may lead by now: nothing is acknowledged before all listeners know."""
+        """Ends the session: others may lead by now, so nothing is acknowledged before all listeners
+        know."""
         if self._membership.is_closed:
             return
         was_registered = self._membership.end_session()
         self._view.cache.is_current = False
-        # What is left of a change is to have nothing led when the listeners have heard.
+        # The rest of a change must not make this broker lead after its listeners know.
         self._view.engine.cut_short(BrokerError(ErrorCode.NOT_CONTROLLER))
         if was_registered:
             for listener in tuple(self._session_listeners):
@@ -361,7 +362,8 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
         changes: Sequence[PartitionChange],
         on_done: OnDone[list[PartitionImage | BrokerError]],
     ) -> None:
-        """A leader's ISR is asked of the controller; all else only the controller may do."""
+        """Sends the ISR changes of a leader to the controller; only the controller may make
+        others."""
         controller = self._election.active
         if self._membership.epoch != UNREGISTERED and changes and all(map(self._is_own, changes)):
             self._isr_changes.submit(changes, on_done)
@@ -405,11 +407,11 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
         self._configs.allocate_producer_ids(count, on_done)
 
     def report_offline(self, partitions: Sequence[TopicPartition], broker_id: int) -> None:
-        """Shows it here, and has the controller look."""
+        """Publishes it here, and has the controller check the replicas."""
         self._report(partitions, broker_id, is_offline=True)
 
     def report_online(self, partitions: Sequence[TopicPartition], broker_id: int) -> None:
-        """Shows what comes of it here, and has the controller look."""
+        """Publishes the outcome here, and has the controller check the replicas."""
         self._report(partitions, broker_id, is_offline=False)
 
     def _report(
@@ -424,8 +426,8 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
         self._have_controller_look(self._membership.session_number)
 
     def _have_controller_look(self, session: int) -> None:
-        """Asks it to ask which replicas this broker can serve; again while that is refused. With
-        another session it asks by itself."""
+        """Makes the controller ask which replicas this broker can serve; repeats that while it is
+        refused. In a new session the controller asks by itself."""
         if session != self._membership.session_number or self._membership.is_closed:
             return
 

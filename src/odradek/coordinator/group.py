@@ -62,7 +62,7 @@ class Group(ABC):
 
     @property
     def may_expire(self) -> bool:
-        """Whether the group goes by itself once it has no members and no offsets."""
+        """Whether the group is removed automatically once it has no members and no offsets."""
         return True
 
     @abstractmethod
@@ -83,11 +83,11 @@ class Group(ABC):
 
     @abstractmethod
     def on_offset_commit(self, member_id: str) -> None:
-        """A member has committed offsets, which is a sign of life."""
+        """Handles the sign of life of a member that has committed offsets."""
 
     @abstractmethod
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Checks that the sender may fetch offsets; -1 is the epoch of one who is no member.
+        """Checks that the sender may fetch offsets; -1 is the epoch of a client that is no member.
 
         Raises:
             BrokerError: it may not.
@@ -116,7 +116,7 @@ class Group(ABC):
 
     @abstractmethod
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads the topic; one that may be read counts as read."""
+        """Whether a member reads the topic, or may read it."""
 
     @abstractmethod
     def offset_expiry_base_ms(self, topic: str, commit_timestamp_ms: int) -> int | None:
@@ -128,11 +128,11 @@ class Group(ABC):
 
     @abstractmethod
     def on_removed(self) -> None:
-        """The group is gone from the registry: ends what it has in timers and purgatories."""
+        """Ends the group's timers and waits, after it was removed from the registry."""
 
     @abstractmethod
     def on_unloaded(self) -> None:
-        """The coordinator moves away: answers whoever waits in the group."""
+        """Answers all waiting requests: the coordinator moves away."""
 
 
 class GroupRegistry:
@@ -152,7 +152,7 @@ class GroupRegistry:
         return list(self._groups)
 
     def get(self, group_id: str) -> Group | None:
-        """The group of that id, of whatever kind."""
+        """The group of that id, of any kind."""
         return self._groups.get(group_id)
 
     def put(self, group: Group) -> None:

@@ -1,7 +1,7 @@
 """`GroupCoordinator`: the groups of this broker, as handlers see them. A thin delegate.
 
 Finds the shard that has the group and hands the request over; the group decides, by its kind. Every
-request is answered exactly once by its callback, at once or when what it caused is committed. Error
+request is answered exactly once by its callback, at once or when its records are committed. Error
 codes are those that clients know (`response_errors`).
 """
 
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-# From a broker that does not have the group, or not yet; it tells nothing of its members.
+# A broker without the group, or that is still loading it, knows nothing of its members.
 _ELSEWHERE: Final = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
@@ -148,7 +148,7 @@ class GroupCoordinator:
         begin: Callable[[ClassicProtocol], None],
         on_refused: Callable[[BrokerError], None],
     ) -> None:
-        """Begins a request with the group's kind, once no other request is about to change that."""
+        """Handles a request by the group's kind, once no other request is about to change it."""
         if not group_id:
             on_refused(BrokerError(ErrorCode.INVALID_GROUP_ID))
             return
@@ -170,7 +170,8 @@ class GroupCoordinator:
         )
 
     def _on_arrival(self, group_id: str, member_id: str) -> None:
-        """A sign of life counts when it arrives, however long others of the group come first."""
+        """Renews the member's session at the request's arrival, however long it waits behind others
+        of the group."""
         if self.runtime.is_busy(group_id):
             self.runtime.shard(group_id).on_arrival(group_id, member_id)
 
@@ -237,7 +238,7 @@ class GroupCoordinator:
             on_done(BrokerError(ErrorCode.INVALID_GROUP_ID))
             return
         if producer.producer_id < 0 or producer.producer_epoch < 0:
-            # No log has room for the transaction of nobody; none would ever end it.
+            # A transaction without a producer could never be ended.
             is_nobody = producer.producer_id < 0
             code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
             on_done(BrokerError(code if is_nobody else ErrorCode.INVALID_PRODUCER_EPOCH))
@@ -330,7 +331,7 @@ class GroupCoordinator:
             on_refused,
         )
         if self.runtime.is_loading:
-            again()  # partitions that are being loaded were skipped
+            again()  # loading partitions were skipped
 
     # Administration
 

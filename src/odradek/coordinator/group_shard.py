@@ -1,6 +1,6 @@
 """`GroupShard`: the groups and offsets of one partition of `__consumer_offsets`.
 
-Holds the parts and passes each record to the part that it concerns.
+Holds the parts and passes each record to its part.
 """
 
 from collections.abc import Callable, Sequence
@@ -75,7 +75,8 @@ class GroupShard(CoordinatorShard):
     def _replay_offset(
         self, key: OffsetCommitKey, value: OffsetAndMetadata | None, producer_id: int
     ) -> None:
-        """An offset needs a group, so that it can be found, listed and expire."""
+        """Replays an offset; makes its group if missing, so that the offset can be found, listed
+        and expired."""
         self.offset_store.replay(key, value, producer_id)
         if value is not None:
             self.classic.ensure_offset_group(key.group_id)

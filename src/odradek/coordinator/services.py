@@ -12,7 +12,7 @@ from odradek.purgatory import DelayedOperationPurgatory
 
 
 def _nobody(_group_id: str, _member_id: str) -> bool:
-    """Silence counts for everybody."""
+    """Takes no silent member for present."""
     return False
 
 
@@ -20,9 +20,9 @@ class GroupServices:
     """One for all groups of a broker.
 
     `rebalances` holds joins and syncs, `heartbeats` the members' sessions; `new_uuid` makes
-    the ids of members; `topics` are those that consumer groups share out, by default none.
-    `is_present(group_id, member_id)` says of a silent member that its client is there all the
-    same, which nobody can know where clients and broker live by the same time.
+    the ids of members; `topics` are those that groups may read, by default none.
+    `is_present(group_id, member_id)` says whether the client of a silent member is connected all
+    the same; it is False if the broker's clock goes as the clients' clocks do.
     """
 
     def __init__(
@@ -45,8 +45,8 @@ class GroupServices:
 
 
 class ShardServices:
-    """The same for the groups of one partition, with the ways to its log: `append` what is
-    decided, `execute` what decides behind a group's other commands."""
+    """The same for the groups of one partition, with the ways to its log: `append` writes records,
+    `execute` runs a command after the group's other ones."""
 
     def __init__(self, services: GroupServices, append: Append, execute: Execute) -> None:
         self.config = services.config

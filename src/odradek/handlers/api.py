@@ -1,4 +1,4 @@
-"""`Api`, a row of the table: everything that is said about an API in one place.
+"""`Api`, a row of the table: all facts about an API in one place.
 
 Routing, ApiVersions, authorisation, quotas, metrics and the reference pages read it from here. So
 no handler decides by itself who may call it or what a call costs: permissions for a request as a
@@ -31,7 +31,7 @@ class Permission(NamedTuple):
 
 
 class Cost(Enum):
-    """The resource that a request uses up besides time: which quota bounds it."""
+    """The resource that a request uses besides time, which decides its quota."""
 
     REQUEST_TIME = "request_percentage"
     PRODUCED_BYTES = "producer_byte_rate"
@@ -48,12 +48,12 @@ class Api:
 
     `fail` answers a request in the shape of this API's own response when its handler failed
     unexpectedly; an API whose responses have no place for such an error has none, and the
-    connection is closed instead. `refuse` answers an error for the partitions that are pointed out
-    to it and serves the others. `permission` is what a caller needs for each resource that the
-    request is about, or `ANYBODY`; `cost` is what the request is charged for. An API whose handler
-    may leave requests `batched` has `end_of_read`, which carries them out. One that `is_hidden` is
-    served, but not listed in ApiVersions. One that `has_own_codec` decodes its frame by itself, all
-    others have kio's messages (`Request.body`).
+    connection is closed instead. `refuse` answers an error for the selected partitions and serves
+    the others. `permission` is what a caller needs for each resource that the request is about, or
+    `ANYBODY`; `cost` is what the request is charged for. An API whose handler may leave requests
+    `batched` has `end_of_read`, which carries them out. An API that `is_hidden` is served, but not
+    listed in ApiVersions. An API that `has_own_codec` decodes its frame by itself; all others have
+    kio's messages (`Request.body`).
     """
 
     key: int

@@ -1,7 +1,6 @@
 """Authorized operations on a group, a topic or the cluster: one bit for each of Kafka's operations.
 
-There are no permissions here: everybody may do whatever there is to do, as with a Kafka that has
-no authorizer.
+Without an authorizer all operations are allowed to everybody, as in Kafka.
 """
 
 from typing import Any, Final

@@ -1,11 +1,11 @@
 """`ClientThrottling`: charges requests against the quotas of their clients (KIP-13, KIP-219).
 
 The network mutes the connection of a client over its quota for as long as the response says. A
-fetch over its quota is answered without records, which are not charged then; before that it is
-asked for no more than its client may have in one go.
+fetch over its quota is answered without records, which are not charged then; any fetch reads at
+most what its client may have in one go.
 
 A handler's time is charged when it has finished, like that of Kafka's network threads: the client
-sees it in the next response. Brokers that ask brokers are exempt. The larger of two throttle times
+sees it in the next response. Requests of brokers are exempt. The larger of two throttle times
 applies.
 """
 
@@ -27,8 +27,8 @@ NS_PER_PERCENT: Final = 10_000_000
 
 
 class ClientThrottling(RequestQuotas):
-    """By the quotas in `limits`; `rates` and `buckets` remember what was used. `busy_ns` is what
-    the time of handlers is measured by."""
+    """Charges by the quotas in `limits`; `rates` and `buckets` remember the use. `busy_ns` is the
+    clock for the time of handlers."""
 
     def __init__(
         self,

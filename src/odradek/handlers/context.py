@@ -48,7 +48,7 @@ class HandlerContext:
     replicas: "ReplicaManager"
     groups: "GroupCoordinator"
     transactions: "TransactionCoordinator"
-    # Asks whichever broker coordinates a transactional id; writes into partitions led here.
+    # Asks the coordinator of a transactional id; writes into partitions led here.
     verifier: "TransactionVerifier"
     markers: "MarkerWriter"
     share_states: "ShareCoordinator"
@@ -61,7 +61,7 @@ class HandlerContext:
     gathered: "GatheredAppends"
     log_manager: "LogManager"
     observer: RequestObserver | None = None
-    # Carries out a controller's requests, if one sends them over the wire.
+    # Carries out a controller's requests; only in a ZooKeeper cluster.
     controlled: "ControlledBroker | None" = None
     control_connections: ControlConnections = field(default_factory=ControlConnections)
     quotas: RequestQuotas | None = None

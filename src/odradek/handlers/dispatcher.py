@@ -1,13 +1,11 @@
-"""From a frame to its handler, and from an unexpected exception to an answer.
-
-The only place that catches everything: a bug in one handler costs one request, not the
-broker. Malformed requests, and APIs or versions that were never advertised, lose their
-connection with one log line, as with Kafka; only ApiVersions is answered in any version.
+"""Routes a frame to its handler, and turns an unexpected exception into an answer. The only place
+that catches everything: a bug in one handler fails one request, not the broker. Malformed requests,
+and APIs or versions that were never advertised, lose their connection with one log line, as with
+Kafka; only ApiVersions is answered in any version.
 
 Produce requests and offset commits are gathered until the network has handled what it read
-(`end_of_read`), so that those of one read share one append for each partition. A request of
-another API that arrives meanwhile has them done first, so that effects keep the order in which
-their requests came.
+(`end_of_read`), so that those of one read share one append for each partition. They are carried out
+before a later request of another API, so that effects keep the order of the requests.
 """
 
 import logging
@@ -32,7 +30,8 @@ UNSERVED_LOG_INTERVAL_MS: Final = 60_000
 
 
 class Dispatcher(RequestHandler):
-    """Routes by `context.apis`, and ends a socket read for the requests that wait for that."""
+    """Routes by `context.apis`, and carries out the gathered requests at the end of a socket
+    read."""
 
     def __init__(self, context: HandlerContext) -> None:
         self._context = context
@@ -79,7 +78,7 @@ class Dispatcher(RequestHandler):
             self._handle(request, api)
 
     def _decode_and_handle(self, request: Request, api: Api) -> None:
-        """Handles a long request when a thread has decoded it. Its connection waits, no other."""
+        """Handles a long request when a thread has decoded it. Only its connection waits."""
         self._decoding.add(request.exchange.connection_id)
         self._long_work.submit(request.decode, lambda body: self._on_decoded(request, api, body))
 
@@ -92,7 +91,7 @@ class Dispatcher(RequestHandler):
         if connection_id in self._decoding:
             self._decoding.remove(connection_id)
         else:
-            self.connection_closed(connection_id)  # drops what was kept for it since it closed
+            self.connection_closed(connection_id)  # again: it has closed meanwhile
 
     def _handle(self, request: Request, api: Api) -> None:
         context, exchange = self._context, request.exchange
@@ -119,8 +118,8 @@ class Dispatcher(RequestHandler):
     def refuse(
         self, exchange: Exchange, header: RequestHeader, code: ErrorCode, concerns: Concerns
     ) -> None:
-        """Answers a request of a served API with an error, and does nothing else; if the API can
-        refuse single partitions, only those that `concerns` selects."""
+        """Answers a request of a served API with an error, without its handler; if the API can
+        refuse single partitions, only for those that `concerns` selects."""
         api = self._apis[header.api_key]
         context = self._context
 
@@ -144,7 +143,7 @@ class Dispatcher(RequestHandler):
             self._fail(request)
 
     def end_of_read(self) -> None:
-        """Does, and answers if that is possible now, what the requests of a read left for this."""
+        """Carries out the gathered requests of a read, and answers those that need not wait."""
         batched = self._batched
         if not batched:
             return
@@ -189,7 +188,7 @@ class Dispatcher(RequestHandler):
         if request.answered:
             return
         if failed_before:
-            request.close()  # the answer that it failed cannot be encoded either
+            request.close()  # the error response cannot be encoded either
         else:
             self._answer_failure(api, request, ErrorCode.UNKNOWN_SERVER_ERROR)
 
@@ -211,7 +210,7 @@ class Dispatcher(RequestHandler):
             request.close()
 
     def _refuse_unserved(self, exchange: Exchange, api_key: int) -> None:
-        """Closes the connection; a client that keeps asking has one line a minute."""
+        """Closes the connection; a client that repeats it gets one line in the log a minute."""
         log = self._unserved.get(api_key)
         if log is None:
             clock = self._context.clock

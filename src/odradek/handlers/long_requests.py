@@ -1,20 +1,19 @@
 """Long requests give way: others are served while they are decoded, handled and encoded.
 
-A request that named 60 000 topics kept the loop busy for half a second. Its connection waits, as
-for any unanswered request; nobody else has to.
+A request with 60 000 topics kept the loop busy for half a second. Now only its connection waits, as
+for any unanswered request.
 
 - kio's messages are decoded and encoded on a helper thread (`LongWork`): they are plain values that
   no other code has, and interpreted code reads and writes them, so the loop gets the interpreter
-  back after 5 ms. The hand-written codecs are compiled: they would not let go of it.
-- A handler looks at what belongs to the loop, so it stays there. It may answer with generators
-  instead of lists: their entries are created in slices (`make_slice`), and the loop turns between
-  them. One that is compiled may not: mypyc makes a list of a generator expression, at once, and its
-  generator functions return something else than a generator. It hands `Request.in_slices` the
-  steps that lead to its answer.
-- What the controller is asked for goes there by `in_list`, and with `Request.defer` it is carried
-  out some items at a time (`odradek.controller.slices`).
+  back after 5 ms. The hand-written codecs are compiled: they would keep it.
+- A handler reads objects of the loop, so it runs there. It may answer with generators instead of
+  lists: their entries are created in slices (`make_slice`), and the loop turns between them. A
+  compiled handler may not: mypyc turns a generator expression into a list at once, and its
+  generator functions return another type. It passes its steps to `Request.in_slices`.
+- Changes for the controller are collected by `in_list`, and with `Request.defer` the controller
+  carries out some at a time (`odradek.controller.slices`).
 
-Short requests see nothing of this: for them a thread costs more than it saves.
+Short requests take the direct way: for them a thread costs more than it saves.
 """
 
 from collections import deque
@@ -36,8 +35,8 @@ SLICE_ENTRIES: Final = 500
 
 
 def entries_of(fields: dict[str, Any]) -> Iterator[int]:
-    """Puts lists in the place of generators, however deep they lie, an entry at a step. Yields how
-    many entries a step was about."""
+    """Replaces generators by lists, at any depth, one entry at each step. Yields the number of
+    entries of a step."""
     for name, value in fields.items():
         if isinstance(value, GeneratorType):
             entries: list[Any] = []
@@ -56,13 +55,13 @@ def then_amended(
     amend: Callable[[dict[str, Any]], Iterator[int]],
     fields: dict[str, Any],
 ) -> Iterator[int]:
-    """The steps that make an answer, and then those that amend what they have made."""
+    """The steps that make an answer, and then those that amend it."""
     yield from steps
     yield from amend(fields)
 
 
 def make_slice(steps: Iterator[int]) -> bool:
-    """Takes steps for as many entries as a slice has; whether there are more."""
+    """Takes the steps of one slice; returns whether more may follow."""
     entries = 0
     for count in steps:
         entries += count
@@ -77,7 +76,7 @@ def do_in_slices(
     do: Callable[[T], object],
     then: Callable[[], None] = ignore,
 ) -> None:
-    """Does something for each entry, in slices; then calls `then`."""
+    """Calls `do` for each entry, in slices; then calls `then`."""
 
     def steps() -> Iterator[int]:
         for each in entries:
@@ -88,7 +87,7 @@ def do_in_slices(
 
 
 def in_list(request: "Request", entries: Iterable[T], then: Callable[[list[T]], None]) -> None:
-    """Hands `then` a list of the entries, which are made in slices."""
+    """Calls `then` with a list of the entries, which are made in slices."""
     made: list[T] = []
     do_in_slices(request, entries, made.append, lambda: then(made))
 
@@ -103,7 +102,7 @@ class Outcome:
         began_ms = clock.monotonic_ms()
         try:
             self._result = work()
-        except BaseException as error:  # noqa: BLE001 - whoever takes the result has it raised
+        except BaseException as error:  # noqa: BLE001 - `take` raises it
             self._error = error
         self.time_ns = (clock.monotonic_ms() - began_ms) * 1_000_000
 
@@ -115,9 +114,9 @@ class Outcome:
 
 
 class LongWork:
-    """Decodes and encodes on a helper thread, one message at a time: more would only share the
-    interpreter, with the loop, too, and keep threads from work that blocks. `defer` calls something
-    when the loop has turned."""
+    """Decodes and encodes on a helper thread, one message at a time: more would only compete for
+    the interpreter, also with the loop, and take threads from work that blocks. `defer` calls
+    something when the loop has turned."""
 
     def __init__(self, background: Background, clock: Clock) -> None:
         self.defer: Final = background.defer
@@ -126,7 +125,7 @@ class LongWork:
         self._queue: Final[deque[tuple[Callable[[], Any], Callable[[Outcome], None]]]] = deque()
 
     def submit(self, work: Callable[[], Any], on_done: Callable[[Outcome], None]) -> None:
-        """Calls `on_done` on the loop, once, whatever becomes of the work."""
+        """Calls `on_done` on the loop, once, with the result or the error."""
         self._queue.append((work, on_done))
         if len(self._queue) == 1:
             self._begin()

@@ -1,4 +1,4 @@
-"""A request on its way through a handler: what it asks, and how it is answered.
+"""A request on its way through a handler: its header and body, and the ways to answer it.
 
 A handler answers exactly once, at once or from a callback: by `respond` with buffers that a
 hot codec made (header included), by `answer` with plain values for every other API, or by
@@ -34,11 +34,11 @@ LONG_ANSWER_ENTRIES: int = 1000
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RequestObserver:
-    """Hears of every request two or three times, for counters and timings. This one does nothing
-    with it.
+    """Is called two or three times for every request, for counters and timings. This one does
+    nothing.
 
-    A request that was never answered (acks=0) is completed too; one whose connection was
-    closed by us likewise.
+    A request without a response (acks=0) is completed too, and so is one whose connection the
+    broker closed.
     """
 
     def received(self, request: "Request") -> None:
@@ -53,32 +53,31 @@ class RequestObserver:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RequestQuotas:
-    """Returns how long a client is throttled for what it has used. This one never does."""
+    """Returns how long a client is throttled for its use. This one never throttles."""
 
     def throttle_time_ms(self, request: "Request", api: "Api") -> int:  # noqa: ARG002
-        """Charges a request, once, when its answer is made: `api.cost` says against what.
-
-        `request.size_bytes` is what was received, `request.used` what its handler has counted
-        (bytes fetched, partitions created). A positive time is sent to the client, at once, and its
-        connection is then muted for as long (KIP-219).
+        """Charges a request, once, when its answer is made, against the quota of `api.cost`.
+        `request.size_bytes` is its size, `request.used` the count of its handler (bytes fetched,
+        partitions created). A positive time is sent to the client, at once, and its connection is
+        then muted for as long (KIP-219).
         """
         return 0
 
     def busy_ns(self) -> int:
-        """The time now, by which that of handlers is measured."""
+        """The present time, for measuring handlers."""
         return 0
 
     def took(self, request: "Request", api: "Api", time_ns: int) -> None:
-        """Charges a request for the time that its handler took; told when it is over, so its client
-        is left alone for it from the next answer on."""
+        """Charges a request for its handler's time, when the handler has ended, so the client is
+        throttled for it with its next response."""
 
     def most_to_fetch(self, request: "Request") -> int | None:  # noqa: ARG002
-        """How many bytes a client may fetch in one go, if that is bounded."""
+        """The bytes that a client may fetch in one go, if they are bounded."""
         return None
 
     def may_mutate(self, request: "Request", count: int, is_strict: bool) -> bool:  # noqa: ARG002
-        """Charges a client for partitions that are made or removed; False when a strict request
-        has to do without."""
+        """Charges a client for partitions that are made or removed; False when a strict request is
+        refused."""
         return True
 
 
@@ -86,8 +85,8 @@ class Request:
     """One request with its header read.
 
     Invariant: `exchange` is answered at most once; after `abandon`, late answers are dropped. The
-        frame is released when the handler returns, unless it called `keep_frame`: whatever a
-        callback needs of the request must be decoded before.
+        frame is released when the handler returns, unless it called `keep_frame`: a callback may
+        only use what was decoded before.
     """
 
     def __init__(
@@ -113,7 +112,7 @@ class Request:
         self.handled_by: object = None
         # Called with the answer, however it is made.
         self.on_answered: Callable[[], object] | None = None
-        # Has the fields of an answer its own way before they are written, in steps.
+        # Amends the fields of an answer before they are written, in steps.
         self.amend: Callable[[dict[str, object]], Iterator[int]] | None = None
         self.used = 0
         self.size_bytes = 0
@@ -146,17 +145,17 @@ class Request:
         return self._body
 
     def decode(self) -> Any:
-        """Decodes the body, on whichever thread; raises as `body` does."""
+        """Decodes the body, on any thread; raises as `body` does."""
         return messages.decode_request(
             self.api_key, self.api_version, self.exchange.frame, self.body_position
         )
 
     def set_decoded(self, decoded: Outcome) -> None:
-        """Lets `body` return, or raise, what a thread has made of the frame."""
+        """Lets `body` return, or raise, the outcome of a thread's decoding."""
         self._decoded = decoded
 
     def narrow(self, body: Any) -> None:
-        """Shows the handler less than was asked for."""
+        """Replaces the body by a part of it, for the handler."""
         self._body = body
 
     def keep_frame(self) -> None:
@@ -176,7 +175,7 @@ class Request:
 
     @property
     def throttled_ms(self) -> int:
-        """The throttle time that its answer told; 0 before it is asked for."""
+        """The throttle time of its response; 0 before `throttle_time_ms` was called."""
         return max(self._throttle_time_ms, 0)
 
     def note_error(self, code: int) -> None:
@@ -187,15 +186,15 @@ class Request:
 
     @property
     def is_charged(self) -> bool:
-        """Whether somebody wants to know what it has `used`."""
+        """Whether quotas need the value of `used`."""
         return self._quotas is not None
 
     def most_to_fetch(self) -> int | None:
-        """How many bytes its client may fetch in one go, if quotas bound that."""
+        """The bytes that the client may fetch in one go, if quotas bound them."""
         return None if self._quotas is None else self._quotas.most_to_fetch(self)
 
     def may_mutate(self, count: int, is_strict: bool) -> bool:
-        """Whether its client may make or remove so many partitions; they are charged then."""
+        """Whether the client may make or remove so many partitions, which are charged then."""
         return self._quotas is None or self._quotas.may_mutate(self, count, is_strict)
 
     def respond(self, buffers: list[Buffer]) -> None:
@@ -230,8 +229,8 @@ class Request:
     def in_slices(
         self, steps: Iterator[int], then: Callable[[bool], None], is_long: bool = False
     ) -> None:
-        """Takes all steps, each of which yields how many entries it was about, and then tells
-        `then` whether they were many: the loop turns between slices of them, else none of it waits.
+        """Takes all steps, each of which yields its number of entries, and then calls `then` with
+        whether they took several slices, between which the loop turns.
         """
         while make_slice(steps):
             if self._long_work is not None:
@@ -240,14 +239,14 @@ class Request:
         then(is_long)
 
     def defer(self, action: Callable[[], None]) -> None:
-        """Goes on with it when the loop has turned; one that raises has the request fail."""
+        """Runs the action at the loop's next turn; if it raises, the request fails."""
         if self._long_work is None:
             action()
         else:
             self._long_work.defer(self.guard(partial(self._take_time, action)))
 
     def _take_time(self, go_on: Callable[[], None]) -> None:
-        """Goes on, which is charged as the time of the handler is."""
+        """Runs it, and charges its time like the handler's."""
         quotas = self._quotas
         began_ns = 0 if quotas is None else quotas.busy_ns()
         go_on()
@@ -313,7 +312,7 @@ class Request:
             return False
         assert not self.answered, f"request {self.correlation_id} is answered a second time"
         self.answered = True
-        self.handled_by = None  # which knows the request: a circle that nobody should have to find
+        self.handled_by = None  # it refers to the request: breaks the reference cycle
         on_answered, self.on_answered = self.on_answered, None
         if on_answered is not None:
             on_answered()
@@ -327,7 +326,7 @@ class Request:
 
 
 def _has_generators(fields: dict[str, object]) -> bool:
-    """Whether there is something left to be made."""
+    """Whether a field has entries that are still to be made."""
     for value in fields.values():  # noqa: SIM110 - asked for every answer, and `any` takes longer
         if isinstance(value, GeneratorType):
             return True

@@ -6,15 +6,15 @@ The stages of a request, as far as a broker with one loop has them:
     RequestQueueTimeMs  read from the socket, until it is handled
     LocalTimeMs         handled, until it is answered or has to wait
     RemoteTimeMs        waits: for bytes, replicas, members of a group
-    ThrottleTimeMs      how long its client is left alone afterwards
+    ThrottleTimeMs how long its client is muted afterwards
 
-No response queues and none is waited for until it has left, so ResponseQueueTimeMs and
-ResponseSendTimeMs are 0. Times are whole milliseconds: a request that took none took none in any
-stage, which is most of them.
+Responses do not queue and the broker does not wait for their sending, so ResponseQueueTimeMs and
+ResponseSendTimeMs are 0. Times are whole milliseconds: a request that took 0 ms took 0 ms in every
+stage, as most do.
 
-The cost per request has to be next to nothing. So it only adds to plain numbers of its API and
-version, and once a second these go on to the meters and distributions (`fold`), with those of other
-parts.
+The cost per request has to be minimal. So a request only adds to plain numbers of its API and
+version, and once a second these are added to the meters and distributions (`fold`), with those of
+other parts.
 
 A fetch is counted as `FetchConsumer` or `FetchFollower` as well. A request without an error is
 counted under NONE once, where Kafka counts each of its partitions.
@@ -58,7 +58,7 @@ class _Distributions:
         self.none = Histogram()
 
     def record(self, now_ms: int, request: Request) -> None:
-        """Counts a request that ends now and took some time."""
+        """Counts a request that ends now and took at least 1 ms."""
         received_ms, began_ms = request.exchange.received_ms, request.began_ms
         left_ms = now_ms if request.left_ms is None else request.left_ms
         self.total.update(now_ms, now_ms - received_ms)
@@ -69,12 +69,12 @@ class _Distributions:
         self.none.update(now_ms, 0)
 
     def record_instant(self, now_ms: int, count: int) -> None:
-        """Counts so many that took no time."""
+        """Counts requests that took 0 ms."""
         for each in (self.total, self.queue, self.local, self.remote, self.throttle, self.none):
             each.update(now_ms, 0, count)
 
     def samples(self, name: str) -> Iterator[Sample]:
-        """Its metrics by Kafka's names."""
+        """Its metrics under Kafka's names."""
         tags = (("request", name),)
         for what, histogram in (
             ("TotalTimeMs", self.total),
@@ -103,8 +103,8 @@ class _Row:
 
 
 class RequestMetrics(RequestObserver):
-    """Told of every request by the dispatcher; `apis` is its table. `on_fold` has others do once a
-    second what they put off."""
+    """Told of every request by the dispatcher; `apis` is its table. `on_fold` is called once a
+    second, for the same work of other parts."""
 
     def __init__(
         self, clock: Clock, apis: "Mapping[int, Api]", on_fold: Callable[[int], None]
@@ -165,7 +165,7 @@ class RequestMetrics(RequestObserver):
             del throttled[next(iter(throttled))]
 
     def throttled(self, now_ms: int) -> list[tuple[str, int]]:
-        """The clients that are left alone by quotas, and for how many milliseconds yet."""
+        """The clients that quotas throttle, with the remaining milliseconds."""
         left = [(client_id, until_ms - now_ms) for client_id, until_ms in self._throttled.items()]
         return [each for each in left if each[1] > 0]
 
@@ -184,7 +184,7 @@ class RequestMetrics(RequestObserver):
         return meter
 
     def fold(self, now_ms: int) -> None:
-        """Tells the meters and distributions what was counted in the second that is over."""
+        """Adds the counts of the last second to the meters and distributions."""
         at_ms = self._second * 1000
         self._second = now_ms // 1000
         for row in self._rows.values():
@@ -202,7 +202,7 @@ class RequestMetrics(RequestObserver):
         self._on_fold(at_ms)
 
     def samples(self) -> Iterator[Sample]:
-        """All of them by Kafka's names."""
+        """All metrics under Kafka's names."""
         self.fold(self._clock.monotonic_ms())
         for name, each in tuple(self._distributions.items()):
             yield from each.samples(name)

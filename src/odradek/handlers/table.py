@@ -3,9 +3,9 @@
 A row has an API, its served versions, the first flexible one, the module that handles it and
 answers when the handler fails, the permission that its caller needs (Kafka's operation on the kind
 of resource of the request), and the quota that it is charged to. The versions are Kafka 4.2's, and
-below them what clients that are still about need: Produce from 0 and Fetch from 0 for the oldest
-mode of librdkafka and for kafkajs, ListOffsets from 0 likewise. Every API with a row is advertised,
-unless the row hides it, as Kafka does with APIs that a broker has no use for.
+older ones that clients in use still need: Produce from 0 and Fetch from 0 for the oldest mode of
+librdkafka and for kafkajs, ListOffsets from 0 likewise. Every API with a row is advertised, unless
+the row hides it, as Kafka does with APIs that a broker does not use.
 """
 
 import re
@@ -58,9 +58,9 @@ class WhenAsked:
 
 
 def _in_time(row: Api) -> Api:
-    """A row that waits for the metadata store, which may be away, without a time-out of its own
-    below: it answers REQUEST_TIMED_OUT after its request's time-out, or the broker's if requests
-    have none. The change continues, but its result is dropped."""
+    """Adds a time-out to a row that waits for the metadata store, which may be unreachable: it
+    answers REQUEST_TIMED_OUT after its request's time-out, or the broker's if requests have none.
+    The change continues, but its result is dropped."""
     fail = row.fail
     assert fail is not None, f"{row.name} has no place to say so"
 
@@ -102,8 +102,8 @@ def _row(
     is_hidden: bool = False,
     in_time: bool = False,
 ) -> Api:
-    """A row; without an operation anybody may ask. The package is given for a module that is
-    imported on demand."""
+    """Makes a row; without an operation any client may call the API. The package is given for a
+    module that is imported on demand."""
     if isinstance(module, str):
         module = WhenAsked(module, name)
     permission = ANYBODY if operation is None else Permission(operation, resource)
@@ -134,8 +134,8 @@ _TOKEN, _USER = ResourceType.DELEGATION_TOKEN, ResourceType.USER
 _MUTATIONS = Cost.CONTROLLER_MUTATIONS
 
 # key, name, versions served from and to, the first flexible one, module or its package; operation
-# and resource that a caller must be allowed; what is used up besides time; whether the row itself
-# answers in time (what administrators ask for).
+# and resource that a caller must be allowed; the cost besides time; whether the row adds a time-out
+# (requests of administrators).
 _ROWS: Final = (
     _row(0, "Produce", 0, 13, 9, produce, _WRITE, _TOPIC, Cost.PRODUCED_BYTES),
     _row(1, "Fetch", 0, 18, 12, fetch, _READ, _TOPIC, Cost.FETCHED_BYTES),
@@ -215,7 +215,7 @@ API_TABLE: Final[Mapping[int, Api]] = MappingProxyType({row.key: row for row in 
 
 
 def all_told(apis: Mapping[int, Api]) -> Mapping[int, Api]:
-    """A table of which nothing is hidden: that of a broker that receives clients' metrics."""
+    """The table with no row hidden, for a broker that receives clients' metrics."""
     return {key: replace(row, is_hidden=False) for key, row in apis.items()}
 
 
@@ -235,7 +235,8 @@ UNTOLD_TIMEOUT_MS: Final = 5_000
 
 
 def _by_controller(row: Api) -> Api:
-    """A row that only the controller serves; clients of the others look for it and ask again."""
+    """Lets only the controller serve a row; clients of other brokers look for the controller and
+    ask again."""
     fail = row.fail
     assert fail is not None, f"{row.name} has no place to say so"
 
@@ -249,14 +250,14 @@ def _by_controller(row: Api) -> Api:
 
 
 def _once_told(row: Api) -> Api:
-    """A row that is not served before a new broker has received the metadata: otherwise clients
-    would consider topics deleted, or know no broker to ask again."""
+    """Refuses a row until a new broker has received the metadata: otherwise clients would consider
+    topics deleted, or know no broker to ask again."""
 
     def handle(context: HandlerContext, request: Request) -> None:
         if context.metadata.is_told:
             row.handle(context, request)
         else:
-            request.body()  # while its frame is there
+            request.body()  # while the frame is valid
             context.controller.await_metadata(
                 UNTOLD_TIMEOUT_MS, request.guard(lambda: row.handle(context, request))
             )

@@ -8,7 +8,7 @@ from odradek.protocol.primitives import NodeEndpoint
 
 
 def topic_name(image: MetadataImage, name: str | None, topic_id: UUID | None) -> str | None:
-    """The name of a topic that a request named by either; None when the id is unknown."""
+    """The name of a topic that a request names by name or id; None when the id is unknown."""
     if name is not None:
         return name
     if topic_id is None:

@@ -1,4 +1,4 @@
-"""The error a client is answered about a topic that does not exist."""
+"""The error for a topic that does not exist."""
 
 from odradek.controller.topics.names import check_topic_name
 from odradek.errors import BrokerError, ErrorCode

@@ -1,4 +1,4 @@
-"""Metadata of the cluster: the image that all read, and the store that keeps it."""
+"""Metadata of the cluster: the image that all floors read, and the store that keeps it."""
 
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.image import (

@@ -12,7 +12,7 @@ NO_ENTRIES: frozenset[AccessControlEntry] = frozenset()
 def alter_acls(
     image: MetadataImage, added: Collection[AclBinding], removed: Collection[AclBinding]
 ) -> Change[None]:
-    """Changes of ACLs; if nothing changes, nothing is written or published."""
+    """Plans changes of ACLs; if nothing changes, nothing is written or published."""
     after = altered_entries(image, added, removed)
     changed = {each: acls for each, acls in after.items() if acls != entries_of(image, each)}
     if not changed:

@@ -13,13 +13,12 @@ from odradek.metadata.image import NO_CONTROLLER, MetadataDelta, MetadataImage
 class MetadataCache:
     """Holds the published image. Written by the store only.
 
-    `is_told` is False while a broker that has just come to a cluster has heard nothing from its
-    controller: its image says who lives, and of topics not even that they exist. `is_current` is
-    False as well from the end of a session until the controller has told everything again: clients
-    are still answered from the image, but topics may have come meanwhile that it knows nothing of.
-    `controller_id` is the last known controller: while there is none, clients still get that one,
-    as from Kafka. It refuses them, and they ask again; librdkafka waits for its whole time-out if
-    there is none.
+    `is_told` is False while a new broker of a cluster has received nothing from its controller: its
+    image has the live brokers, but no topics. `is_current` is also False from the end of a session
+    until the controller has sent everything again: clients are still answered from the image, but
+    it may lack newer topics. `controller_id` is the last known controller: while there is none,
+    clients still get this one, as from Kafka. It refuses them, and they ask again; librdkafka waits
+    for its whole time-out if there is none.
     """
 
     def __init__(self, image: MetadataImage | None = None) -> None:
@@ -31,7 +30,7 @@ class MetadataCache:
         self._told_listeners: list[Callable[[], None]] = []
 
     def publish(self, delta: MetadataDelta) -> None:
-        """Shows the delta's image to clients, then tells who waited for it."""
+        """Shows the delta's image to clients, then calls the listeners."""
         self.image = delta.image
         if delta.image.controller_id != NO_CONTROLLER:
             self.controller_id = delta.image.controller_id
@@ -43,7 +42,7 @@ class MetadataCache:
         self._listeners.append(listener)
 
     def tell(self) -> None:
-        """Notes that the published image has come from a controller, and is whole."""
+        """Marks the published image as complete and from a controller."""
         self.is_current = True
         if self.is_told:
             return
@@ -52,5 +51,5 @@ class MetadataCache:
             listener()
 
     def on_told(self, listener: Callable[[], None]) -> None:
-        """Calls `listener` whenever a broker has received its first metadata."""
+        """Calls `listener` when the broker has received its first metadata."""
         self._told_listeners.append(listener)

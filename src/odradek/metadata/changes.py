@@ -1,8 +1,8 @@
 """The operations of a store: image in, delta and result out.
 
-Pure: no file, no clock, no callback. A store writes down what the delta of a `Change` says, in its
-own manner, and then publishes it. A `BrokerError` in a result is about the one item that was
-refused; the others of the same call are done.
+Pure: no file, no clock, no callback. A store writes the delta of a `Change`, in its own form, and
+then publishes it. A `BrokerError` in a result is about the one item that was refused; the others of
+the same call are done.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -78,7 +78,8 @@ def difference(
 
 
 def register_broker(image: MetadataImage, broker: BrokerRegistration) -> Change[BrokerRegistration]:
-    """The broker lives, its replicas are there, and it is the controller where there is none."""
+    """Registers a live broker: its replicas are online, and it is the controller if there is
+    none."""
     brokers = {**image.brokers, broker.id: broker}
     controller_id = image.controller_id if image.controller_id in image.brokers else broker.id
     after = with_replicas(
@@ -88,7 +89,8 @@ def register_broker(image: MetadataImage, broker: BrokerRegistration) -> Change[
 
 
 def unregister_broker(image: MetadataImage, broker_id: int, epoch: int) -> Change[None]:
-    """The broker of that epoch is gone; the longest-registered broker takes over as controller."""
+    """Removes the broker of that epoch; if it was the controller, the longest-registered broker
+    takes over."""
     broker = image.brokers.get(broker_id)
     if broker is None or broker.epoch != epoch:
         return Change(None)
@@ -106,7 +108,7 @@ def unregister_broker(image: MetadataImage, broker_id: int, epoch: int) -> Chang
 def create_topics(
     image: MetadataImage, topics: Sequence[NewTopic], new_id: Callable[[], UUID]
 ) -> Change[list[TopicImage | BrokerError]]:
-    """New topics, whose first replicas lead from epoch 0."""
+    """Adds topics, whose first replicas lead from epoch 0."""
     results: list[TopicImage | BrokerError] = []
     added: dict[str, TopicImage] = {}
     configs: dict[ConfigResource, Mapping[str, str]] = {}
@@ -126,7 +128,7 @@ def create_topics(
 def delete_topics(
     image: MetadataImage, topic_ids: Sequence[UUID]
 ) -> Change[list[TopicImage | BrokerError]]:
-    """Topics go, and their settings with them."""
+    """Removes topics and their settings."""
     results: list[TopicImage | BrokerError] = []
     removed: dict[UUID, TopicImage] = {}
     for topic_id in topic_ids:
@@ -144,7 +146,7 @@ def delete_topics(
 def create_partitions(
     image: MetadataImage, additions: Sequence[NewPartitions]
 ) -> Change[list[TopicImage | BrokerError]]:
-    """Topics grow at their end."""
+    """Adds partitions to topics."""
     results: list[TopicImage | BrokerError] = []
     changed: dict[str, TopicImage] = {}
     for addition in additions:
@@ -169,11 +171,11 @@ def change_partitions(
     *,
     orders_may_be_late: bool = False,
 ) -> Change[list[PartitionImage | BrokerError]]:
-    """Leaders, in-sync replicas and assignments change, if the epoch is the expected one and the
+    """Changes leaders, in-sync replicas and assignments, if the epoch is the expected one and the
     requesting broker is the controller or the leader. With `orders_may_be_late` a returning replica
     has a leader epoch above that of an earlier request to give it up."""
     results: list[PartitionImage | BrokerError] = []
-    # A broker that starts changes all its partitions at once: each topic is rebuilt only once.
+    # The start of a broker changes all its partitions at once: each topic is rebuilt only once.
     changed: dict[str, dict[int, PartitionImage]] = {}
     for change in changes:
         name, index = change.topic_partition
@@ -199,7 +201,7 @@ def change_partitions(
 def alter_configs(
     image: MetadataImage, changes: Mapping[ConfigResource, Mapping[str, str | None]]
 ) -> Change[None]:
-    """Settings are set, or deleted where the value is None."""
+    """Sets settings, or deletes those whose value is None."""
     configs = {
         resource: _merged(image.config(resource), settings)
         for resource, settings in changes.items()
@@ -209,12 +211,13 @@ def alter_configs(
 
 
 def update_features(image: MetadataImage, levels: Mapping[str, int]) -> Change[None]:
-    """Features are at other levels, under the next epoch."""
+    """Changes the levels of features, under the next epoch."""
     return Change(None, MetadataDelta(image, image.with_features(levels)))
 
 
 def _is_deleted_topic(image: MetadataImage, resource: ConfigResource) -> bool:
-    """A topic may go between the check of a request and its turn."""
+    """Whether the resource is a topic that was deleted between the check of a request and its
+    turn."""
     return resource.type is ConfigResourceType.TOPIC and resource.name not in image.topics
 
 
@@ -232,7 +235,7 @@ def _new_partitions(
 
 
 def new_partition(image: MetadataImage, index: int, replicas: tuple[int, ...]) -> PartitionImage:
-    """Live replicas begin in sync, the first of them leads."""
+    """The state of a new partition: live replicas begin in sync, the first of them leads."""
     live = tuple(replica for replica in replicas if replica in image.brokers)
     offline = tuple(replica for replica in replicas if replica not in image.brokers)
     leader = live[0] if live else NO_LEADER
@@ -240,7 +243,7 @@ def new_partition(image: MetadataImage, index: int, replicas: tuple[int, ...]) -
 
 
 def replicas_of(image: MetadataImage, broker_id: int) -> list[TopicPartition]:
-    """All partitions that a broker has a replica of."""
+    """All partitions with a replica at a broker."""
     return [
         TopicPartition(topic.name, partition.partition)
         for topic in image.topics.values()
@@ -276,7 +279,7 @@ def _changed(
     joining = set(change.isr) - set(partition.isr)
     gone = sorted(joining.difference(live))
     if gone:
-        # The records that it had fetched before it went may be lost by now.
+        # The replica may have lost the records that it had fetched before.
         return BrokerError(ErrorCode.INELIGIBLE_REPLICA, f"broker {gone[0]} does not live")
     # A former replica must not count as one: its fetches have another epoch.
     before, after = set(partition.replicas), set(assignment.replicas)
@@ -315,17 +318,17 @@ def new_topic_id(random_bytes: Callable[[int], bytes], image: MetadataImage) -> 
 
 
 def topic_exists(name: str) -> BrokerError:
-    """For a topic that was to be created."""
+    """The error for the creation of an existing topic."""
     return BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
 
 
 def unknown_topic(name: str) -> BrokerError:
-    """For a topic that was to be changed."""
+    """The error for the change of a missing topic."""
     return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.")
 
 
 def grown_meanwhile(name: str, count: int) -> BrokerError:
-    """For a topic that has got partitions between the request and its turn."""
+    """The error for a topic that got partitions between the request and its turn."""
     return BrokerError(
         ErrorCode.INVALID_PARTITIONS, f"Topic {name} has grown to {count} partition(s)."
     )

@@ -4,8 +4,8 @@ With ZooKeeper only the controller knows all metadata and decides; it sends the 
 UpdateMetadata and StopReplica, and they send it AlterPartition and ControlledShutdown. These are
 the values of those requests; the floors above encode them and choose connections. Each has the
 epoch of the controller, and of the broker that it is sent to or comes from: a receiver that knows a
-later one refuses it (STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH), so a controller that wakes from a
-long pause has no effect.
+later one refuses it (STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH), so a controller after a long
+pause has no effect.
 """
 
 from abc import ABC, abstractmethod
@@ -20,8 +20,9 @@ from odradek.model import TopicPartition
 
 
 class PartitionState(NamedTuple):
-    """A partition as its controller of `controller_epoch` has decided; `partition.partition_epoch`
-    is the version of the state's znode. A new one has never had a leader."""
+    """A partition's state by the decision of the controller of `controller_epoch`;
+    `partition.partition_epoch` is the version of the state's znode. A new one has never had a
+    leader."""
 
     topic: str
     topic_id: UUID
@@ -31,7 +32,7 @@ class PartitionState(NamedTuple):
 
     @property
     def replica(self) -> TopicPartition:
-        """Which partition it is."""
+        """The partition."""
         return TopicPartition(self.topic, self.partition.partition)
 
 
@@ -44,8 +45,8 @@ class ControlHeader(NamedTuple):
 
 
 class LeaderAndIsr(NamedTuple):
-    """The replicas that the broker is to lead or to follow from here on. A full one names all of
-    them: other logs of the broker are no replicas of this cluster any more."""
+    """The replicas that the broker is to lead or to follow from here on. A full request names all
+    of them: other logs of the broker are no replicas of this cluster any more."""
 
     header: ControlHeader
     is_full: bool
@@ -64,7 +65,7 @@ class UpdateMetadata(NamedTuple):
 
 class StoppedReplica(NamedTuple):
     """A replica that the broker is to give up, under a leader epoch (-1 unknown, -2 the topic is
-    deleted); with `delete` its log goes too."""
+    deleted); with `delete` its log is deleted too."""
 
     topic_partition: TopicPartition
     leader_epoch: int
@@ -79,7 +80,7 @@ class StopReplica(NamedTuple):
 
 
 class AlterPartition(NamedTuple):
-    """Other in-sync replicas, which a leader has seen and asks the controller to write down."""
+    """New in-sync replicas, which a leader asks the controller to store."""
 
     broker_id: int
     broker_epoch: int
@@ -92,16 +93,16 @@ ReplicaErrors = Mapping[TopicPartition, ErrorCode]
 
 
 class ControlPlane(ABC):
-    """The way to the other brokers' `ControlledBroker` and to the controller's. Each call is
+    """The port to the `ControlledBroker` of other brokers and of the controller. Each call is
     answered exactly once, on the loop, never before it has returned; with NETWORK_EXCEPTION if
-    there is no response. What is sent to one broker arrives in the order of the calls, and only
-    when what was sent before has been answered."""
+    there is no response. Requests to one broker arrive in the order of the calls; each waits for
+    the answer to the one before."""
 
     @abstractmethod
     def leader_and_isr(
         self, broker: BrokerRegistration, request: LeaderAndIsr, on_done: OnDone[ReplicaErrors]
     ) -> None:
-        """Tells a broker what it leads and follows."""
+        """Sends a broker the partitions that it leads and follows."""
 
     @abstractmethod
     def update_metadata(
@@ -113,7 +114,7 @@ class ControlPlane(ABC):
     def stop_replica(
         self, broker: BrokerRegistration, request: StopReplica, on_done: OnDone[ReplicaErrors]
     ) -> None:
-        """Tells a broker what it has no longer."""
+        """Sends a broker the replicas that it has to give up."""
 
     @abstractmethod
     def alter_partition(
@@ -122,8 +123,8 @@ class ControlPlane(ABC):
         request: AlterPartition,
         on_done: OnDone[list[PartitionImage | BrokerError]],
     ) -> None:
-        """Asks the controller for other in-sync replicas; of the images that come back only
-        leader, ISR and the epochs count."""
+        """Asks the controller for other in-sync replicas; of the returned images only leader, ISR
+        and the epochs are valid."""
 
     @abstractmethod
     def controlled_shutdown(
@@ -133,8 +134,8 @@ class ControlPlane(ABC):
         broker_epoch: int,
         on_done: OnDone[Sequence[TopicPartition]],
     ) -> None:
-        """Asks the controller to have others lead what this broker leads; the answer is what
-        it still leads."""
+        """Asks the controller to move this broker's leaderships to others; the answer has the
+        partitions that it still leads."""
 
     @abstractmethod
     def close(self) -> None:
@@ -142,12 +143,13 @@ class ControlPlane(ABC):
 
 
 class ControlledBroker(ABC):
-    """The other end: a broker's answers to these requests. Implemented by the store in ZooKeeper,
-    called by the handlers of the requests, on the loop."""
+    """A broker's handling of these requests. Implemented by the store in ZooKeeper, called by the
+    handlers of the requests, on the loop."""
 
     @abstractmethod
     def on_leader_and_isr(self, request: LeaderAndIsr, on_done: OnDone[ReplicaErrors]) -> None:
-        """Leads and follows; answers STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH as a whole."""
+        """Takes up the roles; a stale request as a whole is answered STALE_CONTROLLER_EPOCH or
+        STALE_BROKER_EPOCH."""
 
     @abstractmethod
     def on_update_metadata(self, request: UpdateMetadata, on_done: OnDone[None]) -> None:
@@ -161,11 +163,13 @@ class ControlledBroker(ABC):
     def on_alter_partition(
         self, request: AlterPartition, on_done: OnDone[list[PartitionImage | BrokerError]]
     ) -> None:
-        """Writes other in-sync replicas down; NOT_CONTROLLER, STALE_BROKER_EPOCH as a whole,
-        FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, INELIGIBLE_REPLICA and their like for one."""
+        """Stores new in-sync replicas; answers NOT_CONTROLLER or STALE_BROKER_EPOCH for the whole
+        request, FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION, INELIGIBLE_REPLICA and others for a
+        partition."""
 
     @abstractmethod
     def on_controlled_shutdown(
         self, broker_id: int, broker_epoch: int, on_done: OnDone[Sequence[TopicPartition]]
     ) -> None:
-        """Moves leaderships away from a stopping broker; answers what it still leads."""
+        """Moves leaderships away from a stopping broker; answers the partitions that it still
+        leads."""

@@ -1,10 +1,10 @@
-"""`MetadataEngine`: how a change of metadata takes effect, whichever store keeps it.
+"""`MetadataEngine`: applies the changes of metadata, for any store.
 
     plan > commit > act by stage > publish > answer
 
-One queue, one change at a time. A change is planned on the image that the one before it left and
+One queue, one change at a time. A change is planned on the image of the change before it and
 committed: in SQL, in a transaction of ZooKeeper, or nowhere when it was read from there. Then the
-listeners of all brokers act on it, stage by stage, clients see it, and the asker hears of it. A
+listeners of all brokers act on it, stage by stage, clients see it, and the requester is answered. A
 change that begins in a callback waits its turn: changes do not nest.
 
 If the loop has to turn meanwhile, listeners act on a change of many partitions slice by slice:
@@ -33,7 +33,7 @@ Commit: TypeAlias = Callable[[Change[Any], OnCommitted], None]
 """Stores a change; calls back once, with the stored part of it or with the error."""
 
 SLICE_PARTITIONS: Final = 20
-# The controller decides on the whole.
+# The controller decides on the whole change.
 _SLICED: Final = tuple(stage for stage in ListenerStage if stage is not ListenerStage.CONTROLLER)
 
 
@@ -49,14 +49,15 @@ class _Step(NamedTuple):
         self.view.attempt(lambda: self.on_done(outcome))
 
     def end(self, error: Exception) -> None:
-        """An exception ends the requesting broker. Without it, the requester may hold a queue."""
+        """Answers the requester. An exception ends its broker: otherwise its queue might wait for
+        ever."""
         self.answer(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
         self.view.on_broken(error)
 
 
 class _Acting:
-    """A committed change that listeners act on: its next slice, the image that the last one came
-    to, and the replicas that each broker cannot serve."""
+    """A committed change that listeners act on: its next slice, the image after the last one, and
+    the replicas that each broker cannot serve."""
 
     def __init__(self, step: _Step, result: object, delta: MetadataDelta, size: int | None) -> None:
         self.step: Final = step
@@ -69,7 +70,7 @@ class _Acting:
 
 
 class MetadataEngine:
-    """Holds the image, and carries out what changes it for the `BrokerView`s on it.
+    """Holds the image, and carries out its changes for the `BrokerView`s on it.
 
     With `defer`, which runs something at the loop's next turn, listeners act in slices.
     """
@@ -79,7 +80,7 @@ class MetadataEngine:
         self.views: Final[list[BrokerView]] = []
         self._defer: Final = defer
         self._queue: deque[_Step] = deque()
-        # At most one of these three is the change that is under way.
+        # At most one of these three is set: the change under way.
         self._committing: _Step | None = None
         self._acting: _Acting | None = None
         self._resume: Callable[[], None] | None = None
@@ -87,11 +88,11 @@ class MetadataEngine:
 
     @property
     def is_committing(self) -> bool:
-        """Whether a change is being written down."""
+        """Whether a change is being committed."""
         return self._committing is not None
 
     def submit(self, step: _Step) -> None:
-        """Carries a change out in its turn."""
+        """Carries out a change in its turn."""
         self._queue.append(step)
         self._drain()
 
@@ -108,8 +109,8 @@ class MetadataEngine:
         self._drain()
 
     def cut_short(self, error: BrokerError) -> None:
-        """Refuses what is to be committed, ends the change of which some slices are left, and
-        carries out the rest at once: the image is what has been acted on."""
+        """Refuses changes that are still to be committed, ends a change with slices left, and
+        carries out the others at once: the image has only what listeners have acted on."""
         self.refuse_commits(error)
         while self._acting is not None:
             acting, self._acting = self._acting, None
@@ -120,7 +121,7 @@ class MetadataEngine:
             self.refuse_commits(error)
 
     def close(self) -> None:
-        """Drops what is left; nothing takes effect any more."""
+        """Drops the remaining changes; none takes effect any more."""
         self._queue.clear()
         self._committing = self._acting = self._resume = None
 
@@ -145,7 +146,7 @@ class MetadataEngine:
         return True
 
     def _go_on(self, continuation: Callable[..., None], *arguments: object) -> None:
-        """The current change continues, before any other."""
+        """Continues the current change, before any other."""
         self._resume = lambda: continuation(*arguments)
         self._drain()
 
@@ -167,7 +168,7 @@ class MetadataEngine:
         self._act(step, change)
 
     def _on_committed(self, step: _Step, outcome: Change[Any] | BrokerError) -> None:
-        if self._committing is step:  # it has not been refused meanwhile
+        if self._committing is step:  # it was not refused meanwhile
             self._committing = None
             self._go_on(self._act, step, outcome)
 
@@ -217,7 +218,7 @@ class MetadataEngine:
         return delta
 
     def _publish(self, acting: _Acting, delta: MetadataDelta) -> None:
-        """Shows what has come of a change, and answers."""
+        """Publishes the outcome of a change, and answers."""
         try:
             for unserved, broker_id in acting.unserved:
                 delta = delta.without_replicas(unserved, broker_id)
@@ -225,15 +226,15 @@ class MetadataEngine:
             self.image = delta.image
             for view in tuple(self.views):
                 view.show(delta)
-        except Exception as error:  # noqa: BLE001 - of whatever kind, it ends the asker's broker
+        except Exception as error:  # noqa: BLE001 - any exception here ends the requester's broker
             acting.step.view.on_broken(error)
         finally:
             acting.step.answer(acting.result)
 
 
 class BrokerView:
-    """A broker at an engine: its listeners, the cache that its clients see, and the changes that
-    it asks for. `on_broken` ends this broker when something raises that is called for it."""
+    """A broker's view of an engine: its listeners, the cache that its clients see, and its requests
+    for changes. `on_broken` ends this broker when its code raises."""
 
     def __init__(
         self,
@@ -253,7 +254,7 @@ class BrokerView:
 
     @property
     def image(self) -> MetadataImage:
-        """The image that the last change left."""
+        """The image after the last change."""
         return self.engine.image
 
     def subscribe(self, stage: ListenerStage, listener: MetadataListener) -> None:
@@ -261,13 +262,13 @@ class BrokerView:
         self._listeners[stage].append(listener)
 
     def follow(self, follower: Callable[[MetadataDelta], None]) -> None:
-        """Calls `follower` with every change that clients have been shown."""
+        """Calls `follower` with every published change."""
         self._followers.append(follower)
 
     def submit(
         self, plan: Plan[T], on_done: OnDone[T] = ignore, commit: Commit | None = None
     ) -> None:
-        """Submits a change; without a `commit` it is written nowhere."""
+        """Submits a change; without a `commit` it is not stored."""
         self.engine.submit(_Step(self, plan, on_done, commit))
 
     def publish(
@@ -275,7 +276,7 @@ class BrokerView:
         change: Callable[[MetadataImage], MetadataDelta | None],
         then: Callable[[], None] = lambda: None,
     ) -> None:
-        """Submits a change that is written nowhere; `then` comes after it in any case."""
+        """Submits a change that is not stored; calls `then` after it in any case."""
         self.submit(lambda image: Change(None, change(image)), lambda _: then())
 
     def attempt(self, step: Callable[[], None]) -> None:
@@ -283,7 +284,7 @@ class BrokerView:
         attempt(step, self.on_broken)
 
     def act(self, stage: ListenerStage, delta: MetadataDelta) -> Collection[TopicPartition]:
-        """Calls the listeners of a stage; answers the replicas that they cannot serve."""
+        """Calls the listeners of a stage; returns the replicas that they cannot serve."""
         unserved: list[TopicPartition] = []
 
         def call_listeners() -> None:
@@ -294,7 +295,7 @@ class BrokerView:
         return unserved
 
     def show(self, delta: MetadataDelta) -> None:
-        """Shows a change to the broker's clients, and to those who follow."""
+        """Publishes a change to the broker's clients and followers."""
 
         def call_followers() -> None:
             self.cache.publish(delta)

@@ -1,7 +1,7 @@
 """Fail-stop: an exception in code that follows metadata is a broken invariant.
 
-A step that ended half-way leaves an image that not everybody has acted on, or a queue that waits
-for it: the broker would be taken for a live one, and hear nothing any more. So it ends.
+A step that ended half-way leaves an image that some listeners have not acted on, or a queue that
+waits for it: the broker would seem alive, and get no metadata any more. So it ends.
 """
 
 from collections.abc import Callable
@@ -15,10 +15,10 @@ def attempt(step: Callable[[], None], on_broken: OnBroken) -> None:
     """Takes a step; if it raises, the broker ends."""
     try:
         step()
-    except Exception as error:  # noqa: BLE001 - of whatever kind, it is the end
+    except Exception as error:  # noqa: BLE001 - any exception here ends the broker
         on_broken(error)
 
 
 def fail(error: Exception) -> None:
-    """Lets it through to the caller, where there is no broker to end."""
+    """Raises the error to the caller, without a broker to end."""
     raise error

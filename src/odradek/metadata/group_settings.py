@@ -1,4 +1,4 @@
-"""The settings of a group: its own where it has some, else the broker's."""
+"""The settings of a group: its own if they are set, else the broker's."""
 
 from typing import Any
 
@@ -22,21 +22,21 @@ class GroupSettings:
 
     @property
     def session_timeout_ms(self) -> int:
-        """After how long a silent member is out."""
+        """The time after which a silent member is removed."""
         return self.number("session.timeout.ms")
 
     @property
     def heartbeat_interval_ms(self) -> int:
-        """How often members shall send heartbeats."""
+        """The interval of the members' heartbeats."""
         return self.number("heartbeat.interval.ms")
 
     @property
     def assignment_interval_ms(self) -> int:
-        """How long the group rests between two assignments."""
+        """The shortest time between two assignments of the group."""
         return self.number("assignment.interval.ms")
 
     def number(self, name: str) -> int:
-        """A number, named without the kind, that a setting of the broker stands for."""
+        """A number, named without the kind, whose default is a setting of the broker."""
         own = self._own_value(f"{self._kind}.{name}")
         if own is None:
             value: int = self._config[f"group.{self._kind}.{name}"]
@@ -46,14 +46,14 @@ class GroupSettings:
         return bounded
 
     def value(self, name: str) -> Any:
-        """The value of a setting that a group alone decides, named without the kind: its own, or
+        """The value of a setting that only groups have, named without the kind: the group's own, or
         the default."""
         own = self._own_value(f"{self._kind}.{name}")
         return GROUP_SETTINGS[f"{self._kind}.{name}"].default if own is None else own
 
     def _own_value(self, name: str) -> Any:
-        """It was checked when it was set; a value of another version that this one cannot read
-        counts as not set."""
+        """The group's own value, which was checked when it was set. A value of another version that
+        this one cannot read counts as not set."""
         text = self._own.get(name)
         try:
             return None if text is None else GROUP_SETTINGS[name].parse(text)

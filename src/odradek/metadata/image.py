@@ -1,8 +1,8 @@
 """The cluster's metadata at one moment: an immutable image, and the delta between two.
 
 Everything that reads metadata reads an image and sees one consistent moment. A change makes a new
-image that shares all that stayed, so creating many topics is linear. The delta tells listeners what
-to do without comparing images. This module does not know where metadata is stored.
+image that shares all unchanged parts, so creating many topics is linear. The delta tells listeners
+what to do without comparing images. This module does not know where metadata is stored.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -52,7 +52,8 @@ class BrokerRegistration(NamedTuple):
 
 
 class ReplicaAssignment(NamedTuple):
-    """The replicas of a partition, and which of them come and go; see `PartitionImage`."""
+    """The replicas of a partition, with those that a reassignment adds and removes; see
+    `PartitionImage`."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -65,7 +66,7 @@ class PartitionImage(NamedTuple):
     `leader_epoch` rises with every election, `partition_epoch` with every change at all.
     `offline` names the replicas whose broker is gone or whose log directory failed. While the
     partition is being reassigned, `adding` are the replicas that have yet to catch up, `removing`
-    those that go when they have; both are among the `replicas`.
+    those that are removed after that; both are among the `replicas`.
     """
 
     partition: int
@@ -80,18 +81,18 @@ class PartitionImage(NamedTuple):
 
     @property
     def assignment(self) -> ReplicaAssignment:
-        """Its replicas, with those that come and go."""
+        """The replicas, with those that are added and removed."""
         return ReplicaAssignment(self.replicas, self.adding, self.removing)
 
     @property
     def preferred_leader(self) -> int:
-        """The first replica. A partition may have none: nothing is known of it yet, or somebody has
-        written so into ZooKeeper."""
+        """The first replica. A partition may have none: it is not known yet, or a tool has written
+        so into ZooKeeper."""
         return self.replicas[0] if self.replicas else NO_LEADER
 
     @property
     def is_reassigning(self) -> bool:
-        """Whether replicas come or go."""
+        """Whether replicas are being added or removed."""
         return bool(self.adding or self.removing)
 
 
@@ -160,13 +161,13 @@ class MetadataImage:
         return self.configs.get(resource, _NO_SETTINGS)
 
     def topic_config(self, name: str) -> Mapping[str, str]:
-        """The settings that the topic itself has."""
+        """The topic's own settings."""
         return self.config(ConfigResource.topic(name))
 
     def with_topics(
         self, put: Iterable[TopicImage] = (), removed: Iterable[TopicImage] = ()
     ) -> "MetadataImage":
-        """This image with topics added or replaced, and others gone."""
+        """This image with topics added or replaced, and others removed."""
         put, removed = tuple(put), tuple(removed)
         if not put and not removed:
             return self
@@ -232,9 +233,8 @@ class MetadataImage:
 class MetadataDelta:
     """A change: the image before, the image after, and what is different. Immutable.
 
-    Topics that were removed `are_deleted`, unless all that is known is that nobody speaks of them.
-    Those of the names that are `replaced` have gone since there is another of the name: nobody has
-    said that they were deleted.
+    Removed topics `are_deleted`, unless they are only missing from the metadata. A topic whose name
+    is `replaced` was removed because another one has the name; a deletion of it is not known.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ class MetadataDelta:
             new = {topic.name for topic in self.topics_added}
             replaced = frozenset(topic.name for topic in self.topics_removed if topic.name in new)
         self.replaced: Final = replaced
-        # Known where the change is a slice of a large one, which is not to be compared as a whole.
+        # Set if the change is a slice of a large one, which is too expensive to compare as a whole.
         self._partitions: Sequence[tuple[str, PartitionImage]] | None = None
 
     def partitions(self) -> Iterator[tuple[TopicImage, PartitionImage]]:
@@ -287,7 +287,7 @@ class MetadataDelta:
 
     def in_slices(self, size: int) -> "Iterator[MetadataDelta]":
         """The same change in steps of at most `size` partitions, those of removed topics first; the
-        first step has all else."""
+        first step also has everything else."""
         changed = [(topic.name, partition) for topic, partition in self.partitions()]
         if len(changed) + sum(len(topic.partitions) for topic in self.topics_removed) <= size:
             yield self
@@ -344,7 +344,7 @@ class MetadataDelta:
     def without_replicas(
         self, partitions: Collection[TopicPartition], broker_id: int
     ) -> "MetadataDelta":
-        """The same change, but that replicas of `broker_id` cannot be had."""
+        """The same change, with replicas of `broker_id` offline."""
         if not partitions:
             return self
         image = without_replicas(self.image, partitions, broker_id)
@@ -366,8 +366,8 @@ class MetadataDelta:
 def _removals(
     before: MetadataImage, topics: Iterable[TopicImage], size: int
 ) -> Iterator[MetadataDelta]:
-    """The steps in which topics go, of a large one its last partitions first: a change that is cut
-    short leaves the others, which are still to go."""
+    """The steps that remove topics, of a large one its last partitions first: a change that is cut
+    short leaves the others, which are still to be removed."""
     after = before
     going: list[TopicImage] = []
     room = size

@@ -14,7 +14,7 @@ QuotaAlterations = Mapping[QuotaEntity, Mapping[QuotaKey, float | None]]
 
 
 def alter_client_quotas(image: MetadataImage, altered: QuotaAlterations) -> Change[None]:
-    """Changes of quotas; if nothing changes, nothing is written."""
+    """Plans changes of quotas; if nothing changes, nothing is written."""
     changed: dict[QuotaEntity, Quotas] = {}
     for entity, alterations in altered.items():
         before = quotas_of(image, entity)

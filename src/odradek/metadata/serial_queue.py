@@ -1,8 +1,7 @@
 """`SerialQueue`: tasks of several steps, one after another.
 
 A task that makes several changes of the metadata, or plans on the published image, begins when the
-task before it has ended: two elements appended to one list setting at the same time would undo each
-other.
+task before it has ended: two concurrent appends to one list setting would undo each other.
 """
 
 from collections import deque
@@ -13,7 +12,7 @@ Release: TypeAlias = Callable[[], None]
 
 
 class SerialQueue:
-    """Begins tasks in the order that they came in; each says by `release` when it has ended.
+    """Begins tasks in their order; each calls `release` when it has ended.
 
     `may_begin` holds tasks back while it answers False; `go_on` asks it again.
     """
@@ -27,21 +26,21 @@ class SerialQueue:
     def submit(
         self, begin: Callable[[Release], None], refuse: Callable[[], None] = lambda: None
     ) -> None:
-        """Calls `begin` now, or when its turn comes. It calls its argument when it has ended, and
-        the next one may begin; one that raises has had its turn."""
+        """Calls `begin` now, or when its turn comes. `begin` calls its argument when the task has
+        ended, and the next one may begin; a task that raises has ended too."""
         self._waiting.append((begin, refuse))
         self.go_on()
 
     def refuse_all(self) -> None:
-        """Calls `refuse` of the tasks that have not begun; they never will."""
+        """Drops the tasks that have not begun, and calls their `refuse`."""
         waiting = list(self._waiting)
         self._waiting.clear()
         for _, refuse in waiting:
             refuse()
 
     def go_on(self) -> None:
-        """Begins the next task, if none is under way. One that ends at once does not nest the next
-        one in itself."""
+        """Begins the next task, if none is under way. A task that ends at once does not begin the
+        next one recursively."""
         if self._draining:
             return
         self._draining = True

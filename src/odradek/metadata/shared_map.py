@@ -1,4 +1,4 @@
-"""An immutable mapping whose changed copies share what did not change.
+"""An immutable mapping whose changed copies share the unchanged parts.
 
 An image of the metadata is replaced, never edited, and a cluster may gain ten thousand topics
 one by one; copying a whole dictionary each time would make that quadratic. Here the entries
@@ -18,7 +18,7 @@ _EMPTY: Final[tuple[dict[Any, Any], ...]] = tuple({} for _ in range(_BUCKETS))
 
 
 class SharedMap(Mapping[K, V]):
-    """A mapping that is changed by making another one."""
+    """A mapping that is changed by making a copy."""
 
     __slots__ = ("_buckets", "_size")
 

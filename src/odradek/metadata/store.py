@@ -1,4 +1,4 @@
-"""The port to where metadata is kept: an embedded database here, ZooKeeper for a cluster.
+"""The port to the metadata store: an embedded database, or ZooKeeper for a cluster.
 
 A store is one broker's view of it: the broker's session, the image that it acts on, its listeners.
 Every operation that changes something takes `on_done`, since a commit blocks and is done elsewhere:
@@ -8,11 +8,11 @@ effect one after another in the order of the calls. The store enforces what must
 request (names are unique, epochs match, the requester is alive); the controller decides whether a
 request is sensible.
 
-A broker lives from `register_broker` until its session ends: by `close`, or because the store did
-not hear of it in time. The store elects one of the live brokers as controller, each under the next
-`controller_epoch`. Topics are made by it whichever live broker asks; without a way to it, and to a
-broker whose session is over, the answer is NOT_CONTROLLER. The controller decides who leads a
-partition, never the store.
+A broker is alive from `register_broker` until its session ends: by `close`, or because the store
+got no heartbeat in time. The store elects one of the live brokers as controller, each under the
+next `controller_epoch`. Any live broker may request topics; if the controller cannot be reached,
+and for a broker whose session is over, the answer is NOT_CONTROLLER. The controller decides who
+leads a partition, never the store.
 """
 
 from abc import ABC, abstractmethod
@@ -99,16 +99,17 @@ class MetadataStore(ABC):
     @property
     @abstractmethod
     def deleted_topics(self) -> frozenset[UUID]:
-        """Topics that were deleted before the start, and whose logs a crash may have left."""
+        """Topics that were deleted before the start, and whose logs may be left after a crash."""
 
     @abstractmethod
     def forget_deleted_topics(self) -> None:
-        """No log of the `deleted_topics` is left; not waited for."""
+        """Forgets the `deleted_topics`, which have no logs any more; does not wait for the
+        commit."""
 
     @abstractmethod
     def close(self) -> None:
-        """Ends the session and lets go of the store; operations that have not begun are
-        answered with an error."""
+        """Ends the session and closes the store; operations that have not begun are answered with
+        an error."""
 
     @abstractmethod
     def subscribe(self, stage: ListenerStage, listener: MetadataListener) -> None:
@@ -118,8 +119,8 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def on_session_lost(self, listener: Callable[[], None]) -> None:
-        """Calls `listener` when the broker is no longer taken for a live one: it has to stop
-        leading before it answers anything else, and to register again."""
+        """Calls `listener` when the broker's session is over: it has to stop leading before it
+        answers anything else, and to register again."""
 
     @abstractmethod
     def register_broker(
@@ -129,9 +130,8 @@ class MetadataStore(ABC):
         rack: str | None,
         on_done: OnDone[BrokerRegistration],
     ) -> None:
-        """Begins a session: the broker is a live one under a new epoch, and the controller
-        where there is none. An id that lives in another session answers
-        DUPLICATE_BROKER_REGISTRATION."""
+        """Begins a session: the broker is alive under a new epoch, and the controller if there is
+        none. An id with another live session answers DUPLICATE_BROKER_REGISTRATION."""
 
     @abstractmethod
     def sync(self, on_done: OnDone[None]) -> None:
@@ -176,7 +176,7 @@ class MetadataStore(ABC):
     def alter_acls(
         self, added: Collection[AclBinding], removed: Collection[AclBinding], on_done: OnDone[None]
     ) -> None:
-        """Adds ACLs and takes others away; those that are there, or are not, stay so."""
+        """Adds and removes ACLs; existing and missing ones stay as they are."""
 
     @abstractmethod
     def alter_client_quotas(
@@ -188,16 +188,17 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def update_features(self, levels: Mapping[str, int], on_done: OnDone[None]) -> None:
-        """Finalizes features at other levels for the whole cluster; at 0 one is out of use."""
+        """Finalizes features at other levels for the whole cluster; level 0 switches a feature
+        off."""
 
     @abstractmethod
     def allocate_producer_ids(self, count: int, on_done: OnDone[range]) -> None:
-        """Takes a block of producer ids that nobody has had and nobody else will get."""
+        """Takes a block of producer ids, each of which is given out only once."""
 
     @abstractmethod
     def report_offline(self, partitions: Sequence[TopicPartition], broker_id: int) -> None:
-        """Publishes replicas as offline after their log directory failed. It is not written
-        down: the next start tries the directory again."""
+        """Publishes replicas as offline after their log directory failed. This is not stored: the
+        next start tries the directory again."""
 
     @abstractmethod
     def report_online(self, partitions: Sequence[TopicPartition], broker_id: int) -> None:

@@ -131,7 +131,7 @@ class ConnectionPace:
         return bool(wait_ms)
 
     def _let_in(self) -> None:
-        """Whom the wait was for, and whoever comes after it and need not wait."""
+        """Admits the connection that has waited, and the next ones until one has to wait."""
         self._is_waiting = False
         while self._held:
             connection = next(iter(self._held))

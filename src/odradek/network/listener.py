@@ -96,8 +96,9 @@ class Listener:
         security: ListenerSecurity | None = None,
         setup_max_ms: int = -1,
     ) -> None:
-        """One that `is_protected` is for brokers: clients cannot use up what it may have. With
-        `security`, connections that do not say who they are within `setup_max_ms` are dropped."""
+        """A listener that `is_protected` is for brokers: clients cannot use up its connections.
+        With `security`, connections that do not say who they are within `setup_max_ms` are dropped.
+        """
         self.endpoint = endpoint
         self._context = context
         self._quotas = quotas

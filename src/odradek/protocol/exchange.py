@@ -16,7 +16,7 @@ from odradek.protocol.primitives import Buffer
 class Exchange:
     """One request of one connection, waiting for its answer.
 
-    Who owns the frame, which lies in the connection's receive buffer, and until when:
+    The owner of the frame, which lies in the connection's receive buffer:
 
     - The exchange owns it from `handle_frame` on. It may be written to (offsets are stamped in
       place), and nothing else touches it: the connection reads behind it, or not at all.

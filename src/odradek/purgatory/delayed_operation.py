@@ -1,8 +1,8 @@
 """DelayedOperation: something that completes when a condition holds, or when its time is over.
 
 An operation is a timer task. Exactly one caller completes it, the first: one that found the
-condition true, or the timer. The winner takes it out of the timer and runs `on_complete`; nobody
-else does. When the timer wins, `on_expiration` runs after it.
+condition true, or the timer. Only this winner takes it out of the timer and runs `on_complete`.
+When the timer wins, `on_expiration` runs after it.
 
 `on_complete` may complete other operations, and those others again: a completion deeper than one
 inside another is queued and runs when the inner one has returned, so the stack does not grow with
@@ -38,11 +38,11 @@ _log = logging.getLogger(__name__)
 
 
 class Completing:
-    """The completions that run on one thread, and those that wait in line behind them.
+    """The completions that run on one thread, and the queue behind them.
 
-    A completion inside another runs at once, like any call. It begins the line: completions inside
-    it are queued, and run when it has returned. It is one line for all purgatories, since a chain
-    that goes from one to the next grows the same stack.
+    A completion inside another runs at once, like any call. That one begins the queue: completions
+    inside it are queued, and run when it has returned. All purgatories share the queue, since a
+    chain through several of them grows the same stack.
     """
 
     __slots__ = ("is_running", "line")
@@ -58,7 +58,7 @@ _THREADS: Final = local()
 
 
 def of_thread(threads: local, make: Callable[[], T]) -> T:
-    """Returns what the calling thread has there, which is made when it first asks."""
+    """Returns the completions of the calling thread, made at its first call."""
     found: T | None = getattr(threads, "own", None)
     if found is None:
         found = threads.own = make()
@@ -66,7 +66,7 @@ def of_thread(threads: local, make: Callable[[], T]) -> T:
 
 
 class Completions:
-    """How many there ever were in this process, in whichever purgatory and outside of them."""
+    """The number of completions in this process, in all purgatories and outside of them."""
 
     __slots__ = ("total",)
 
@@ -110,7 +110,7 @@ class DelayedOperation(TimerTask):
     """Derive from it, override `try_complete`, `on_complete` and `on_expiration`.
 
     An operation is used once. `missing` and `is_routine` may be overridden as well: they tell
-    people what the operation still waits for, and whether that is worth a word.
+    people what the operation still waits for, and whether that is routine.
     """
 
     __slots__ = ("_asked_by", "_checking", "_completed", "_counts", "_watches")
@@ -128,7 +128,7 @@ class DelayedOperation(TimerTask):
         self._completed: bool = False
         self._checking: bool = False
         self._counts: OperationCounts | None = None
-        self._watches: i64 = 0  # under how many keys; none any more when the purgatory forgot it
+        self._watches: i64 = 0  # the number of keys; 0 when the purgatory has forgotten it
         self._asked_by: i64 = NOBODY
 
     def try_complete(self) -> bool:
@@ -148,7 +148,8 @@ class DelayedOperation(TimerTask):
         return ""
 
     def is_routine(self) -> bool:
-        """Whether one always waits like this while all is well: for a member's next heartbeat."""
+        """Whether such an operation always waits while all is well, for example for a member's next
+        heartbeat."""
         return False
 
     def describe(self) -> str:
@@ -157,7 +158,7 @@ class DelayedOperation(TimerTask):
 
     @property
     def is_completed(self) -> bool:
-        """Whether somebody has completed it."""
+        """Whether the operation is completed."""
         return self._completed
 
     def force_complete(self) -> bool:
@@ -175,12 +176,12 @@ class DelayedOperation(TimerTask):
         """`try_complete`, on any thread; True when this call completed the operation.
 
         `try_complete` never runs twice at a time. A caller that comes while it runs leaves a note,
-        and the running call then checks once more, so the completion is not lost. Word that the
-        condition leaves itself counts once, or a check would never end.
+        and the running call then checks once more, so the completion is not lost. A note that the
+        condition leaves itself is heeded once, or a check would never end.
         """
         if self._checking:
             asking = get_ident()
-            if self._checking:  # still; no call from here to the word that is left
+            if self._checking:  # still; no call from here to the note
                 unasked = self._asked_by == NOBODY
                 self._asked_by = asking if unasked or self._asked_by == asking else SEVERAL
                 return False
@@ -197,7 +198,7 @@ class DelayedOperation(TimerTask):
                 if not looked_again or asked_by != get_ident():
                     looked_again = True
                     completed = self.try_complete()
-        except BaseException as error:  # noqa: BLE001 - raised when others have had their look
+        except BaseException as error:  # noqa: BLE001 - raised after the checks for others
             failure = self._look_for_others(error)
         finally:
             self._checking = False
@@ -206,30 +207,29 @@ class DelayedOperation(TimerTask):
         return completed
 
     def _look_for_others(self, failure: BaseException) -> BaseException:
-        """The condition has raised: the notes that other threads have left still count.
-
-        It may raise again, and more notes may come meanwhile. Returns what is to be raised in the
-        end.
+        """Checks again for the notes of other threads after the condition has raised. It may raise
+        again, and more notes may come meanwhile. Returns the exception to raise at the end.
         """
         own = get_ident()
         while self._asked_by not in (NOBODY, own) and not self._completed:
             self._asked_by = NOBODY
             try:
                 self.try_complete()
-            except BaseException as error:  # noqa: BLE001 - raised when others have had their look
+            except BaseException as error:  # noqa: BLE001 - raised after the checks for others
                 failure = graver(failure, error)
         self._asked_by = NOBODY  # no call from the last look to here
         return failure
 
     def run(self) -> None:
-        """The time is over: completes the operation, unless somebody was earlier."""
+        """Completes the operation at its time-out, unless it is completed already."""
         if not self._completed:
             self._completed = True
             _complete(self, expired=True)
 
 
 def _complete(operation: DelayedOperation, expired: bool) -> None:
-    """Takes the operation out of the timer and the counts, and tells it: the winner does, once."""
+    """Takes the operation out of the timer and the counts, and completes it; only the winner calls
+    it."""
     counts = operation._counts
     if counts is not None and operation._watches > 0:
         counts.completed += 1
@@ -267,7 +267,7 @@ def _tell(operation: DelayedOperation, expired: bool) -> None:
 
 
 def _begin_line(completing: Completing, operation: DelayedOperation, expired: bool) -> None:
-    """Runs a completion and all that it puts in line, inside of its purgatory's completions."""
+    """Runs a completion and all that it queues, inside of its purgatory's completions."""
     line = completing.line = deque([(operation, expired)])
     counts = operation._counts
     if counts is not None:

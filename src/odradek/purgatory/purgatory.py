@@ -77,12 +77,11 @@ class PurgatoryStats(NamedTuple):
 
 
 class HandedOverChecks:
-    """The checks that an owner's thread was handed over, by generations.
-
-    What others ask for is the first generation; what is asked for in a check of one belongs to the
-    next. It is checked if its key was not yet, or if something new happened in the generation
-    before: else conditions that ask for themselves, or for each other, would ask for ever, and
-    a clock that stands still meanwhile never go on.
+    """The checks that an owner's thread was handed over, by generations. Requests from outside are
+    the first generation; requests from within a check belong to the next. A later request is
+    checked if its key was not yet, or if something new happened in the generation before: otherwise
+    conditions that ask for themselves, or for each other, would ask for ever, and a clock that
+    waits for them would stand still.
     """
 
     __slots__ = ("_latest_new", "_seen", "next_generation")
@@ -107,8 +106,8 @@ class HandedOverChecks:
         return True
 
     def end(self, is_new: bool, outer: i64) -> None:
-        """The check has been made: whether something has completed, or was handed in, and what
-        `next_generation` was before."""
+        """Ends a check, with whether an operation was completed or handed in, and the earlier
+        `next_generation`."""
         if is_new:
             self._latest_new = max(self._latest_new, self.next_generation - 1)
         self.next_generation = outer
@@ -122,9 +121,9 @@ _THREADS: Final = local()
 class DelayedOperationPurgatory:
     """Operations that wait under keys, and their time-outs.
 
-    `purge_interval`: how many completed entries may stay watched before a purge is thought
-    of. `amortised_purge=False` selects the published rule. `reaper_enabled=False` leaves
-    purging to the caller (`maybe_purge`).
+    `purge_interval`: how many completed entries may stay watched before a purge is considered.
+    `amortised_purge=False` selects the published rule. `reaper_enabled=False` leaves purging to the
+    caller (`maybe_purge`).
     """
 
     def __init__(
@@ -201,7 +200,7 @@ class DelayedOperationPurgatory:
             raise
         self._looking_at = outer
         if self._has_asked:
-            # Keys under which it does not wait were not looked at, and may be none at all.
+            # Keys under which it does not wait were not used, and may be unhashable.
             self._after_look(keys if operation.is_pending else (), len(self._failures))
         return completed
 
@@ -221,7 +220,7 @@ class DelayedOperationPurgatory:
             raise
         if operation._watches > 0 and not operation._completed:
             self.timer.add(operation)
-        if operation._completed:  # perhaps meanwhile, so what completed it came before the timer
+        if operation._completed:  # perhaps meanwhile, before the timer had it
             operation.cancel()
         self._after_completions()
         return False
@@ -249,7 +248,7 @@ class DelayedOperationPurgatory:
         return True
 
     def _take_back(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> None:
-        """Watches the operation no more, under those of its keys that it got to."""
+        """Stops watching the operation, under the keys that it was put under."""
         if operation._watches > 0 and not operation._completed:
             self._counts.watched -= 1
             self._counts.pending_watches -= operation._watches
@@ -295,7 +294,7 @@ class DelayedOperationPurgatory:
         self._after_completions()
 
     def check_all_and_complete(self, keys: Sequence[Hashable], reason: str = "check") -> int:
-        """As `check_and_complete` for each key, but tries an operation under several keys once.
+        """Like `check_and_complete` for each key, but tries an operation under several keys once.
 
         A fetch of a thousand partitions looks at all of them whenever it is tried: if all of them
         changed at once, it would look a thousand times at a thousand.
@@ -331,8 +330,8 @@ class DelayedOperationPurgatory:
                 self._has_asked = True
 
     def _after_look(self, keys: Sequence[Hashable], failed: int) -> None:
-        """Does what conditions have asked for, when none of them is being looked at any more, and
-        raises what callbacks have raised beyond the first `failed`, which are another call's."""
+        """Runs the calls of conditions, when no condition is being tried any more, and raises the
+        errors of callbacks after the first `failed`, which belong to another call."""
         if self._has_asked and self._looking_at == NOT_LOOKING:
             self._looking_at = BETWEEN_LOOKS
             try:
@@ -383,10 +382,10 @@ class DelayedOperationPurgatory:
     def check_and_complete_threadsafe(self, key: Hashable, reason: str = "check") -> None:
         """Makes the owner check `key` at its next turn, from any thread.
 
-        A check that was asked for and has not begun is not asked for again: it will see what
-        has changed, and threads that ask faster than the owner checks fill no queue. What is asked
-        for in such a check belongs to the next generation, and ends as `check_and_complete` from a
-        condition does (`HandedOverChecks`).
+        A requested check that has not begun is not requested again: it will see the change, and
+        threads that ask faster than the owner checks fill no queue. Requests from within such a
+        check belong to the next generation, and end as `check_and_complete` from a condition does
+        (`HandedOverChecks`).
         """
         checks = of_thread(_THREADS, HandedOverChecks)
         generation = checks.next_generation
@@ -404,7 +403,7 @@ class DelayedOperationPurgatory:
             return
         checks = of_thread(_THREADS, HandedOverChecks)
         outer = checks.next_generation
-        # Word of another thread always counts.
+        # A request of another thread is always heeded.
         if not checks.begin(generation if asking is checks else 0, (id(self), key)):
             return
         before = COMPLETIONS.total + self._counts.watched
@@ -435,7 +434,7 @@ class DelayedOperationPurgatory:
             del self._watchers[key]
 
     def _after_completions(self) -> None:
-        """The reaper's look; here as well as when operations come, since perhaps no more do."""
+        """Purges if due; here as well as when operations come, since no more may come."""
         if self.reaper_enabled:
             self.maybe_purge()
 

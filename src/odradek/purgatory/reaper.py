@@ -1,4 +1,4 @@
-"""ExpiredOperationReaper: the thread that moves a purgatory on where no event loop does."""
+"""ExpiredOperationReaper: the thread that drives a purgatory without an event loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ExpiredOperationReaper:
     """Expires due operations, and purges if that pays, turn by turn, on its own thread.
 
     From `start` to `stop` (also a context manager; once only) that thread is the owner of the
-    purgatory and of its timer. Everybody else hands over: `Timer.call_threadsafe`,
+    purgatory and of its timer. All other threads hand over: `Timer.call_threadsafe`,
     `DelayedOperationPurgatory.check_and_complete_threadsafe`. The thread is a daemon: it does not
     keep a program alive. It ends by itself when the timer is closed.
 
@@ -71,4 +71,4 @@ class ExpiredOperationReaper:
 
 
 def _wake() -> None:
-    """Being handed over is enough."""
+    """Does nothing: the call itself wakes the thread."""

@@ -23,8 +23,8 @@ class Watchers:
 
         Operations that conditions and completions watch meanwhile were tried when they were
         watched; trying them here as well would never end if each completion watches another
-        operation. Operations that are forgotten meanwhile are skipped. One that raises keeps none
-        of the others from its turn.
+        operation. Operations that are forgotten meanwhile are skipped. If an operation raises, the
+        others are still checked.
         """
         operations = self.operations
         completed = 0

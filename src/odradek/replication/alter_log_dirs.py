@@ -68,7 +68,7 @@ class ReplicaAlterLogDirsManager:
     def alter(self, topic_partition: TopicPartition, path: str) -> None:
         """Begins to move a replica to the directory `path`, and gives up a move to another one.
 
-        A replica that is to be made one day will be made there.
+        A replica that this broker gets later is created there.
 
         Raises:
             BrokerError: INVALID_TOPIC_EXCEPTION, LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR,
@@ -94,7 +94,7 @@ class ReplicaAlterLogDirsManager:
         self._begin(topic_partition)
 
     def resume(self) -> None:
-        """Goes on with the moves whose replicas have come (back) into use."""
+        """Continues the moves whose replicas are in use, or in use again."""
         if not len(self._logs.futures):
             return
         for future in self._logs.futures.all():
@@ -112,7 +112,7 @@ class ReplicaAlterLogDirsManager:
         return 0 if current is None else max(current.log_end_offset - future.log_end_offset, 0)
 
     def shutdown(self) -> None:
-        """No further step is done; the next start continues."""
+        """Stops after the current step; the next start continues."""
         self._is_stopped = True
 
     def _directory(self, path: str) -> LogDirectory:
@@ -138,7 +138,8 @@ class ReplicaAlterLogDirsManager:
         self._end(topic_partition)
 
     def _give_up_earlier(self, future: Log) -> None:
-        """Gives up the move of an earlier topic of the name; asked again with the next change."""
+        """Gives up the move of an earlier topic of the same name; called again at the next
+        change."""
         try:
             self._give_up(future.topic_partition)
         except BrokerError as error:
@@ -216,7 +217,7 @@ class _Move:
         self.topic_partition = topic_partition
         # Whether a flush was asked for since it caught up.
         self.is_flushed = False
-        # The last reason that stopped it; logged once.
+        # The last error that stopped the move; logged once.
         self.trouble = ""
 
 
@@ -260,5 +261,5 @@ def _copy(current: Log, future: Log, max_bytes: int) -> int:
 
 
 def _first_batch_offset(log: Log) -> int:
-    """Where the batch begins that holds the log's start."""
+    """The base offset of the batch that contains the log start offset."""
     return min(log.reader.batch_start(log.log_start_offset), log.log_start_offset)

@@ -1,15 +1,14 @@
 """Append requests, the result of each partition, and how requests are appended together.
 
 One `AppendRequest` is one client's produce request: several partitions, one answer. The
-results are values, in the order of the entries, because one partition's failure is none of
-the others' business: one that cannot append at all (not the leader, directory failed) fails
-the entries for it and nothing else.
+results are values, in the order of the entries, because partitions fail independently: a partition
+that cannot append at all (not the leader, directory failed) fails its own entries and nothing else.
 
 The requests of one socket read are appended with one write per partition: they are taken apart
 by partition, each partition's log is handed all of its batches in the order of the requests, and
 the outcomes find their way back into the requests' answers. For every partition the order is:
-append, wake the fetches that wait for it, move the high watermark, and, if that moved, wake
-whatever waits for it.
+append, wake the fetches that wait for it, move the high watermark, and, if it moved, wake the
+operations that wait for it.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,8 +40,8 @@ RecordErrors = list[tuple[int, str | None]]
 
 
 class AppendResult:
-    """One partition's outcome; its offsets are unknown (-1) when nothing was appended, and that at
-    which the log starts with some errors."""
+    """One partition's outcome; its offsets are -1 (unknown) when nothing was appended; with some
+    errors the log start offset is -1, too."""
 
     def __init__(
         self,
@@ -67,7 +66,7 @@ class AppendResult:
             self.record_errors = error.record_errors
 
     def succeed(self, info: LogAppendInfo) -> None:
-        """Takes over where the records came to lie."""
+        """Takes over the offsets and the timestamp of the appended records."""
         self.base_offset = info.first_offset
         self.last_offset = info.last_offset
         self.log_append_time_ms = info.log_append_time_ms
@@ -105,7 +104,7 @@ class AppendRequest:
         self.transaction_version = transaction_version
 
 
-# Errors of a log with which Kafka does not tell where the log starts.
+# Errors of a log for which Kafka does not tell the log start offset.
 _WITHOUT_START: Final = frozenset(
     (
         ErrorCode.CORRUPT_MESSAGE,
@@ -122,7 +121,7 @@ _Key = tuple[TopicPartition, AppendOrigin, int]
 
 
 class _Entry:
-    """One partition's share of one request, on its way to the log."""
+    """One partition's part of one request, on its way to the log."""
 
     def __init__(self, result: AppendResult, batches: Batches, required_acks: int) -> None:
         self.result = result
@@ -209,7 +208,7 @@ class RequestAppender:
 
 
 def _admit(partition: Partition, entries: list[_Entry]) -> list[_Entry]:
-    """Fails what asks for more in-sync replicas than there are; returns the rest."""
+    """Fails entries that need more in-sync replicas than there are; returns the others."""
     refusal = partition.refuse_under_min_in_sync()
     if refusal is None:
         return entries

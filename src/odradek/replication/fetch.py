@@ -33,7 +33,7 @@ class FetchParams:
 
     `max_bytes` bounds the sum over the partitions, but the first batch is sent even when it
     is larger, unless `hard_max_bytes` (the oldest versions, which bound partitions only).
-    `rack_id` is where a consumer stands; empty when it does not say.
+    `rack_id` is the consumer's rack; empty if it names none.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class FetchResult:
         self.fetch_offset_metadata: LogOffsetMetadata | None = None
 
     def refuse(self, error_code: ErrorCode) -> None:
-        """Takes back what was read and says why."""
+        """Drops the records, and keeps the error."""
         self.error_code = error_code
         self.records = []
         self.size_bytes = 0
@@ -103,24 +103,24 @@ class FetchResult:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class KeptRead:
-    """A result without records that may be given again; `was_told`: its reader knows it."""
+    """A result without records that may be sent again; `was_told`: its reader has got it."""
 
     def __init__(self, result: FetchResult) -> None:
         self.result = result
         self.was_told = False
 
     def holds(self, params: FetchParams) -> bool:
-        """Whether reading would give the same."""
+        """Whether another read would give the same result."""
         raise NotImplementedError
 
     def record(self, now_ms: int) -> None:
-        """Notes that its reader, a follower, has asked again and has everything."""
+        """Records that the follower has asked again and has everything."""
         raise NotImplementedError
 
 
 class FetchInfo:
-    """From where, and how much of one partition. A session hands it out again and again: `kept` is
-    what was read for it, where that may be answered once more."""
+    """The fetch offset and the limit for one partition. A session hands it out again and again:
+    `kept` is what was read for it, where that may be answered once more."""
 
     def __init__(
         self,
@@ -142,8 +142,8 @@ class FetchInfo:
         self.kept: KeptRead | None = None
 
     def tells_again(self, result: FetchResult) -> bool:
-        """Whether the reader got this result last, in the same session; it counts as sent from here
-        on."""
+        """Whether the reader got this result last, in the same session; from here on it counts as
+        sent."""
         kept = self.kept
         if kept is None or kept.result is not result or result.error_code is not ErrorCode.NONE:
             return False

@@ -1,17 +1,17 @@
-"""The arithmetic of in-sync replicas: which replicas count, and how far each has got.
+"""The arithmetic of in-sync replicas: which replicas count, and the log end of each.
 
-A leader knows of each follower only what its fetches say: a fetch at offset N means that
-everything below N has been written there. From that follow the two numbers that matter:
+A leader knows each follower only by its fetches: a fetch at offset N means that everything below N
+has been written there. Two things follow from that:
 
-* the high watermark, the smallest log end of all who count: below it nothing can be lost
-  while one of them lives;
-* who is in sync: a follower that has been at the leader's log end within the last
-  `replica.lag.time.max.ms`. Time decides and not distance, because a burst puts every
+* the high watermark, the smallest log end of all replicas that count: no record below it can be
+lost while one of them lives; * the in-sync replicas: the followers that have been at the leader's
+log end within the last `replica.lag.time.max.ms`. Time decides and not distance, because a burst
+puts every
   follower behind at once without any of them being slow.
 
 A change of the ISR takes effect only when the metadata store has accepted it. Until then the
-set is uncertain, and both the old and the new members count (the *maximal* ISR): whichever
-set turns out to hold, nothing was called committed that a member of it lacks.
+set is uncertain, and both the old and the new members count (the *maximal* ISR): whichever set
+turns out to be valid, each of its members has every record that was called committed.
 
 Pure: no log, no clock, no store; times in milliseconds are handed in.
 """
@@ -44,7 +44,7 @@ class Follower:
     def record_fetch(
         self, fetch_offset: int, log_start_offset: int, leader_log_end_offset: int, now_ms: int
     ) -> None:
-        """Takes over what a fetch at `fetch_offset` says.
+        """Takes over the follower's state from a fetch at `fetch_offset`.
 
         A fetch that begins where the leader's log ended at the fetch before shows that the
         follower had caught up then, even if records have been appended meanwhile.
@@ -59,7 +59,7 @@ class Follower:
         self._last_fetch_ms = now_ms
 
     def is_caught_up(self, leader_log_end_offset: int, now_ms: int, lag_max_ms: int) -> bool:
-        """Whether it is at the leader's log end, or was within the last `lag_max_ms`."""
+        """Whether the follower is at the leader's log end, or was within the last `lag_max_ms`."""
         return (
             self.log_end_offset == leader_log_end_offset
             or now_ms - self.last_caught_up_ms <= lag_max_ms
@@ -118,7 +118,7 @@ class InSyncReplicas:
         self._check()
 
     def note_offline(self, offline: Collection[int]) -> None:
-        """Takes over which followers' replicas cannot be had now."""
+        """Takes over which followers' replicas are offline."""
         for follower in self.followers.values():
             follower.is_offline = follower.broker_id in offline
 
@@ -137,11 +137,12 @@ class InSyncReplicas:
         return min(min_insync_replicas, self.replica_count)
 
     def high_watermark(self, leader_log_end_offset: int, now_ms: int, lag_max_ms: int) -> int:
-        """The smallest log end among those that count; -1 when one has not fetched yet.
+        """The smallest log end among the replicas that count; -1 when one has not fetched yet.
 
         A caught-up follower outside the ISR counts too. Otherwise a leader alone in its ISR
         would move the high watermark with every append, and a follower that is always one
-        fetch behind could never reach it and rejoin. One that is offline is not waited for.
+        fetch behind could never reach it and rejoin. An offline follower outside the ISR does not
+        count.
         """
         smallest = leader_log_end_offset
         if not self.followers:
@@ -186,8 +187,8 @@ class InSyncReplicas:
     def may_join(self, broker_id: int, high_watermark: int, leader_epoch_start_offset: int) -> bool:
         """Whether a follower may be proposed for the ISR.
 
-        It must have everything committed, and must have passed the point where this leader
-        took over: before that its log may still hold records of another history.
+        The follower must have every committed record, and its log end must have reached the start
+        of this leader's epoch: before that its log may hold records of another history.
         """
         follower = self.followers.get(broker_id)
         return (

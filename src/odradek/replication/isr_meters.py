@@ -9,7 +9,7 @@ from odradek.metrics import Meter, Sample
 
 
 class IsrMeters:
-    """Told of the outcome of each proposal that this broker has made as a leader."""
+    """Counts the outcome of each proposal that this broker makes as a leader."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -28,7 +28,7 @@ class IsrMeters:
         meter.mark(self._clock.monotonic_ms())
 
     def samples(self) -> Iterator[Sample]:
-        """Them by Kafka's names."""
+        """The meters under Kafka's names."""
         for name, meter in (
             ("IsrShrinksPerSec", self.shrinks),
             ("IsrExpandsPerSec", self.expands),

@@ -1,7 +1,7 @@
 """ListOffsets: the offset of a timestamp, or of a name written as a negative one.
 
-A consumer is shown nothing above what it may read: an answer at or past that point is no
-answer. A leader that has just taken over may not know yet how far its predecessor's
+A consumer never gets an offset that it may not read yet: a found offset at or above that bound
+counts as not found. A leader that has just taken over may not know yet how far its predecessor's
 committed records reach; until its high watermark passes the start of its own epoch it says
 OFFSET_NOT_AVAILABLE rather than let a consumer go backwards.
 """

@@ -5,9 +5,9 @@ a leader with an `InSyncReplicas`, a follower, or offline when its log directory
 answers questions and changes its own state; it never waits and wakes nobody: methods that
 may have moved the high watermark say so, and the replica manager does the waking.
 
-Two epochs guard it. The leader epoch counts leaderships: a request that carries another one
-comes from a world that is over, or that this broker has not heard of yet. The partition
-epoch counts changes of the ISR, so that the store can refuse a stale proposal.
+Two epochs guard it. The leader epoch counts leaderships: a request with another one belongs to an
+earlier leadership, or to one that this broker does not know yet. The partition epoch counts changes
+of the ISR, so that the store can refuse a stale proposal.
 
 The high watermark never goes back while this broker leads, is never above the log end, and stays
 while fewer replicas are in sync than `min.insync.replicas`.
@@ -136,7 +136,7 @@ class Partition:
         self.leader_id = NO_LEADER
 
     def make_offline(self) -> None:
-        """Lets go of a log whose directory failed; requests get KAFKA_STORAGE_ERROR."""
+        """Drops the log, whose directory has failed; requests get KAFKA_STORAGE_ERROR."""
         self.log = None
         self.in_sync_replicas = None
 
@@ -206,7 +206,7 @@ class Partition:
         )
 
     def refuse_under_min_in_sync(self) -> BrokerError | None:
-        """Why an append with acks=all must not even begin, if so."""
+        """The error for an append with acks=all while too few replicas are in sync; else None."""
         in_sync = self.in_sync_replicas
         if in_sync is None or self.log is None:
             return None
@@ -246,7 +246,7 @@ class Partition:
         moved.
 
         It stays while they are fewer than `min.insync.replicas` (KIP-966): their records could be
-        lost with them, so nobody may read these yet.
+        lost with them, so consumers may not read these yet.
         """
         in_sync = self.in_sync_replicas
         log = self.log
@@ -339,14 +339,14 @@ class Partition:
         return log.high_watermark
 
     def readable_end(self, info: FetchInfo, params: FetchParams) -> ReadableEnd:
-        """Where this reader's view ends now; raises as `local_log` does."""
+        """The end of this reader's view; raises as `local_log` does."""
         log = self.local_log(info.current_leader_epoch, params.fetch_only_leader)
         upper_offset = self._upper_offset(log, params)
         place = log.convert_offset(upper_offset) or LogOffsetMetadata(upper_offset)
         return ReadableEnd(place, log.log_end_offset)
 
     def diverging_end(self, info: FetchInfo, params: FetchParams) -> EpochEndOffset | None:
-        """Where the reader's history diverges from this log's, or None if it does not.
+        """The point at which the reader's history diverges from this log's, or None if it does not.
 
         Raises:
             BrokerError: OFFSET_OUT_OF_RANGE when this log cannot tell, or as `local_log`.
@@ -376,7 +376,8 @@ class Partition:
     def record_follower_fetch(
         self, replica_id: int, fetch_offset: int, log_start_offset: int, replica_epoch: int = -1
     ) -> bool:
-        """Takes over how far a follower has got; True when what is committed has changed.
+        """Takes over a follower's log end from its fetch; True when the high watermark or the
+        follower's log start or end has moved.
 
         Raises:
             BrokerError: STALE_BROKER_EPOCH, or as `leader_log` and `_follower`.
@@ -400,8 +401,8 @@ class Partition:
         return moved or old_start != follower.log_start_offset or old_end != fetch_offset
 
     def _follower(self, replica_id: int, current_leader_epoch: int) -> Follower:
-        """The state of a follower. A broker that is no replica, though it knows the epoch, may have
-        heard of a reassignment before this one: it is to ask again.
+        """The state of a follower. A broker with the right epoch that is no replica may know of a
+        reassignment before this broker does, so it gets an error after which it asks again.
 
         Raises:
             BrokerError: UNKNOWN_LEADER_EPOCH, or NOT_LEADER_OR_FOLLOWER for one that says no epoch.
@@ -422,7 +423,7 @@ class Partition:
             self._propose(in_sync.committed | {replica_id})
 
     def maybe_shrink_isr(self) -> None:
-        """Proposes an ISR without those that have been behind for too long."""
+        """Proposes an ISR without the followers that have been behind for too long."""
         in_sync = self.in_sync_replicas
         if in_sync is None or self.log is None:
             return
@@ -438,8 +439,8 @@ class Partition:
         in_sync.propose(members)
 
         def on_done(outcome: PartitionImage | BrokerError) -> None:
-            # Else of another leadership, or the metadata brought an outcome already, and another
-            # proposal may be open by now.
+            # Otherwise the outcome belongs to another leadership, or the metadata has brought it
+            # already, and another proposal may be open.
             if self.in_sync_replicas is in_sync and in_sync.proposed is members:
                 self._on_proposal_completed(in_sync, outcome)
 

@@ -1,10 +1,10 @@
-"""The partitions that this broker hosts, asked by name; with the right error for all others.
+"""The partitions that this broker hosts, by name, and the right error for all others.
 
-It is how waiting operations look at the world (`ReplicaStates`), and where one fetch reads its
-many partitions. The limit of the whole fetch is spent partition by partition, in the order asked.
-The first batch that is found goes out even when it is larger than the limits: a reader whose limits
-are too small would otherwise stand still for ever. Failures are results: one partition's
-trouble is none of the others' business.
+Delayed operations look at partitions through it (`ReplicaStates`), and a fetch reads its partitions
+with it. The limit of the whole fetch is spent partition by partition, in the order asked. The first
+batch that is found is returned even when it is larger than the limits: a reader whose limits are
+too small would otherwise never progress. Failures are results: a failed partition does not affect
+the others.
 """
 
 from collections.abc import Iterator
@@ -77,7 +77,7 @@ class PartitionTable(ReplicaStates):
         self._partitions[key] = partition
 
     def remove(self, topic_partition: TopicPartition) -> Partition | None:
-        """Lets a partition go; returns it, if it was there."""
+        """Removes a partition; returns it, if it was hosted."""
         return self._partitions.pop(topic_partition, None)
 
     def in_directory(self, directory: str) -> list[Partition]:
@@ -168,7 +168,7 @@ class PartitionTable(ReplicaStates):
         return choose(rack, leader, followers)
 
     def _throttle(self, params: FetchParams, result: FetchResult) -> None:
-        """Takes back what a throttled follower may not have now; it asks again later."""
+        """Drops the records that a throttled follower may not have now; it asks again later."""
         if self.is_throttled(result.topic_partition, params):
             result.records = []
             result.size_bytes = 0

@@ -1,4 +1,4 @@
-"""How many bytes a second replication may move: the two quotas of KIP-73.
+"""The quotas of replication (KIP-73): bytes a second, for leaders and for followers.
 
 A leader holds back what it sends, a follower what it fetches. Covered are the replicas that the
 settings of a topic name (`leader.replication.throttled.replicas` and its twin), the rate is the
@@ -39,7 +39,7 @@ class ReplicationQuota:
         self._covered: Final[dict[str, frozenset[int] | None]] = {}
 
     def cover(self, topic: str, replicas: Collection[str], broker_id: int) -> None:
-        """Takes over what a topic's setting says: `partition:broker` pairs, or `*`."""
+        """Takes over a topic's setting: `partition:broker` pairs, or `*`."""
         if _ALL in replicas:
             self._covered[topic] = None
             return
@@ -81,8 +81,8 @@ class ReplicationQuotas:
         self.follower: Final = quota("follower.replication.throttled.rate")
 
     def apply_delta(self, delta: MetadataDelta) -> tuple[()]:
-        """Covers what the topics say after a change. A topic brings its settings along: nobody
-        announces those that a broker finds when it starts."""
+        """Covers the replicas that the topics' settings name after a change. A new topic's settings
+        are read with it: at a start no change of settings announces them."""
         topics = (*delta.topics_removed, *delta.topics_added, *delta.topics_changed)
         names = {topic.name for topic in topics}
         names.update(

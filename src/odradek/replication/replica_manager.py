@@ -1,4 +1,4 @@
-"""Carries requests to the partitions, and parks what has to wait. Decides nothing itself.
+"""Takes requests to the partitions, and parks those that have to wait. Decides nothing itself.
 
 `partition` has the rules of one partition, `append` appends requests together, `partition_table`
 reads many partitions for a fetch, `role_changes` applies metadata changes. Everything is called on
@@ -48,7 +48,7 @@ from odradek.storage.manager.log_manager import LogManager
 from odradek.storage.producers.producer_state import ProducerStateManager
 from odradek.timer import PeriodicTask, Timer
 
-# How long a log that found no room waits until it is tried again.
+# The pause until a log that could not be opened is tried again.
 _REOPEN_MS: Final = 1000
 # How many partitions one turn of the loop looks at.
 SLICE_PARTITIONS: Final = 200
@@ -129,8 +129,8 @@ class ReplicaManager:
         return self.partition(topic_partition).leader_log().producers
 
     def apply_delta(self, delta: MetadataDelta) -> list[TopicPartition]:
-        """Follows a change of the metadata; to be called before its image is published.
-        Answers the replicas that cannot be served here."""
+        """Follows a change of the metadata; to be called before its image is published. Returns the
+        replicas that cannot be served here."""
         self.partitions.image = delta.image
         for topic in delta.topics_removed:
             self.traffic.forget(topic.name)
@@ -154,8 +154,8 @@ class ReplicaManager:
         self.purgatories.wake_each([each.operation_key for each in failed], ROLE)
 
     def reopen(self) -> None:
-        """Tries the logs again that could not be made; the cluster hears of those that are there
-        now."""
+        """Tries again to open logs that could not be opened; reports the opened ones to the
+        cluster."""
         opened = self._roles.open_again()
         if opened:
             self._store.report_online(opened, self.broker_id)
@@ -181,11 +181,11 @@ class ReplicaManager:
         self._store.change_partitions([change], on_changed)
 
     def on_committed(self, partition: Partition) -> None:
-        """Wakes who waits for the high watermark of a partition, here or as a follower."""
+        """Wakes the operations and followers that wait for the high watermark of a partition."""
         self.purgatories.wake_all(partition.operation_key, COMMITTED)
 
     def _on_moved(self, partition: Partition) -> None:
-        """Makes those who wait for records of the partition look where they are now."""
+        """Wakes the operations that wait for the partition, since its log has moved."""
         self.purgatories.wake_all(partition.operation_key, ROLE)
 
     def _on_broker_config(self, _names: frozenset[str]) -> None:
@@ -242,7 +242,8 @@ class ReplicaManager:
     def _record_follower(
         self, params: FetchParams, infos: list[FetchInfo], results: list[FetchResult]
     ) -> None:
-        """Notes how far a follower is, before it is answered or parked, and wakes produces."""
+        """Records a follower's log end before its fetch is answered or parked, and wakes
+        produces."""
         moved = []
         now_ms = self._clock.monotonic_ms()
         for info, result in zip(infos, results, strict=True):

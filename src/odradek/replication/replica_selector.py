@@ -1,4 +1,4 @@
-"""Which replica a consumer should read from (KIP-392): its leader sends it there.
+"""The replica that a consumer should read from (KIP-392): the leader sends it there.
 
 Asked by the leader for consumers that name their rack. `RackAwareReplicaSelector` chooses, among
 the replicas in that rack that have the offset, the one with the largest log end; the leader itself,

@@ -1,11 +1,11 @@
 """Applies a change of the metadata to the replicas of this broker.
 
-Partitions that name this broker get a log and a role; those that do so no longer lose both. A log
-goes when its topic is deleted or its broker is no replica any more, and for no other reason; if
-that happened while the broker was away its log is renamed, since no request tells it to delete it.
-When the new image is published for clients, everything here has happened, so a partition in a
-client's metadata can be appended to. A log that does not open is reported back: the partition is
-published as offline instead, and noted, since a disk that was only full may have room later
+Partitions that name this broker get a log and a role; partitions that no longer name it lose both.
+A log is deleted when its topic is deleted or its broker is no replica any more, and for no other
+reason; if that happened while the broker was away its log is renamed, since no request tells it to
+delete it. When the new image is published for clients, everything here has happened, so a partition
+in a client's metadata can be appended to. A log that does not open is reported back: the partition
+is published as offline instead, and noted, since a disk that was only full may have room later
 (`open_again`).
 """
 
@@ -58,24 +58,25 @@ class RoleChanges:
         self._log_manager = log_manager
         self._make_partition = make_partition
         self._defer = defer
-        # Those that the logs have been handed.
+        # The topic defaults that the logs have.
         self._defaults = config.topic_defaults()
-        # Those whose logs could not be opened; whether they never had one.
+        # The partitions whose logs could not be opened; True for a new replica, which never had
+        # one.
         self._unopened: dict[TopicPartition, bool] = {}
-        # Those whose logs a full disk did not let go of.
+        # The partitions whose logs could not be deleted.
         self._undeleted: set[TopicPartition] = set()
         # The logged faults in topics' settings, so each is logged once.
         self._told: dict[str, list[str]] = {}
         self._changed: list[TopicPartitionOperationKey] = []
 
     def apply(self, delta: MetadataDelta) -> list[TopicPartition]:
-        """Makes the roles and logs here what `delta` says; answers whose logs did not open.
-        Requests that wait for any of them are woken once, when all have changed."""
+        """Applies `delta` to the roles and logs here; returns the partitions whose logs did not
+        open. Requests that wait for any of them are woken once, when all have changed."""
         unserved = []
         for topic in delta.topics_removed:
             self._told.pop(topic.name, None)
-            # That there is another topic of its name is no order to delete anything: its logs lie
-            # where they are, or are set aside.
+            # Another topic of the same name is no order to delete the logs of this one: they stay,
+            # or are set aside.
             end = self._let_go if topic.name in delta.replaced else self._drop
             for gone in topic.partitions:
                 end(TopicPartition(topic.name, gone.partition))
@@ -99,11 +100,11 @@ class RoleChanges:
         return unserved
 
     def open_again(self) -> list[TopicPartition]:
-        """Tries the logs again that could not be opened, or not be deleted; answers those that are
-        there now."""
+        """Tries again to open or delete logs that could not be; returns the partitions whose logs
+        are open now."""
         for each in sorted(self._undeleted):
             self._delete(each)
-        # One that fails again may take others with it.
+        # A copy: an attempt may change the set.
         return [each for each in sorted(self._unopened) if self._can_open(each)]
 
     def _can_open(self, topic_partition: TopicPartition) -> bool:
@@ -147,7 +148,8 @@ class RoleChanges:
         if self._broker_id in image.offline:
             partition.make_offline()
             if self._broker_id in self._partitions.image.brokers:
-                # Said of a live broker's log: that may be there again since, and is tried.
+                # The broker is alive and its log was offline: the log may be usable again, and is
+                # tried.
                 self._unopened.setdefault(topic_partition, is_new)
         else:
             is_served = self._open(partition, topic.topic_id, image, config, is_new=is_new)
@@ -181,8 +183,8 @@ class RoleChanges:
         return partition.log is not None
 
     def _leave(self, topic_partition: TopicPartition, image: PartitionImage) -> None:
-        """The broker is no replica: drops it. One of which nothing is known but that it exists may
-        be the broker's."""
+        """Drops a partition of which the broker is no replica. A partition without known replicas
+        may still be the broker's, and stays."""
         if self._partitions.find(topic_partition) is not None:
             self._drop(topic_partition)
         elif image.replicas and topic_partition not in self._undeleted:
@@ -195,7 +197,7 @@ class RoleChanges:
             logger.error("the log of %s stays where it is: %s", topic_partition, error)
 
     def _drop(self, topic_partition: TopicPartition) -> None:
-        """Lets a replica go, and its log."""
+        """Drops a replica, and deletes its log."""
         if self._let_go(topic_partition):
             self._delete(topic_partition)
 
@@ -244,8 +246,8 @@ class RoleChanges:
 def _is_new(
     topic: TopicImage, partition: PartitionImage, previous: MetadataImage, broker_id: int
 ) -> bool:
-    """Whether the broker had no replica of it before. One of which nothing was known but that it
-    exists may have been here."""
+    """Whether the broker had no replica of the partition before. A partition without known replicas
+    may have been here."""
     known = previous.topic(topic.name)
     if known is None or known.topic_id != topic.topic_id:
         return True

@@ -5,8 +5,8 @@ Appends and fetches add to plain numbers of their topic; once a second these are
 (`fold`). A topic has them from its first use until it is deleted, not for a leadership: a count
 must not fall.
 
-A refusal that a client has to expect, such as of a leader that has changed or of records that are
-too large, is no failure: Kafka's `Failed...PerSec` are about the broker.
+A refusal that a client has to expect, for example NOT_LEADER_OR_FOLLOWER or records that are too
+large, is no failure: Kafka's `Failed...PerSec` are about the broker.
 """
 
 from collections.abc import Iterator
@@ -68,7 +68,7 @@ class TopicTraffic:
         self.meters = [Meter(now_ms) for _ in _NAMES]
 
     def fold(self, now_ms: int, whole: list[Meter]) -> None:
-        """Marks its meters and those of the whole."""
+        """Marks the topic's meters and the total ones."""
         counts = (
             self.bytes_in,
             self.bytes_out,
@@ -109,7 +109,7 @@ class Traffic:
         self._begin()
 
     def appended(self, topic: str, size_bytes: int, record_count: int) -> None:
-        """Records were written."""
+        """Counts written records."""
         own = self._topics.get(topic)
         if own is None:
             own = self._new_topic(topic)
@@ -121,14 +121,14 @@ class Traffic:
             self._changed.append(own)
 
     def refused(self, topic: str, error_code: int) -> None:
-        """Records were refused; nothing is kept of a topic that nobody has written yet."""
+        """Counts refused records; a topic without traffic gets no meters for it."""
         own = self._topics.get(topic, self._unknown)
         own.produces += 1
         own.failed_produces += error_code not in _EXPECTED_OF_PRODUCE
         self._change(own)
 
     def fetched(self, topic: str, size_bytes: int) -> None:
-        """A consumer was answered for a partition."""
+        """Counts a consumer's response for a partition."""
         own = self._topics.get(topic)
         if own is None:
             own = self._new_topic(topic)
@@ -139,28 +139,28 @@ class Traffic:
             self._changed.append(own)
 
     def not_fetched(self, topic: str, error_code: int) -> None:
-        """A fetch was refused for a partition."""
+        """Counts a refused fetch of a partition."""
         own = self._topics.get(topic, self._unknown)
         own.fetches += 1
         own.failed_fetches += error_code not in _EXPECTED_OF_FETCH
         self._change(own)
 
     def replicated_out(self, size_bytes: int) -> None:
-        """A follower has been answered."""
+        """Counts a follower's response."""
         self._replicated_out.mark(self._clock.monotonic_ms(), size_bytes)
 
     def forget(self, topic: str) -> None:
-        """The topic is gone."""
+        """Drops the meters of a deleted topic."""
         self._topics.pop(topic, None)
 
     def fold(self, now_ms: int) -> None:
-        """Tells the meters what was counted."""
+        """Adds the counts to the meters."""
         changed, self._changed = self._changed, []
         for own in changed:
             own.fold(now_ms, self._whole.meters)
 
     def samples(self) -> Iterator[Sample]:
-        """All of them by Kafka's names."""
+        """All meters under Kafka's names."""
         self.fold(self._clock.monotonic_ms())
         for name, meter in zip(_NAMES, self._whole.meters, strict=True):
             yield Sample(_GROUP, _TYPE, name, meter)

@@ -1,10 +1,10 @@
 """A response kept for a follower that had everything, good until something moves.
 
 Each follower asks for all partitions of a leader twice a second, and nearly always nothing has
-happened to nearly all of them. So the response is kept with its request. Before it is given again
-everything that it hangs on is compared, a dozen numbers: no event has to be announced, and none can
-be forgotten. It is kept only for a member of the ISR that has all records, if all of them are
-committed: there neither quotas nor time matter.
+happened to nearly all of them. So the response is kept with its request. Before it is sent again
+everything that it depends on is compared, a dozen numbers: no event has to be announced, so none
+can be missed. It is kept only for a member of the ISR that has all records, if all of them are
+committed: then neither quotas nor time matter.
 """
 
 from typing import Final
@@ -69,8 +69,7 @@ class UnchangedRead(KeptRead):
 def kept_read(
     partition: Partition, params: FetchParams, info: FetchInfo, result: FetchResult
 ) -> UnchangedRead | None:
-    """The response that may be given again, of a read that succeeded and was recorded; None if
-    there is none."""
+    """The response to a recorded, successful read that may be sent again; else None."""
     log = partition.log
     in_sync = partition.in_sync_replicas
     if log is None or in_sync is None or in_sync.proposed is not None:

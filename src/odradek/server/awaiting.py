@@ -32,7 +32,7 @@ async def outcome(start: Callable[[OnDone[T]], None]) -> T:
 
 
 async def outcome_within(timer: Timer, timeout_ms: int, start: Callable[[OnDone[T]], None]) -> T:
-    """`outcome`, but not for ever.
+    """`outcome`, with a time-out.
 
     Raises:
         BrokerError: that was the outcome, or REQUEST_TIMED_OUT.

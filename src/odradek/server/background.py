@@ -67,7 +67,7 @@ class ThreadPoolBackground:
         await self._drained.wait()
 
     async def drain(self) -> None:
-        """Waits until nothing is under way, what callbacks submit included."""
+        """Waits until nothing is under way, including work that callbacks submit."""
         # Between the last outcome and this task's turn the timer may have submitted more.
         while self._pending:
             await self._drained.wait()
@@ -126,7 +126,7 @@ class ThreadWorkers:
     """`Workers` with a pool of threads for each row, which lives as long as the call."""
 
     def run(self, rows: Sequence[Sequence[Work[T]]], threads: int) -> Iterator[T]:
-        """Yields on the caller's thread; an iterator that is let go of begins no further work."""
+        """Yields on the caller's thread; an abandoned iterator begins no further work."""
         # A piece's results, and then its future.
         handed_over: SimpleQueue[tuple[T] | Future[None]] = SimpleQueue()
 

@@ -90,8 +90,8 @@ class BrokerServer:
 
     An ephemeral one keeps its metadata in memory and forces nothing to the disk. `on_halt` ends the
     process when the broker cannot continue; see `halt`. Without `rng` its ids are the operating
-    system's randomness. `scram_users` can log in from the start. One that `is_counted` has metrics
-    though it serves them nowhere.
+    system's randomness. `scram_users` can log in from the start. A broker that `is_counted` keeps
+    metrics even if no listener serves them.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class BrokerServer:
         self._shared = shared
         self._links = links
         self._scram_users = scram_users
-        # Who exposes nothing does not count.
+        # Counting costs time: a broker that exposes no metrics does not count.
         self._is_counted = is_counted or config["metrics.listener"] is not None
         self._requests: RequestMetrics | None = None
         self._monitoring: Monitoring | None = None
@@ -166,8 +166,8 @@ class BrokerServer:
 
         Nothing is flushed or marked as clean, so the next start recovers. A broker that is a
         process ends by `on_halt`; one inside another program drops its clients, serves nothing any
-        more, and its `stop` releases its resources. Only the first reason counts. A test that halts
-        one `on_purpose` has nothing to complain of.
+        more, and its `stop` releases its resources. Only the first reason counts. A halt
+        `on_purpose`, by a test, is logged as information.
         """
         if self.halted is not None:
             return
@@ -182,7 +182,8 @@ class BrokerServer:
         self.halt(f"a broken invariant: {error}")
 
     def _on_broken_metadata(self, error: Exception) -> None:
-        """The others are not to take this broker for a live one, either."""
+        """Also closes the store, so that the session ends and the others see this broker as
+        dead."""
         logger.error("a listener of the metadata has raised", exc_info=error)
         self.halt(f"a broken invariant: {error!r}")
         asyncio.get_running_loop().call_soon(self.store.close)
@@ -504,7 +505,7 @@ class BrokerServer:
         await shutdown.run(self.registration.epoch)
 
     def _shut_down_rules(self) -> None:
-        # No further step of compaction: the background has to come to an end.
+        # Compaction would keep the background busy.
         self.logs.cleaner.stop()
         if not self._ephemeral:
             write_statistics(self.config.log_dirs[0], self.purgatories())
@@ -533,7 +534,7 @@ class BrokerServer:
     def _on_config(self, _names: frozenset[str]) -> None:
         self.sockets.limit(network_limits(self.config, self.clock))
 
-    # --- for those who hold the broker ----------------------------------------------
+    # --- for the holder of the broker -----------------------------------------------
 
     @property
     def bootstrap_servers(self) -> str:

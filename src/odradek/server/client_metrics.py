@@ -1,4 +1,4 @@
-"""How a broker is to take clients' own metrics (KIP-714), by its settings."""
+"""Builds the receiver of clients' own metrics (KIP-714) from a broker's settings."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING

@@ -1,11 +1,12 @@
 """Leaving a cluster in order: the controller has others lead before a broker stops.
 
-A controller over the wire may be gone, or another by now, so it is asked again, as often as
+A controller over the wire may be gone or replaced, so the broker asks again, as often as
 `controlled.shutdown.max.retries` says. A broker that could not hand everything over stops all the
 same: its session ends, and that has others lead.
 
-Then it stays for a moment and tells who asks that it leads nothing any more. A client that hears so
-looks for the new leader at once; one whose connection breaks backs off first, for a second or more.
+Then it stays for a moment and answers clients that it leads nothing any more. A client with that
+answer looks for the new leader at once; a client whose connection breaks backs off first, for a
+second or more.
 """
 
 import logging
@@ -28,7 +29,7 @@ FAREWELL_MS: Final = 500
 
 
 class ControlledShutdown:
-    """Asks whoever is the controller; this broker itself, if that is the one."""
+    """Asks the current controller, which may be this broker."""
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class ControlledShutdown:
                 return
             logger.warning("This broker still leads %d partitions", len(remaining))
             if self._metadata.image.brokers.keys() <= {self._config.broker_id}:
-                break  # there is nobody who could lead: time will not change that
+                break  # no replica can take over, and another try will not change that
         logger.warning("Stopping before every leadership was handed over")
 
     def _leads_something(self) -> bool:

@@ -3,7 +3,8 @@
 Members send heartbeats by the machine's time, a few seconds apart. On a clock that a test moves,
 or that runs a hundred times as fast, every session would be over before the next one can come. So
 there a member lives as long as the connection is open over which it last spoke to its coordinator:
-a client that ends, is killed or is cut off loses it, and its session with the next time-out.
+a client that ends, is killed or is cut off loses its connection, and its session at the next
+time-out.
 """
 
 from collections.abc import Callable

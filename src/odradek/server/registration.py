@@ -1,8 +1,8 @@
 """`Registration`: the session of this broker, by which the others take it for a live one.
 
 It begins at the start, and again whenever the store has lost it. A broker that was killed and comes
-back at once meets its own earlier session, which ends by its time-out: that is waited for. A broker
-with the same number at another address is another broker, and stays registered.
+back at once waits for the time-out of its own earlier session. A broker with the same number at
+another address is another broker, and stays registered.
 """
 
 import asyncio
@@ -43,8 +43,8 @@ class Registration:
         resign: Callable[[], None],
         on_broken: OnBroken,
     ) -> None:
-        """`resign` ends every leadership of the broker at once. `on_broken` ends the broker: one
-        that could not register again would live on for its clients, deaf."""
+        """`resign` ends every leadership of the broker at once. `on_broken` ends the broker:
+        without a registration it would go on serving clients, with old metadata."""
         self.epoch = -1
         self._store: Final = store
         self._metadata: Final = metadata
@@ -98,7 +98,7 @@ class Registration:
         self._store.register_broker(self._config.broker_id, self._endpoints(), rack, on_done)
 
     def _on_session_lost(self) -> None:
-        """The others take this broker for dead: it leads nothing from here on, and comes back."""
+        """Stops leading, since the others see this broker as dead, and registers again."""
         logger.warning("The session with the metadata store was lost; registering again.")
         self._resign()
         asyncio.get_running_loop().call_soon(self._register_again)

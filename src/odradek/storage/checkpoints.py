@@ -24,7 +24,7 @@ _META_VERSIONS: Final = (0, 1)
 
 
 class CorruptCheckpoint(ValueError):
-    """A file that is not what its name promises; the text says where."""
+    """A file that is not in the format of its name; the text says where."""
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
@@ -99,8 +99,7 @@ def encode_meta_properties(cluster_id: str, node_id: int, directory_id: UUID) ->
 def parse_meta_properties(data: bytes) -> dict[str, str]:
     """The properties by name; comments and empty lines are left out. Without a version it is 0.
 
-    Raises:
-        CorruptCheckpoint: it is no text, or of a version that Kafka does not know either.
+    Raises: CorruptCheckpoint: it is no text, or has a version that Kafka does not know either.
     """
     fields = _properties(data, "=")
     if _number(fields.get("version", _VERSION)) not in _META_VERSIONS:
@@ -109,7 +108,7 @@ def parse_meta_properties(data: bytes) -> dict[str, str]:
 
 
 def decode_uuid(text: str) -> UUID:
-    """The id of Kafka's form.
+    """Decodes an id in Kafka's form.
 
     Raises:
         CorruptCheckpoint: the text is no id.

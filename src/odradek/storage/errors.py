@@ -7,7 +7,7 @@ from odradek.records.errors import CorruptRecords
 
 
 class OffsetWentBack(CorruptRecords):
-    """A batch has an offset that an earlier one has, or has passed."""
+    """A batch has an offset that is not above an earlier batch's."""
 
     def __init__(self, offset: int, expected: int) -> None:
         super().__init__(f"offset {offset} where {expected} is due")
@@ -24,7 +24,7 @@ class MisleadingIndex(CorruptRecords):
 def half_done(path: str, cause: OSError) -> OSError:
     """The failure of a change that could neither be finished nor taken back.
 
-    It is EIO whatever the cause was: even if only room was missing, what the files hold is not
-    what the log believes any more, so their directory has to go offline.
+    It is EIO, whatever the cause: even if only room was missing, the files do not match the log any
+    more, so their directory has to go offline.
     """
     return OSError(errno.EIO, f"a change stopped half-way ({cause.strerror})", path)

@@ -1,9 +1,7 @@
-"""The file system as a port: every touch of a disk by the storage floor goes through here.
-
-`FileSystem` is what the floor asks for, `OsFileSystem` is the machine's own. Tests put
-another one in its place, which fails on purpose: after every operation, with a full disk,
-with a failing fsync. Errors are plain `OSError`; `Log` and `LogManager` decide what they
-mean.
+"""The file system as a port: every access to a disk by the storage floor goes through here.
+`FileSystem` is the port, `OsFileSystem` the machine's own file system. Tests put another one in its
+place, which fails on purpose: after every operation, with a full disk, with a failing fsync. Errors
+are plain `OSError`; `Log` and `LogManager` decide what they mean.
 
 Descriptors are bounded. A `File` or a mapped index says nothing about an open descriptor: it opens
 when used, and the pool closes the least recently used ones once there are more than
@@ -49,7 +47,7 @@ _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Handle:
-    """Something that holds a descriptor and can let go of it without being noticed."""
+    """An object that holds a descriptor and can release it at any time."""
 
     def __init__(self) -> None:
         self.recently_used = True
@@ -60,10 +58,10 @@ class Handle:
 
 
 class HandlePool:
-    """The handles that hold a descriptor now, the longest held first (second chance).
+    """The handles that hold a descriptor at present, the longest held first (second chance).
 
-    While several threads use files of the pool `may_evict` has to be false: closing what
-    another thread is about to read is the one thing that is not safe.
+    While several threads use files of the pool `may_evict` has to be false: closing a file that
+    another thread is about to read is the one unsafe act.
     """
 
     def __init__(self, max_open_files: int) -> None:
@@ -77,22 +75,22 @@ class HandlePool:
         return len(self._held)
 
     def check_write(self, path: str) -> None:
-        """Raises what a test has the disk answer to a write."""
+        """Raises the error that a test has set for writes."""
         if self.trouble is not None:
             self.trouble(path)
 
     def add(self, handle: Handle) -> None:
-        """Notes that `handle` holds a descriptor; makes room when there are too many."""
+        """Adds a handle that holds a descriptor; makes room when there are too many."""
         self._held[handle] = None
         while self.may_evict and len(self._held) > self.max_open_files:
             self._release_one(handle)
 
     def discard(self, handle: Handle) -> None:
-        """Notes that `handle` holds no descriptor any more."""
+        """Removes a handle that holds no descriptor any more."""
         self._held.pop(handle, None)
 
     def release_all(self) -> None:
-        """Lets go of every descriptor, as the end of a process does."""
+        """Releases every descriptor, as the end of a process does."""
         for handle in list(self._held):
             handle.release()
 
@@ -124,8 +122,8 @@ def shared(pool: HandlePool) -> Iterator[None]:
 class File(Handle):
     """One file, appended to at its end and read anywhere.
 
-    `size` is always the true length, but for a file with reserved room: its end is zeros then,
-    which nobody gets to read.
+    `size` is the true length, except for a file with reserved room, whose end is zeros that are
+    never read.
     """
 
     def __init__(self, path: str) -> None:
@@ -137,8 +135,7 @@ class File(Handle):
     def append(self, buffers: Sequence[Buffer], size_bytes: int) -> None:
         """Writes `buffers`, `size_bytes` in all, at the end.
 
-        Raises:
-            OSError: nothing was written; or EIO, half of it stays until recovery cuts it off.
+        Raises: OSError: nothing was written; or EIO, a part of it stays until recovery cuts it off.
         """
         raise NotImplementedError
 
@@ -151,7 +148,7 @@ class File(Handle):
         raise NotImplementedError
 
     def reserve(self, size_bytes: int) -> None:
-        """Makes the file so long on the disk; appends go where they did. `truncate` ends it."""
+        """Extends the file on the disk; appends continue at `size`. `truncate` ends that."""
         raise NotImplementedError
 
     def sync(self) -> None:
@@ -198,7 +195,7 @@ class FileSystem:
         raise NotImplementedError
 
     def replace(self, path: str, data: bytes, *, sync: bool) -> None:
-        """Puts `data` in the place of the file at once: a reader sees the old or the new.
+        """Replaces the file by `data` atomically: a reader sees the old or the new.
 
         With `sync` the new content is on the disk on return; without, a power failure may
         leave either content or an empty file.
@@ -398,8 +395,7 @@ class OsFile(File):
 class OsFileSystem(FileSystem):
     """The machine's own files.
 
-    With `durable` false nothing is ever synced: for brokers whose directory is thrown away
-    at the end.
+    With `durable` false nothing is ever synced: for brokers whose directory is removed at the end.
     """
 
     def __init__(self, max_open_files: int | None = None, *, durable: bool = True) -> None:
@@ -509,7 +505,7 @@ class OsFileSystem(FileSystem):
                 raise
             import shutil
 
-            # Slow, but the same for everybody who opens it.
+            # Slow, but readers that have opened the file see the change.
             shutil.copy2(path, temporary)
             self.sync(temporary)
         os.replace(temporary, target)
@@ -524,7 +520,7 @@ class OsFileSystem(FileSystem):
     def remove_tree(self, path: str) -> None:
         """See the port."""
         if os.path.isdir(path):
-            import shutil  # with compression libraries, which a start has no use for
+            import shutil  # it imports compression libraries, which a start does not need
 
             shutil.rmtree(path)
 

@@ -1,18 +1,18 @@
-"""Leases: for a while, what a running query still has to read is neither deleted nor compacted.
+"""Leases: for a limited time, records that a running query still has to read are neither deleted
+nor compacted.
 
-A lease is a file `<id>.lease` in the directory of a partition: from which offset on its records are
-held, for whom, and until when. A broker writes it for a reader that asks by the wire
-(`handlers/records/list_offsets.py`), a reader of the files writes it itself; the log looks for
-leases when retention or compaction is about to take something away, and at no other time. So there
-is no state to keep in step, a lease outlives its broker, and `odradek leases` sees it without
-asking anybody.
+A lease is a file `<id>.lease` in the directory of a partition: with the offset from which on
+records are held, the owner, and the end of the time. A broker writes it for a reader that asks by
+the wire (`handlers/records/list_offsets.py`), a reader of the files writes it itself; the log looks
+for leases only when retention or compaction is about to remove records. So there is no state to
+keep in step, a lease outlives its broker, and `odradek leases` needs no broker to list it.
 
     { "version": 1, "offset": 4711, "owner": "spark-driver:4711", "expires_ms": 1790000000000 }
 
-Time-limited by itself: a query that dies leaves a file that nobody heeds any more, and that the
-next look removes. And limited as a whole (`Holding`): queries that come one after the other do not
-keep a record for ever. Explicit deletions (a topic, records by DeleteRecords) ignore leases. Apache
-Kafka ignores files of that name.
+Each lease is limited in time: that of a query that has died has no effect after it, and the next
+look removes the file. And all together are limited (`Holding`): successive queries cannot keep a
+record for ever. Explicit deletions (a topic, records by DeleteRecords) ignore leases. Apache Kafka
+ignores files of that name.
 """
 
 import json
@@ -65,7 +65,7 @@ def renew_lease(
 
 
 def release_lease(file_system: FileSystem, directory: str, lease_id: str) -> None:
-    """Gives a lease back; one that is not there is as good.
+    """Releases a lease; a missing one is no error.
 
     Raises:
         OSError: the disk refused.
@@ -74,7 +74,7 @@ def release_lease(file_system: FileSystem, directory: str, lease_id: str) -> Non
 
 
 def read_leases(file_system: FileSystem, directory: str) -> list[Lease]:
-    """All leases on a partition, those that are over too.
+    """All leases on a partition, including expired ones.
 
     Raises:
         OSError: the disk failed.
@@ -89,14 +89,14 @@ def read_leases(file_system: FileSystem, directory: str) -> list[Lease]:
 
 
 def held_from(file_system: FileSystem, directory: str, now_ms: int) -> int | None:
-    """The first offset that is held, None when none is. Removes the leases that are over.
+    """The first offset that is held, None when none is. Removes expired leases.
 
     Raises:
         OSError: the disk failed.
     """
     held: list[int] = []
     for lease in read_leases(file_system, directory):
-        # Written by a clock that is far ahead, it would hold for ever.
+        # A lease from a clock that is far ahead would hold for ever.
         if now_ms < lease.expires_ms <= now_ms + LONGEST_LEASE_MS:
             held.append(lease.offset)
         else:
@@ -105,13 +105,13 @@ def held_from(file_system: FileSystem, directory: str, now_ms: int) -> int | Non
 
 
 class Holding:
-    """Bounds how long leases delay what is due in a log: no longer than one lease may last."""
+    """Bounds the delay of due work in a log by leases to the duration of one lease."""
 
     def __init__(self) -> None:
         self._since_ms: int | None = None
 
     def offset(self, file_system: FileSystem, directory: str, now_ms: int) -> int | None:
-        """From where on nothing may go that is due now; None if all may.
+        """The offset from which on due records must stay; None if all may be removed.
 
         Raises:
             OSError: the disk failed.
@@ -125,12 +125,12 @@ class Holding:
         return held if now_ms - self._since_ms < LONGEST_LEASE_MS else None
 
     def end(self) -> None:
-        """Cancels what is due."""
+        """Forgets the start of the delay: nothing is due any more."""
         self._since_ms = None
 
 
 def is_lease_id(text: str) -> bool:
-    """Whether a name may be that of a lease: nothing that leads out of its directory."""
+    """Whether a name may be that of a lease, and does not lead out of its directory."""
     return 0 < len(text) <= 64 and text.isascii() and text.isalnum()
 
 

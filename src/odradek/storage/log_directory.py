@@ -5,8 +5,8 @@ whole directory out of service, once: `failure` is set, every log in it answers 
 from then on, and the owner of the directory is notified. A full disk is no failure of the
 directory: it refuses one append, and the next may find room.
 
-Files that nobody needs any more are renamed at once and removed by `delete_later`, so that a
-reader that just found them is not hurt.
+Files that are not needed any more are renamed at once and removed by `delete_later`, so that a
+reader that just found them can finish.
 """
 
 import errno
@@ -53,10 +53,9 @@ class LogDirectory:
         self._lock: FileLock | None = None
 
     def open(self) -> None:
-        """Makes and locks the directory, and finds out whether it was closed in order.
-
-        The marker of an orderly end is removed: from now on a crash is possible. So is what a
-        crash left of a checkpoint that was being written.
+        """Makes and locks the directory, and finds out whether it was closed in order. Removes the
+        marker of an orderly end, since a crash is possible from now on, and the rest of a
+        checkpoint whose write a crash has interrupted.
 
         Raises:
             BlockingIOError: another broker uses the directory.
@@ -79,7 +78,7 @@ class LogDirectory:
         self.file_system.replace(marker, checkpoints.encode_clean_shutdown(broker_epoch), sync=True)
 
     def release_lock(self) -> None:
-        """Lets another broker have the directory."""
+        """Releases the lock, so that another broker can use the directory."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -125,8 +124,8 @@ class LogDirectory:
     def read_offsets(self, name: str) -> dict[TopicPartition, int]:
         """The offsets of a checkpoint; none when it is missing or cannot be read.
 
-        Each of the checkpoints only saves work or is bounded by the log itself, so a broken
-        one is as good as none.
+        Each checkpoint only saves work or is bounded by the log itself, so a broken one counts as
+        missing.
         """
         path = self.file_path(name)
         if self.file_system.size(path) < 0:
@@ -152,9 +151,9 @@ class LogDirectory:
     def remove_deleted(self, path: str, delay_ms: int, *, is_forgotten: bool) -> None:
         """Removes the renamed directory of a deleted log after a delay.
 
-        Its `partition.metadata` goes as soon as the log `is_forgotten`, that is, no checkpoint
-        speaks of it. Until then it stays: it tells the next start that the checkpoints' entries are
-        not about a recreated log. On a full disk they cannot be written; the records go then.
+        Its `partition.metadata` is removed as soon as the log `is_forgotten`, that is, no
+        checkpoint has it. Until then it tells the next start that the checkpoints' entries are not
+        about a recreated log. On a full disk they cannot be written; the records go then.
         """
         metadata = f"{path}/{names.PARTITION_METADATA}"
         try:
@@ -168,7 +167,7 @@ class LogDirectory:
             self.storage_error(error, f"deleting {path}")
 
     def is_in_checkpoints(self, path: str) -> bool:
-        """Whether checkpoints may speak of a deleted log.
+        """Whether checkpoints may have entries of a deleted log.
 
         Raises:
             OSError: the disk failed.
@@ -183,7 +182,7 @@ class LogDirectory:
             self.fail(error)
 
     def check(self) -> None:
-        """Raises what every log of a failed directory answers.
+        """Raises the error of every log in a failed directory.
 
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR.
@@ -200,7 +199,8 @@ class LogDirectory:
         return BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{doing} failed: {error}")
 
     def attempt(self, change: Callable[[], None], doing: str) -> None:
-        """Does what can be made up for later; a failing disk goes offline all the same."""
+        """Runs an action whose failure can be made good later; a failing disk goes offline all the
+        same."""
         try:
             change()
         except OSError as error:

@@ -1,9 +1,9 @@
 """Kafka's names for the files of a log directory, in both directions. Pure.
 
 A partition is a directory `<topic>-<partition>`; a segment is a family of files that share
-its base offset as 20 digits. A directory on its way out is `<topic>-<partition>.<32 hex
-digits>-delete`, one that is copied to from another directory of the broker ends in `-future`
-instead, and a file on its way out has `.deleted` behind its name.
+its base offset as 20 digits. A directory that waits for its removal is `<topic>-<partition>.<32 hex
+digits>-delete`, that of a future log ends in `-future` instead, and a file that waits for its
+removal ends in `.deleted`.
 """
 
 import re
@@ -81,7 +81,7 @@ def partition_directory(topic_partition: TopicPartition) -> str:
 
 
 def parse_partition_directory(name: str) -> TopicPartition | None:
-    """The partition that a directory's name speaks of, None when it is no such name."""
+    """The partition of a directory's name, None when it is no such name."""
     match = _PARTITION_DIRECTORY.match(name)
     return TopicPartition(match[1], int(match[2])) if match else None
 
@@ -93,7 +93,7 @@ def deleted_directory(topic_partition: TopicPartition, unique: UUID) -> str:
 
 
 def is_deleted_directory_of(name: str, topic_partition: TopicPartition) -> bool:
-    """Whether the directory waits for its removal and was (as far as it tells) the partition's."""
+    """Whether the directory waits for its removal and, by its name, was the partition's."""
     ending = len(name) - len(name.rpartition(".")[0])
     of_partition = partition_directory(topic_partition)[: _NAME_MAX - ending]
     return is_deleted_directory(name) and name[:-ending] == of_partition
@@ -105,7 +105,7 @@ def future_directory(topic_partition: TopicPartition, unique: UUID) -> str:
 
 
 def may_have_future(topic_partition: TopicPartition) -> bool:
-    """Whether the name of the partition's future log is one that a file may have."""
+    """Whether the name of the partition's future log is short enough for a file."""
     return len(future_directory(topic_partition, UUID(int=0))) <= _NAME_MAX
 
 

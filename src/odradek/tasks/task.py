@@ -58,7 +58,7 @@ class Options:
 
     @property
     def is_put_off(self) -> bool:
-        """Whether it needs a broker that delivers later."""
+        """Whether the options need a broker that delivers later."""
         return not (self.countdown is None and self.eta is None and self.repeat is None)
 
 

@@ -45,7 +45,7 @@ class AsyncioDriver:
         self._armed = self._loop.call_soon(self._alarm)
 
     def stop(self) -> None:
-        """Lets go of the timer; its tasks stay pending."""
+        """Releases the timer; its tasks stay pending."""
         if self._loop is None:
             return
         self._disarm()
@@ -58,11 +58,11 @@ class AsyncioDriver:
             self._unsubscribe = None
 
     def _wake(self) -> None:
-        """Makes the loop advance the timer soon, once for all who ask; from any thread."""
+        """Makes the loop advance the timer soon, once for all calls; from any thread."""
         loop = self._loop
         if loop is not None and not self._woken:
             self._woken = True
-            with suppress(RuntimeError):  # the loop was closed, and there is nobody to wake
+            with suppress(RuntimeError):  # the loop was closed
                 loop.call_soon_threadsafe(self._turn)
 
     def _turn(self) -> None:
@@ -96,7 +96,7 @@ class AsyncioDriver:
         else:
             wait_s = self._timer.clock.wait_s(delay_ms)
             if wait_s is None:
-                return  # the clock stands, and says itself when it has been moved
+                return  # the clock stands, and notifies when it is moved
             self._armed = loop.call_later(min(wait_s, LONGEST_SLEEP_S), self._alarm)
         self._armed_for_ms = due_ms
 

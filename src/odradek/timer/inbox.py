@@ -1,14 +1,14 @@
-"""Inbox: what other threads hand over to the owner of a timer.
+"""Inbox: the hand-overs of other threads to the owner of a timer.
 
 Another thread puts first and then looks whether the owner was notified; the owner clears the
 notification before it takes anything out. So it either still finds what was put in, or is notified
 once more. So nothing is lost, and a batch of hand-overs tells the owner once.
 
-Each hand-over of a task has a number. It is void when a later one, or the owner's own word about
-the task, has raised the task's number since.
+Each hand-over of a task has a number. It is void when a later one, or a call of the owner about the
+task, has raised the task's number since.
 
-The owner takes out only what the inbox holds when it opens it, and of that a limited number. To
-take what comes meanwhile as well would never end while another thread puts in faster.
+The owner takes out only what the inbox holds when it opens it, and of that a limited number. Taking
+later hand-overs as well would never end while another thread is faster.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Inbox:
         return self._must_tell()
 
     def open(self, max_tasks: i64) -> i64:
-        """Lays the word aside; how many tasks the owner may `take` now."""
+        """Clears the notification; returns how many tasks the owner may `take` now."""
         self._told = False
         waiting: i64 = len(self._queue)
         return min(waiting, max_tasks)
@@ -54,7 +54,8 @@ class Inbox:
         return self._queue.popleft()
 
     def shut(self) -> bool:
-        """Whether to notify the owner of hand-overs that were left, or have come meanwhile."""
+        """Whether to notify the owner again, of hand-overs that were left or have come
+        meanwhile."""
         return len(self._queue) > 0 and self._must_tell()
 
     def clear(self) -> None:

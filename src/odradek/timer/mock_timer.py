@@ -32,9 +32,9 @@ class MockTimer(SystemTimer):
         super().__init__(self.manual_clock, tick_ms, wheel_size, on_error)
 
     def advance_clock(self, timeout_ms: int) -> bool:
-        """Moves the clock on by `timeout_ms`; all that was due by then has run on return, what
-        tasks have handed over among it. A task that hands itself over again never ends, like one
-        that adds itself again with no delay.
+        """Moves the clock on by `timeout_ms`; all tasks due by then have run on return, including
+        hand-overs of tasks. A task that hands itself over again never ends, like one that adds
+        itself again with no delay.
 
         Raises:
             ValueError: the time is negative, or more than a clock can count.

@@ -1,8 +1,6 @@
-"""Nap: how the owner of a timer sleeps where no event loop does it for him.
-
-Three things end a nap: its time, on the timer's clock; somebody who wakes the sleeper; and a clock
-that was moved by hand. A clock that stands does not hold the sleeper for ever: then the time is the
-machine's.
+"""Nap: the sleep of a timer's owner without an event loop. Three things end a nap: its time, on the
+timer's clock; a call of `wake`; and a move of the clock by hand. On a clock that stands the time is
+the machine's, so the sleep ends.
 """
 
 from __future__ import annotations
@@ -26,11 +24,11 @@ class Nap:
         self._unsubscribe: Callable[[], None] | None = None
 
     def lie_down(self) -> None:
-        """From here on a move of the clock wakes."""
+        """Begins: from here on a move of the clock wakes."""
         self._unsubscribe = self._clock.subscribe(self.wake)
 
     def get_up(self) -> None:
-        """Moves of the clock are nothing to us any more."""
+        """Ends: moves of the clock have no effect any more."""
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
@@ -40,11 +38,11 @@ class Nap:
         self._bell.set()
 
     def expect(self) -> None:
-        """Forgets who has woken so far. Then look once more before you `sleep`, so that an earlier
-        hand-over is not missed."""
+        """Forgets earlier wake-ups. The caller looks once more before it calls `sleep`, so that no
+        hand-over is missed."""
         self._bell.clear()
 
     def sleep(self, duration_ms: int) -> bool:
-        """Sleeps so long at most; whether somebody woke it before."""
+        """Sleeps so long at most; returns whether it was woken before."""
         wait_s = self._clock.wait_s(duration_ms)
         return self._bell.wait(min(duration_ms / 1000 if wait_s is None else wait_s, LONGEST_S))

@@ -1,4 +1,4 @@
-"""Work that comes round again, as a task of the owner's timer: nothing sleeps for it.
+"""Periodic work, as a task of the owner's timer: nothing sleeps for it.
 
 All housekeeping of a broker is made of these. A failed round is reported to the timer's `on_error`,
 like any task's failure, and does not end the rounds: retention that stops at its first full disk
@@ -32,7 +32,7 @@ class PeriodicTask(TimerTask):
         timer.add(self)
 
     def run(self) -> None:
-        """Works, and goes back into the timer unless the work has cancelled it."""
+        """Does the work, and goes back into the timer unless the work has cancelled it."""
         try:
             self._work()
         finally:
@@ -49,10 +49,11 @@ class PeriodicTask(TimerTask):
                 self._timer.add(self)
 
     def describe(self) -> str:
-        """Whose round it is."""
+        """Describes the work for people."""
         return f"a round of {name_of(self._work)}"
 
 
 def _at_least_one(interval_ms: int) -> int:
-    """An interval that a timer can count; none at all would keep it from ever coming to rest."""
+    """An interval that a timer can count, of 1 ms at least: with 0 the timer would never be
+    idle."""
     return max(clamp(interval_ms), 1)

@@ -1,7 +1,7 @@
 """`RetryTask`: a step that is taken again after a while, and that something waits for.
 
-If it raises, nothing repeats it: whatever waits for it would wait for ever, in a broker that seems
-alive. So an exception of it is a broken invariant, and ends the broker.
+If it raises, it is not repeated, and its waiters would wait for ever, in a broker that seems alive.
+So its exception is a broken invariant, and ends the broker.
 """
 
 from mypy_extensions import mypyc_attr

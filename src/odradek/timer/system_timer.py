@@ -49,8 +49,9 @@ def log_error(task: TimerTask, error: BaseException) -> None:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether it is for the whole program, as KeyboardInterrupt is, and no failure of one task. A
-    cancelled future that a task asks for its result is its failure, as a loop sees it too."""
+    """Whether an exception ends the whole program, as KeyboardInterrupt does, and is no failure of
+    one task. A CancelledError, of a future that a task asks for its result, is a failure of the
+    task, as in an event loop."""
     return not isinstance(error, (Exception, CancelledError))
 
 
@@ -81,7 +82,7 @@ class SystemTimer(Timer):
         self.wake_ms: i64 = 0
         self.on_earlier: Callable[[], object] | None = None
         self.on_handed_over: Callable[[], object] | None = None
-        # Told of each task that runs: when, and by how many milliseconds after its deadline.
+        # Called for each task that runs, with the time and the milliseconds after its deadline.
         self.on_ran: Callable[[int, int], object] | None = None
         # The same clock where its type is known: compiled, that is a direct call.
         self._system_clock = self.clock if type(self.clock) is SystemClock else None
@@ -121,7 +122,7 @@ class SystemTimer(Timer):
         if not self._place(task, self._read_clock() + task.delay_ms) and not self._running:
             task.remove()
             self._run(task)
-            # The driver has not heard of the tasks that it has added meanwhile.
+            # The driver was not notified of tasks that were added meanwhile.
             if self._queue.first_due_ms < self.wake_ms or not self._ready.empty:
                 self._tell_earlier()
 
@@ -306,7 +307,7 @@ class SystemTimer(Timer):
         return self._now_ms
 
     def close(self) -> None:
-        """Discards what has not run; later tasks are not taken."""
+        """Discards pending tasks; later ones are not accepted."""
         if self._closed:
             return
         self._closed = True

@@ -1,4 +1,4 @@
-"""The behaviour of every timer, whoever moves its clock.
+"""The behaviour of every timer, whatever moves its clock.
 
 Code that waits takes a `Timer` and does not care which: `SystemTimer` follows a `Clock`,
 `MockTimer` goes where its caller says.
@@ -63,7 +63,7 @@ class Timer:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Discards what has not run; afterwards the timer takes nothing more."""
+        """Discards pending tasks; afterwards the timer accepts none."""
         raise NotImplementedError
 
     def shutdown(self) -> None:

@@ -38,7 +38,7 @@ Precision
     A deadline is cut down to a whole `tick_ms`. With a tick of 1 ms a task never runs before
     its millisecond; with a tick of t it may run up to t - 1 ms early.
 
-Who may call it
+Threads
     One owner: the thread or event loop that also advances it. There are no locks. Other
     threads hand over through the timer (`Timer.add_threadsafe`); they may call
     `TimerTask.cancel`, and nothing else here.

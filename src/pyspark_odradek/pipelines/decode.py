@@ -8,10 +8,10 @@ headers with it, and with headers that say why and where it was:
 
     odradek.reason  odradek.topic  odradek.partition  odradek.offset  odradek.timestamp
 
-One that is too large for that topic is cut (`ends.letter_sizes`), and says so. `redrive` reads that
-topic and tries again, with the schemas of now. A record is where it is by its topic, partition and
-offset: `redrive` looks which records the table has. The letters of a batch are a transaction, so a
-batch that is repeated finds them there, or writes them.
+A record that is too large for that topic is cut (`ends.letter_sizes`), and says so. `redrive` reads
+that topic and tries again, with the schemas of now. A record is where it is by its topic, partition
+and offset: `redrive` looks which records the table has. The letters of a batch are a transaction,
+so a batch that is repeated finds them there, or writes them.
 """
 
 from typing import Any, Final
@@ -77,7 +77,7 @@ def dead_letters_of(settings: PipelineSettings) -> str:
 def decoded(records: DataFrame, decoder: Decoder, *, may_be_cut: bool = False) -> DataFrame:
     """The records with their `value` typed, and a column with the reason where that failed.
 
-    Those that `may_be_cut` are not taken for whole where their headers say that they are not.
+    With `may_be_cut` a record whose headers say that it was cut gets a reason, too.
     """
     outcome = t.StructType(
         [t.StructField("row", decoder.type), t.StructField("why", t.StringType())]

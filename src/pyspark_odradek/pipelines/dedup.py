@@ -3,9 +3,9 @@
 Two records are the same when `by` (SQL over the columns of the source; else the key) gives the
 same for both and their times are no further apart than `within`. Spark remembers for at least
 that long, and forgets between batches: of a whole topic in one batch it leaves out every
-repetition. A record without it (`by` is null) is never one. What is `within` older than the
-newest record of the batches before could be one that nobody remembers, and is left out: the
-summary says how many were.
+repetition. A record without it (`by` is null) is never one. A record that is `within` older than
+the newest record of the batches before could repeat one that Spark has forgotten, and is left out:
+the summary says how many were.
 """
 
 from collections.abc import Iterator, Mapping

@@ -240,8 +240,8 @@ class Import:
     def _tell_of_missing(
         self, sources: Sequence[SourceDirectory], kafka: KafkaMetadata | None
     ) -> None:
-        """Names the partitions that only the checkpoints have: without metadata nobody else knows
-        of them. Those of a topic that the metadata does not know were deleted with it."""
+        """Names the partitions that only the checkpoints have: without metadata no other file knows
+        them. Partitions of a topic that is missing from the metadata were deleted with it."""
         there = {log.topic_partition for source in sources for log in source.logs}
         live = None if kafka is None else {topic.name for topic in kafka.topics.values()}
         for source in sources:

@@ -191,7 +191,7 @@ async def start(
 
 
 async def _serves(port: int) -> bool:
-    """Whether it answers the four-letter word for its state with one."""
+    """Whether a server at the port answers `srvr` with its mode."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"srvr")

@@ -108,7 +108,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     @property
     def was_silent(self) -> bool:
-        """Whether it was given up because no answer came."""
+        """Whether the connection was given up because a request timed out."""
         return isinstance(self._cause, RequestTimedOut)
 
     @property

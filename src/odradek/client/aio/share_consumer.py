@@ -267,8 +267,8 @@ class ShareConsumer(AsyncClosing):
     def acknowledge(
         self, record: ConsumerRecord, type: AcknowledgeType = AcknowledgeType.ACCEPT
     ) -> None:
-        """Says what became of a record; it is sent with the next read or commit. One that was
-        renewed is to be acknowledged again.
+        """Acknowledges a record; sent with the next read or commit. A renewed record has to be
+        acknowledged again.
 
         Raises:
             UsageError: acknowledgement is implicit, or the record is not this consumer's to answer.

@@ -1,8 +1,8 @@
 """Chooses the broker to ask, and asks again after failures; common to all clients.
 
-A question goes to one broker: any, a certain one, the controller or a coordinator. One that fails
-with a retriable error is asked again, after a growing pause and with fresh metadata, until the time
-for the call is over; only then its error is raised.
+A question goes to one broker: any, a certain one, the controller or a coordinator. A question that
+fails with a retriable error is repeated, after a growing pause and with fresh metadata, until the
+time for the call is over; only then its error is raised.
 """
 
 import itertools

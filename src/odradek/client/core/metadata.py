@@ -29,7 +29,7 @@ class Node:
 
     @property
     def address(self) -> Address:
-        """Where it listens."""
+        """The address of the broker."""
         return Address(self.host, self.port)
 
 

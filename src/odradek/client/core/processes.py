@@ -1,7 +1,7 @@
 """`OfOneProcess`: an object that a forked process cannot use.
 
-Calls that need a connection look at the process. Those that do not, putting a record into a batch
-or taking a fetched one, are too many for that: their clients are notified of the fork.
+Calls that need a connection check the process. Putting a record into a batch or taking a fetched
+one happens too often for that: those clients are notified of the fork.
 """
 
 import os
@@ -25,7 +25,7 @@ class OfOneProcess:
 
     @property
     def is_forked(self) -> bool:
-        """Whether it is another process's, of which this one was forked."""
+        """Whether this process was forked from the object's own one."""
         return self._process_id != os.getpid()
 
     def check_process(self) -> None:

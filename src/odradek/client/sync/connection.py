@@ -100,7 +100,7 @@ class BlockingConnection:
 
     @property
     def was_silent(self) -> bool:
-        """Whether it was given up because no answer came."""
+        """Whether the connection was given up because a request timed out."""
         return self._was_silent
 
     @property

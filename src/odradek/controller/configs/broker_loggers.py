@@ -1,7 +1,7 @@
 """The broker's loggers as a resource with settings (ConfigResource BROKER_LOGGER): their levels.
 
-A logger without a level is shown with its effective one. Levels live in the process and are gone
-with it; nothing is stored.
+A logger without a level is shown with its effective one. Levels belong to the process and are not
+stored.
 """
 
 import logging
@@ -29,11 +29,10 @@ def logger_entries(wanted: set[str] | None) -> list[ConfigEntry]:
 
 
 def alter_loggers(steps: Sequence[ConfigAlteration], *, validate_only: bool) -> None:
-    """Sets levels, or has loggers take them from above again.
+    """Sets levels, or lets loggers inherit them again.
 
-    Raises:
-        BrokerError: a logger or a level is unknown, or the step is none for levels; nothing has
-            changed then.
+    Raises: BrokerError: a logger or a level is unknown, or the step cannot be done with levels;
+    nothing has changed then.
     """
     for step in steps:
         _check(step)
@@ -57,7 +56,7 @@ def _check(step: ConfigAlteration) -> None:
 
 
 def _names() -> list[str]:
-    """The root, and every logger that has been asked for; not the gaps between them."""
+    """The root, and every existing logger, without placeholders."""
     known = logging.root.manager.loggerDict.items()
     return [ROOT, *sorted(name for name, each in known if isinstance(each, logging.Logger))]
 

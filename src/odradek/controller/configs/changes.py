@@ -1,8 +1,8 @@
 """Decides what AlterConfigs and IncrementalAlterConfigs change, and whether they may.
 
-Both come down to one thing: the settings that a resource shall have afterwards. AlterConfigs
-names all of them (what it leaves out goes back to its default), the incremental form names
-steps. The whole is checked before anything is stored. Pure: nothing is stored here.
+Both result in the new settings of a resource. AlterConfigs names all of them (others go back to
+their defaults), the incremental form names steps. The whole request is checked before anything is
+stored. Pure: nothing is stored here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -103,7 +103,8 @@ class ConfigPlanner:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
 
     def _check_settings(self, resource: ConfigResource, settings: Mapping[str, str]) -> None:
-        """A broker checks its own settings itself, and answers INVALID_REQUEST as Kafka's."""
+        """Checks the new settings. A broker checks its own settings itself, and answers
+        INVALID_REQUEST as Kafka's."""
         try:
             if resource.type is ConfigResourceType.TOPIC:
                 LogConfig.from_settings(settings, self.config.topic_defaults())
@@ -122,7 +123,7 @@ class ConfigPlanner:
 
 
 def check_steps(steps: Sequence[ConfigAlteration]) -> None:
-    """Refuses steps that are none, whatever the resource is.
+    """Refuses malformed steps, for any resource.
 
     Raises:
         BrokerError: INVALID_REQUEST.
@@ -151,7 +152,7 @@ def _outcome(
     if step.operation == AlterOperation.SET:
         return step.value
     row = _TABLES[resource.type].get(step.name)
-    # Kafka knows of lists of client metrics only where they are set whole.
+    # Kafka allows lists of client metrics only to be set as a whole.
     is_whole = resource.type is ConfigResourceType.CLIENT_METRICS
     if row is None or row.type is not SettingType.LIST or is_whole:
         operation = AlterOperation(step.operation).name
@@ -165,8 +166,8 @@ def _outcome(
 
 
 def _edited_list(current: str | None, row: Setting, operation: int, value: str) -> str:
-    """A list that the resource does not set itself begins as the table's. An empty element is
-    one, as in Kafka, and then refused like any other that is not legal."""
+    """Edits a list. If the resource does not set it, the step applies to the default. An empty
+    element counts, as in Kafka, and is refused like any illegal one."""
     text = row.render(row.default) if current is None else current
     elements = [each for each in (text or "").split(",") if each]
     named = value.rstrip(",").split(",")

@@ -20,7 +20,7 @@ class DynamicBrokerConfig:
         self._told: list[str] = []
 
     def apply_delta(self, delta: MetadataDelta) -> tuple[()]:
-        """Takes the settings over when they changed, and when the broker comes to life.
+        """Takes over the settings when they have changed, and when the broker registers.
 
         They were checked before they were stored; settings of another version that this one refuses
         are ignored with a line in the log, so the broker starts.

@@ -55,7 +55,7 @@ class ConfigDescriber:
             case ConfigResourceType.TOPIC:
                 check_topic_name(resource.name)
                 if image.topic(resource.name) is None:
-                    # Kafka's broker says no more either, and clients show their own words then.
+                    # Kafka's broker has no text either, and clients show their own.
                     raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
                 return self.topic_entries(image.config(resource), wanted)
             case ConfigResourceType.BROKER if not resource.name:
@@ -96,9 +96,9 @@ class ConfigDescriber:
         ]
 
     def created_entries(self, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-        """`topic_entries` as a created topic is answered with: there Kafka repeats what was asked
-        for as it was written, and counts the coarser settings of the broker (hours for
-        milliseconds) as sources as well."""
+        """`topic_entries` for the response to a created topic: there Kafka repeats the requested
+        values as they were written, and also counts the coarser settings of the broker (hours for
+        milliseconds) as sources."""
         return [
             entry._replace(value=overrides[entry.name])
             if entry.name in overrides
@@ -107,7 +107,8 @@ class ConfigDescriber:
         ]
 
     def _inherited(self, row: Setting) -> ConfigEntry:
-        """The layer that decides may be in hours; the value is what the topic is run with."""
+        """An inherited setting: its source may be in hours; its value is the topic's effective
+        one."""
         entry = _entry(row, self._config.topic_layers(row.name), False)
         return entry._replace(value=row.render(self._config.topic_defaults()[row.name]))
 
@@ -148,7 +149,8 @@ def _broker_entries(config: BrokerConfig, wanted: set[str] | None) -> list[Confi
 
 
 def _row_of(name: str) -> Setting:
-    """The row of a name that is none of ours: of one listener, by its base, or unknown."""
+    """The row of a name that is not in the table: that of its base for a listener's setting, or an
+    unknown one."""
     base = BROKER_SETTINGS.get(base_name(name) or "")
     if base is None:
         return Setting(name, SettingType.UNKNOWN, None, "")
@@ -160,7 +162,8 @@ def _is_read_only(row: Setting) -> bool:
 
 
 def _own_value(config: BrokerConfig, entry: ConfigEntry) -> ConfigEntry:
-    """A coarser synonym (hours for ms) is listed, but its number is not this setting's."""
+    """The value if the setting itself decides; a coarser synonym (hours for ms) is listed, but has
+    another number."""
     if entry.is_sensitive or entry.name not in BROKER_SETTINGS:
         return entry
     return entry._replace(value=BROKER_SETTINGS[entry.name].render(config[entry.name]))

@@ -1,6 +1,6 @@
 """`ConfigOperations`: describes and alters settings, and updates features.
 
-One alteration follows another: each is planned on the result of the one before.
+Alterations run one after another: each is planned on the result of the one before.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -126,7 +126,7 @@ class ConfigOperations:
         plan: Callable[[MetadataImage], Mapping[str, Mapping[str, str | None]]],
         on_done: OnDone[None],
     ) -> None:
-        """Sets what is kept for users, by their names, as `alter_kept` does."""
+        """Sets the stored values of users, by their names, as `alter_kept` does."""
 
         def plan_by_resource(image: MetadataImage) -> Mapping[ConfigResource, ConfigChanges]:
             return {
@@ -141,8 +141,8 @@ class ConfigOperations:
         plan: Callable[[MetadataImage], Mapping[ConfigResource, ConfigChanges]],
         on_done: OnDone[None],
     ) -> None:
-        """Sets what is kept for resources of the store's own, and deletes what is None, as `plan`
-        says when all changes before this one are done."""
+        """Sets the stored values of internal resources, and deletes None ones; `plan` decides after
+        all earlier changes."""
 
         def begin(release: Release) -> None:
             on_stored = _then_release(on_done, release)
@@ -162,7 +162,7 @@ class ConfigOperations:
         *,
         validate_only: bool,
     ) -> ConfigChange:
-        """Levels of loggers are changed on the way: they live in the process, nowhere else."""
+        """Plans alterations. Levels of loggers change at once: only the process has them."""
         if resource.type is not ConfigResourceType.BROKER_LOGGER:
             return self._planner.plan_alterations(image, resource, steps)
         check_steps(steps)
@@ -178,7 +178,7 @@ class ConfigOperations:
         altered: Sequence[Altered],
         on_done: OnSlice[ResourceResult],
     ) -> None:
-        """Plans when the alterations before are published, and has the store write it."""
+        """Plans after the earlier alterations are published, and stores the change."""
 
         def begin(release: Release) -> None:
             plans = plan_each(altered, plan, itemgetter(0), repeated)
@@ -205,7 +205,7 @@ class ConfigOperations:
 
 
 def _then_release(on_done: Callable[[T], None], release: Release) -> Callable[[T], None]:
-    """Answers, and lets the next alteration begin even where the answer raises."""
+    """Answers, and lets the next alteration begin even if the answer raises."""
 
     def answer(outcome: T) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Chooses leaders: as an administrator asks, and when replicas come and go.
+"""Chooses leaders: for administrators, and when replicas come and go.
 
 Pure: an image in, changes or an error out.
 """
@@ -24,8 +24,8 @@ def plan_failover(
     partitions: Iterable[TopicPartition],
     may_elect_unclean: MayElectUnclean,
 ) -> list[PartitionChange]:
-    """The changes after which no partition is led by a broker that is gone while another could
-    lead, and no ISR names a broker that is gone, but for the last one in it."""
+    """The changes after which no dead broker leads a partition that another could lead, and no ISR
+    has a dead broker, except as its last member."""
     changes = []
     for topic_partition in partitions:
         partition = image.partition(topic_partition)
@@ -40,8 +40,8 @@ def plan_failover(
 
 
 def plan_controlled_shutdown(image: MetadataImage, broker_id: int) -> list[PartitionChange]:
-    """The changes after which `broker_id` can go without anybody noticing: others that are in sync
-    lead, and nobody waits for it. If it is the only one in sync nothing changes."""
+    """The changes after which `broker_id` can stop unnoticed: other in-sync replicas lead, and no
+    acknowledgement waits for it. A partition with no other in-sync replica does not change."""
     changes = []
     for topic in image.topics.values():
         for partition in topic.partitions:
@@ -59,8 +59,8 @@ def plan_controlled_shutdown(image: MetadataImage, broker_id: int) -> list[Parti
 
 
 def plan_balance(image: MetadataImage, allowed_percentage: int) -> list[PartitionChange]:
-    """The changes that give leaderships back to preferred replicas which are in sync: of brokers
-    that lead fewer of the partitions that they should than `allowed_percentage` says."""
+    """The changes that give leaderships back to preferred in-sync replicas, for brokers of whose
+    preferred partitions more than `allowed_percentage` are led elsewhere."""
     led_elsewhere: dict[int, list[TopicPartition]] = {}
     counts: Counter[int] = Counter()
     for topic in image.topics.values():
@@ -100,8 +100,7 @@ def plan_election(
 ) -> PartitionChange:
     """The change that gives the partition its new leader.
 
-    Raises:
-        BrokerError: the partition is unknown, needs no election, or nobody may lead.
+    Raises: BrokerError: the partition is unknown, needs no election, or has no eligible replica.
     """
     partition = image.partition(topic_partition)
     if partition is None:
@@ -125,7 +124,7 @@ def _preferred(image: MetadataImage, partition: PartitionImage) -> int:
 
 
 def _unclean(image: MetadataImage, partition: PartitionImage) -> tuple[int, tuple[int, ...]]:
-    """A live replica, one in sync if there is any; one that is not becomes the whole ISR."""
+    """A live replica, in sync if possible; another one becomes the only member of the ISR."""
     if partition.leader in image.brokers:
         raise BrokerError(ErrorCode.ELECTION_NOT_NEEDED)
     live = [replica for replica in partition.replicas if is_live(image, partition, replica)]
@@ -136,5 +135,5 @@ def _unclean(image: MetadataImage, partition: PartitionImage) -> tuple[int, tupl
 
 
 def is_live(image: MetadataImage, partition: PartitionImage, replica: int) -> bool:
-    """Whether a replica can be had: its broker lives, and its log directory works."""
+    """Whether a replica is available: its broker is alive, and its log directory works."""
     return replica in image.brokers and replica not in partition.offline

@@ -1,4 +1,4 @@
-"""`LeaderElections`: elects leaders, gives leaderships away or back, when asked to."""
+"""`LeaderElections`: elects leaders, and gives leaderships away or back, on request."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -59,7 +59,8 @@ class LeaderElections:
         *,
         defer: Defer | None = None,
     ) -> None:
-        """Elects leaders; of all partitions (None) only those that needed it are answered."""
+        """Elects leaders; for all partitions (None) only those that needed an election are
+        answered."""
         left_ms = time_left(self._purgatory.timer, timeout_ms)
 
         def elect(some: Sequence[TopicPartition], on_some: OnSlice[ElectionResult]) -> None:
@@ -83,7 +84,7 @@ class LeaderElections:
         slice_by_slice(list(dict.fromkeys(every)), elect, on_done, defer, self._store.sync)
 
     def hand_over(self, on_done: OnDone[None]) -> None:
-        """Gives away what this broker leads, to replicas in sync, and leaves every ISR that has
+        """Gives this broker's leaderships to in-sync replicas, and leaves every ISR that has
         another member: the broker is about to stop."""
         changes = plan_controlled_shutdown(self._cache.image, self._broker_id)
         if changes:
@@ -108,8 +109,8 @@ class LeaderElections:
         timeout_ms: int,
         on_done: Callable[[list[PartitionImage | BrokerError]], None],
     ) -> None:
-        """Writes an election into the store, and answers when the chosen lead: the outcome of each
-        partition, REQUEST_TIMED_OUT where that is not so, or not known, in time."""
+        """Stores an election, and answers when the chosen replicas lead: the outcome of each
+        partition, REQUEST_TIMED_OUT if that is not so, or not known, in time."""
         timed_out = BrokerError(ErrorCode.REQUEST_TIMED_OUT)
         outcomes: list[PartitionImage | BrokerError] = [timed_out] * len(changes)
 

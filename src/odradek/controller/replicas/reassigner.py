@@ -1,10 +1,10 @@
-"""`Reassigner`: carries out what administrators ask of the replicas of partitions.
+"""`Reassigner`: carries out administrators' reassignments of partitions.
 
 `reassignments` plans a request on the published image, once earlier requests have taken effect:
-otherwise a state that is about to change would count as the requested one, or as one with nothing
-to cancel. A leader may change its ISR meanwhile; the store refuses the change then, and it is
-planned again on the new state. The end of a reassignment is not waited for: `ReplicationControl`
-sees it come.
+otherwise a state that is about to change could seem to be as requested, or to have nothing to
+cancel. A leader may change its ISR meanwhile; the store refuses the change then, and it is planned
+again on the new state. It does not wait for the end of a reassignment, which `ReplicationControl`
+handles.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,7 +23,7 @@ from odradek.model import TopicPartition
 
 
 class Reassignment(NamedTuple):
-    """The replicas that a partition is to have; None takes back what is in progress."""
+    """The target replicas of a partition; None cancels the reassignment in progress."""
 
     topic_partition: TopicPartition
     target: tuple[int, ...] | None
@@ -50,7 +50,8 @@ class Reassigner:
         allow_replication_factor_change: bool = True,
         defer: Defer | None = None,
     ) -> None:
-        """Answers an error, or None, for every partition, when what was begun is durable."""
+        """Answers an error, or None, for every partition, when the begun reassignments are
+        durable."""
 
         def alter(
             repeated: Collection[object], some: Sequence[Reassignment], on_some: OnSlice[Outcome]

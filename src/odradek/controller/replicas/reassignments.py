@@ -1,10 +1,9 @@
-"""Gives partitions other replicas: how a reassignment begins, is taken back, and ends.
-
-While one is in progress the partition has the replicas of both worlds: those it is to have, in
-their new order, and behind them those that go. Adding replicas are not in sync until they have
-caught up like any follower; when all of them have, the removing ones are removed in one step, and
-the leadership moves if one of them had it. A new reassignment during another starts from the
-replicas before the first: an adding replica that is not wanted any more is removed at once.
+"""Gives partitions other replicas: plans the begin, the cancellation and the end of a reassignment.
+While one is in progress the partition has both sets of replicas: the target ones, in their new
+order, and behind them those to be removed. Adding replicas are not in sync until they have caught
+up like any follower; when all of them have, the removing ones are removed in one step, and the
+leadership moves if one of them had it. A new reassignment during another starts from the replicas
+before the first: an adding replica that is not wanted any more is removed at once.
 
 Pure: an image in, changes or an error out.
 """
@@ -25,12 +24,12 @@ def plan_reassignment(
     *,
     allow_replication_factor_change: bool = True,
 ) -> PartitionChange | None:
-    """The change that begins a reassignment to the replicas of `target`, or takes back the one in
-    progress (None); None when the partition is as it should be already.
+    """The change that begins a reassignment to the replicas of `target`, or cancels the one in
+    progress (None); None when the partition is already as requested.
 
     Raises:
-        BrokerError: the partition is unknown, nothing is in progress that could be taken back,
-            or the target cannot be.
+        BrokerError: the partition is unknown, no reassignment is in progress that could be
+            cancelled, or the target is impossible.
     """
     partition = _find(image, topic_partition)
     if target is None:
@@ -122,7 +121,7 @@ def _change(
     partition: PartitionImage,
     assignment: ReplicaAssignment,
 ) -> PartitionChange:
-    """The change to an assignment, which is completed by it where nobody has to be waited for."""
+    """The change to an assignment, which is complete at once if no replica has to catch up."""
 
     def may_lead(replica: int) -> bool:
         return replica in partition.isr and is_live(image, partition, replica)

@@ -1,9 +1,9 @@
 """`ReplicationControl`: gives partitions new leaders when replicas come and go, and ends
 reassignments when the new replicas have caught up.
 
-It listens to the metadata after everybody else, and acts while its broker is the controller.
+It listens to the metadata after all others, and acts while its broker is the controller.
 `elections` and `reassignments` plan its changes. A change that the store refuses, since it was
-overtaken or could not be written, is worked out again with the next one.
+overtaken or could not be written, is planned again with the next one.
 """
 
 import logging
@@ -28,8 +28,8 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class ReplicationControl:
-    """Acts, while `broker_id` is the controller, where a change has left a partition without a
-    leader that lives, or with all that its reassignment waited for."""
+    """Acts, while `broker_id` is the controller, when a change has left a partition without a live
+    leader, or with all replicas of its reassignment in sync."""
 
     def __init__(
         self, store: MetadataStore, broker_id: int, may_elect_unclean: MayElectUnclean
@@ -55,7 +55,7 @@ class ReplicationControl:
     def _plan(
         self, image: MetadataImage, concerned: Sequence[TopicPartition]
     ) -> list[PartitionChange]:
-        """A partition that needs a leader gets that first; the rest follows from the next delta."""
+        """Plans the next step of a partition: first its leader, the rest with the next delta."""
         elections = plan_failover(image, concerned, self._may_elect_unclean)
         _tell_of_losses(image, elections)
         elected = {change.topic_partition for change in elections}

@@ -49,7 +49,7 @@ def _transaction_topic(config: BrokerConfig) -> CreatableTopic:
 
 
 def _share_state_topic(config: BrokerConfig) -> CreatableTopic:
-    # Deleted by its coordinator, which knows what is needed still, and by nobody else.
+    # Only its coordinator deletes records, since it knows which are still needed.
     return CreatableTopic(
         SHARE_GROUP_STATE_TOPIC,
         config["share.coordinator.state.topic.num.partitions"],

@@ -1,7 +1,5 @@
-"""Which names topics may bear.
-
-A name is part of file names and of metric names. Metrics turn `.` into `_`, so two names
-that differ only in those would be told apart by nobody: the second one is refused.
+"""The rules for topic names. A name is part of file names and of metric names. Metrics turn `.`
+into `_`, so two names that differ only in those would be equal there: the second one is refused.
 """
 
 import re
@@ -14,7 +12,7 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: str) -> None:
-    """Refuses what cannot be a topic's name.
+    """Refuses an illegal topic name.
 
     Raises:
         BrokerError: INVALID_TOPIC_EXCEPTION, saying which rule the name breaks.

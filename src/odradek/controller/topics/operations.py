@@ -1,8 +1,8 @@
 """`TopicOperations`: creates and deletes topics, and adds partitions.
 
 Each is a straight walk: plan (`plans`), have the metadata store do it, wait until every partition
-has a leader, answer in the order of the request. With `defer` it goes so for some topics at a time
-(`slices`). When the time is over the rest is still begun, and not waited for.
+has a leader, answer in the order of the request. With `defer` that is done for some topics at a
+time (`slices`). After the time-out the remaining topics are still begun, but not waited for.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -47,7 +47,7 @@ CreateTopicPolicy: TypeAlias = Callable[[CreatableTopic], None]
 
 
 class TopicOperations:
-    """Carried out by `store`; what waits for leaders is in `purgatory`."""
+    """Carried out by `store`; requests that wait for leaders are in `purgatory`."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class TopicOperations:
         validate_only: bool = False,
         defer: Defer | None = None,
     ) -> None:
-        """Creates topics, and answers when their partitions have leaders or time is over."""
+        """Creates topics, and answers when their partitions have leaders, or at the time-out."""
         left_ms = time_left(self._purgatory.timer, timeout_ms)
         taken: dict[str, str] = {}
 
@@ -140,7 +140,7 @@ class TopicOperations:
         on_done: Callable[[list[CreateTopicResult]], None],
     ) -> None:
         """Creates topics that a client asked for and that do not exist, with the broker's
-        defaults, internal ones in their own shape. Whether it may is the caller's check."""
+        defaults, internal ones in their own shape. The caller checks the client's permission."""
         topics = [requested_topic(self._config, name) for name in dict.fromkeys(names)]
         self.create_topics(topics, timeout_ms, on_done)
 
@@ -152,7 +152,8 @@ class TopicOperations:
         *,
         defer: Defer | None = None,
     ) -> None:
-        """Deletes topics, given by name or id, and answers when they are gone or time is over."""
+        """Deletes topics, given by name or id, and answers when they are gone, or at the
+        time-out."""
         left_ms = time_left(self._purgatory.timer, timeout_ms)
         identity = partial(identity_of, self._cache.image)
 
@@ -204,7 +205,7 @@ class TopicOperations:
         validate_only: bool = False,
         defer: Defer | None = None,
     ) -> None:
-        """Adds partitions to topics, and answers when they have leaders or time is over."""
+        """Adds partitions to topics, and answers when they have leaders, or at the time-out."""
         left_ms = time_left(self._purgatory.timer, timeout_ms)
         name_of = attrgetter("name")
 
@@ -254,9 +255,9 @@ class TopicOperations:
         store: Callable[[OnDone[list[TopicImage | BrokerError]]], None],
         on_done: Callable[[list[TopicImage | BrokerError], frozenset[str]], None],
     ) -> None:
-        """Changes the topics by `store`, and answers when the partitions that there are have
-        leaders: what became of each topic, REQUEST_TIMED_OUT where that is not known in time, and
-        the names of those that wait for leaders still."""
+        """Changes the topics in `store`, and answers when the existing partitions have leaders: the
+        outcome of each topic, REQUEST_TIMED_OUT if that is not known in time, and the names of
+        those that still wait for leaders."""
         outcomes: list[TopicImage | BrokerError] = [BrokerError(ErrorCode.REQUEST_TIMED_OUT)] * len(
             names
         )
@@ -280,7 +281,7 @@ class TopicOperations:
         repeated: Collection[object],
         taken: dict[str, str],
     ) -> list[NewTopic | BrokerError]:
-        """Of `taken` are the names that the request has been planned to create already."""
+        """Plans topics; `taken` has the names that the request already creates."""
         image = self._cache.image
 
         def plan(topic: CreatableTopic) -> NewTopic:
@@ -342,7 +343,7 @@ class TopicOperations:
         return topic
 
     def _on_published(self, delta: MetadataDelta) -> None:
-        """Wakes who waits for the topics that changed, and keeps the names in mind."""
+        """Wakes operations that wait for changed topics, and remembers the topics' names."""
         for topic in delta.topics_removed:
             self._collisions.pop(collision_key(topic.name), None)
         self._note_topics(delta.topics_added)

@@ -9,8 +9,8 @@ broker 0:
     replicas  0,1,2  1,2,3  2,3,4  3,4,0  4,0,1  0,2,3  1,3,4   ...
 
 With racks, the brokers are first ordered so that neighbours stand in different racks, and a
-broker is passed over while its rack has a replica and another rack has none. Random numbers
-are handed in: where to begin, and the first distance.
+broker is passed over while its rack has a replica and another rack has none. Random numbers are
+passed in: the first broker, and the first distance.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,7 +55,7 @@ def place_replicas(
 
 
 def check_replication_factor(replication_factor: int, brokers: int) -> None:
-    """Refuses a factor that the live brokers cannot bear.
+    """Refuses a factor above the number of live brokers.
 
     Raises:
         BrokerError: INVALID_REPLICATION_FACTOR.
@@ -95,8 +95,8 @@ def _place(
 
 
 def _alternating(brokers: Iterable[PlacementBroker]) -> list[PlacementBroker]:
-    """The brokers by id, and with racks taken in turn from each. Racks count only when every
-    broker has one: otherwise nobody could say what the others share."""
+    """The brokers by id, and with racks taken in turn from each. Racks count only when every broker
+    has one."""
     by_id = sorted(brokers)
     if not by_id or any(broker.rack is None for broker in by_id):
         return [PlacementBroker(broker.id) for broker in by_id]

@@ -1,7 +1,7 @@
-"""Assignors: how the coordinator shares the partitions of topics out among consumers (KIP-848).
+"""Assignors: divide the partitions of topics among consumers (KIP-848).
 
 An assignor is a pure function of the members' subscriptions, the partition counts and the previous
-assignment. `ASSIGNORS` is what a group may choose from, by name.
+assignment. `ASSIGNORS` has those that a group may choose, by name.
 """
 
 from collections.abc import Mapping

@@ -26,8 +26,8 @@ class AssignmentSpec(NamedTuple):
 
 
 class PartitionAssignor(ABC):
-    """Shares partitions out. Every partition of a topic that somebody reads goes to exactly
-    one of those who read it, and the same spec always gives the same result."""
+    """Divides partitions among members. Every partition of a subscribed topic goes to exactly one
+    of its subscribers, and the same spec always gives the same result."""
 
     name: str
 

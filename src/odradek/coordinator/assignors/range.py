@@ -1,8 +1,8 @@
 """`RangeAssignor`: each topic's partitions in runs, in the same order of members every time.
 
-Topics that have the same number of partitions and the same readers are shared out alike, so that a
-member which has partition 3 of one has partition 3 of the other: they can be joined. That is its
-purpose; over many small topics it is less even than `uniform`.
+Topics with the same number of partitions and the same readers are divided alike, so that a member
+with partition 3 of one has partition 3 of the other: they can be joined. That is its purpose; over
+many small topics it is less even than `uniform`.
 """
 
 from uuid import UUID
@@ -37,8 +37,8 @@ class RangeAssignor(PartitionAssignor):
 
 
 def _runs(readers: list[str], count: int) -> list[tuple[str, range]]:
-    """Splits partitions into runs, one a reader; the first readers get one more where it does not
-    come out even."""
+    """Splits partitions into runs, one a reader; the first readers get one more if the division
+    leaves a rest."""
     if not readers:
         return []
     size, extra = divmod(count, len(readers))

@@ -1,9 +1,9 @@
 """`UniformAssignor`: as many partitions to everyone, moving as few as possible.
 
-When all members read the same topics, nobody has more than one partition above anybody else,
-and no partition moves that could stay. Otherwise partitions go to the least loaded reader,
-and are moved from loaded readers to idle ones until no single move makes the group more even;
-that is not always the most even assignment there is, since a chain of moves may be better.
+When all members read the same topics, the numbers of their partitions differ by one at most, and no
+partition moves that could stay. Otherwise partitions go to the least loaded reader, and are moved
+from loaded readers to idle ones until no single move makes the group more even; that is not always
+the most even assignment there is, since a chain of moves may be better.
 """
 
 from heapq import heapify, heapreplace
@@ -71,7 +71,8 @@ def _unassigned(
 
 
 def _share_evenly(spec: AssignmentSpec, owned: Owned, topic_ids: frozenset[UUID]) -> None:
-    """Everybody reads the same: members keep up to their share and the rest fills up."""
+    """All members read the same topics: they keep partitions up to their share, and the rest fills
+    up."""
     total = sum(spec.partition_counts[topic_id] for topic_id in topic_ids)
     share, extra = divmod(total, len(owned))
     quotas: dict[str, int] = {}
@@ -99,10 +100,10 @@ def _share_greedily(spec: AssignmentSpec, owned: Owned) -> None:
     free: dict[UUID, list[TopicPartitionId]] = {topic_id: [] for topic_id in topic_ids}
     for one in _unassigned(spec, owned, topic_ids):
         free[one.topic_id].append(one)
-    for topic_id in topic_ids:  # those with the fewest readers first: they have least choice
+    for topic_id in topic_ids:  # fewest readers first: they have the least choice
         _give_to_least_loaded(owned, readers[topic_id], free[topic_id])
     while sum(_level(owned, readers[topic_id], topic_id) for topic_id in topic_ids):
-        pass  # what moved within one topic may have made another uneven
+        pass  # a move within one topic may have made another uneven
 
 
 def _give_to_least_loaded(owned: Owned, readers: list[str], free: list[TopicPartitionId]) -> None:

@@ -1,12 +1,11 @@
 """`CoordinatedGroup`: the requests of members of a classic group, and their consequences.
 
 A joining member is new (no id), pending (it got an id and comes back with it, KIP-394) or known. A
-known one that joins again with the same protocols, while its generation is current, gets that
+known member that joins again with the same protocols, while its generation is current, gets that
 generation once more: its response was lost. A leader that joins again wants a new assignment and
-gets a rebalance. A static member that comes back as a new process takes the place of the old one;
-if nothing else changed, nobody else notices (KIP-345, KIP-814).
-
-SyncGroup, Heartbeat and LeaveGroup are answered to those who are members of the generation.
+gets a rebalance. The new process of a static member replaces the old one; if nothing else changed,
+there is no rebalance (KIP-345, KIP-814). SyncGroup, Heartbeat and LeaveGroup are for members of the
+generation.
 """
 
 import logging
@@ -38,10 +37,9 @@ class CoordinatedGroup(RebalancingGroup):
     # Joining
 
     def join(self, request: JoinRequest, on_joined: OnJoined) -> None:
-        """Lets somebody join; `on_joined` is called once, now or when the rebalance is through.
+        """Handles a join; `on_joined` is called once, now or when the rebalance is complete.
 
-        Raises:
-            BrokerError: it may not join.
+        Raises: BrokerError: the member may not join.
         """
         self._check_size(request.member_id)
         names = [name for name, _ in request.protocols]
@@ -58,8 +56,8 @@ class CoordinatedGroup(RebalancingGroup):
             self._join_known(request, on_joined)
 
     def _check_size(self, member_id: str) -> None:
-        """Raises when the group is full. Members that are already in it may stay, unless a smaller
-        limit was set: then the last ones to come back are refused."""
+        """Raises when the group is full. Present members may stay, unless the limit was lowered:
+        then the last ones to rejoin are refused."""
         limit = self.services.config["group.max.size"]
         member = self.members.get(member_id)
         if self.state is GroupState.PREPARING_REBALANCE:
@@ -127,7 +125,7 @@ class CoordinatedGroup(RebalancingGroup):
         )
 
     def _update(self, member: ClassicMember, request: JoinRequest, on_joined: OnJoined) -> None:
-        """Takes over what the member says now."""
+        """Takes over the member's data from its request."""
         self.update_protocols(member, request.protocols)
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
@@ -140,7 +138,7 @@ class CoordinatedGroup(RebalancingGroup):
         request: JoinRequest,
         on_joined: OnJoined,
     ) -> None:
-        """A new process of a static member: the old one is fenced."""
+        """Replaces a static member by its new process, and fences the old one."""
         old_member_id = self.static_members[instance_id]
         old_leader_id = self.leader_id or NO_MEMBER_ID
         member = self.replace_static(instance_id, member_id)
@@ -175,13 +173,13 @@ class CoordinatedGroup(RebalancingGroup):
         before: tuple[tuple[tuple[str, bytes], ...], int, int],
         request: JoinRequest,
     ) -> None:
-        """Writes the new id down, and tells the member the generation as it stands."""
+        """Stores the new id, and answers with the current generation."""
         member_id = member.member_id
 
         def answer(result: JoinResult) -> bool:
             if self.members.get(member_id) is not member or not self.answer_join(member, result):
                 return False
-            # While it waited, its session could not run out and was not renewed.
+            # The session was neither expired nor renewed while the member waited.
             self.reschedule_heartbeat(member)
             return True
 
@@ -208,7 +206,7 @@ class CoordinatedGroup(RebalancingGroup):
     def _standing(
         self, member: ClassicMember, old_leader_id: str, request: JoinRequest
     ) -> JoinResult:
-        """The generation that a static member came back to.
+        """The current generation, for a static member that has come back.
 
         A leader must not assign again. The response says so if its version allows that, or else
         names the old id as the leader, so the client considers itself a follower.
@@ -222,8 +220,8 @@ class CoordinatedGroup(RebalancingGroup):
     # Being a member
 
     def sync(self, request: SyncRequest, on_synced: OnSynced) -> None:
-        """The leader brings everybody's assignment; `on_synced` is called once, now or when it is
-        committed.
+        """Handles a SyncGroup; the leader's has all assignments. `on_synced` is called once, now or
+        when they are committed.
 
         Raises:
             BrokerError: it is no member, or its generation or protocol is another, or it has to
@@ -239,7 +237,7 @@ class CoordinatedGroup(RebalancingGroup):
             on_synced(self.synced(member))
             self.reschedule_heartbeat(member)
             return
-        # A client that sends a second one has given up the first.
+        # A client sends a second SyncGroup only after it has given up the first.
         member.answer_sync(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         member.awaiting_sync = on_synced
         self.remove_pending_sync(member)
@@ -247,7 +245,8 @@ class CoordinatedGroup(RebalancingGroup):
             self.store_assignments(self._assignments(request))
 
     def _check_protocol(self, request: SyncRequest) -> None:
-        """From version 5 on members say which protocol they believe was chosen."""
+        """Refuses a member with another idea of the chosen protocol, which it names from version 5
+        on."""
         kind, name = request.protocol_type, request.protocol_name
         if (kind is not None and kind != self.protocol_type) or (
             name is not None and name != self.protocol_name
@@ -255,7 +254,7 @@ class CoordinatedGroup(RebalancingGroup):
             raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
     def _assignments(self, request: SyncRequest) -> dict[str, bytes]:
-        """The leader's assignment, with nothing for those whom it forgot."""
+        """The leader's assignment; members that it left out get nothing."""
         strangers = request.assignments.keys() - self.members.keys()
         if strangers:
             logger.warning(
@@ -280,8 +279,8 @@ class CoordinatedGroup(RebalancingGroup):
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def leave(self, leaving: Sequence[LeavingMember], on_left: OnLeft) -> None:
-        """Members leave, or those who have only been given an id; a code for each. `on_left` is
-        called once: now, or, where nobody is left, when that is committed.
+        """Removes members, or ids that have not joined yet; one code for each. `on_left` is called
+        once: now, or, if the group is empty then, when that is committed.
         """
         count = len(self.members)
         codes = [self._let_go(each) for each in leaving]

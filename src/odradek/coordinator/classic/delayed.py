@@ -1,8 +1,8 @@
 """The delayed operations of a classic group: joins, syncs, heartbeats.
 
-The operations hold no rules of groups. They ask their group, through the small ports below,
-whether the wait is over, and tell it what came: completion or time-out. As with every delayed
-operation, a time-out runs `on_complete` first and `on_expiration` after it.
+The operations hold no rules of groups. They ask their group, through the small ports below, whether
+the wait is over, and report completion or time-out. As with every delayed operation, a time-out
+runs `on_complete` first and `on_expiration` after it.
 
 DelayedJoin       until every known member has joined again; woken under GroupJoinKey by a
                   join, a leave, or a member's expiry
@@ -38,7 +38,7 @@ class GroupSyncKey:
 
 @dataclass(frozen=True, slots=True)
 class MemberKey:
-    """A member's next sign of life is awaited here."""
+    """The session of a member waits here for its next sign of life."""
 
     group_id: str
     member_id: str
@@ -110,7 +110,7 @@ class DelayedJoin(DelayedOperation):
         self._group = group
 
     def try_complete(self) -> bool:
-        """Over when nobody is awaited any more."""
+        """Completes when all known members have joined."""
         return self._group.members_to_join() == 0 and self.force_complete()
 
     def on_complete(self) -> None:
@@ -126,10 +126,9 @@ class DelayedJoin(DelayedOperation):
 
 
 class InitialDelayedJoin(DelayedJoin):
-    """The first rebalance of an empty group, which gives more members the time to come.
-
-    It lasts `delay_ms`, however many members have joined. When somebody new came meanwhile, it
-    lasts as long once more, up to the rebalance time-out in all.
+    """The first rebalance of an empty group, which leaves time for more members to join. It lasts
+    `delay_ms`, however many members have joined, and again as long if a new member has joined
+    meanwhile, up to the rebalance time-out in all.
     """
 
     def __init__(
@@ -180,7 +179,7 @@ class DelayedSync(DelayedOperation):
         return moved_on or group.members_to_sync() == 0
 
     def try_complete(self) -> bool:
-        """Over when all have synced, or when the group has moved on without this sync."""
+        """Completes when all have synced, or when the group has moved on without this sync."""
         return self._is_over() and self.force_complete()
 
     def on_complete(self) -> None:
@@ -209,21 +208,21 @@ class DelayedHeartbeat(DelayedOperation):
         self._member_id = member_id
 
     def try_complete(self) -> bool:
-        """Over with the member's sign of life."""
+        """Completes with the member's sign of life."""
         return self._group.is_heartbeat_satisfied(self._member_id) and self.force_complete()
 
     def on_complete(self) -> None:
         """Does nothing: the sign of life has scheduled the next heartbeat."""
 
     def on_expiration(self) -> None:
-        """The member is lost, unless it waits for an answer of ours at this moment."""
+        """Removes the member, unless it waits for an answer of the group at this moment."""
         if not self._group.is_heartbeat_satisfied(self._member_id):
             self._group.on_heartbeat_expired(self._member_id)
 
     def missing(self) -> str:
-        """Whose sign of life is awaited."""
+        """The member whose sign of life is awaited."""
         return f"a sign of life of {self._member_id}"
 
     def is_routine(self) -> bool:
-        """Every member that lives has one."""
+        """True: every live member has one."""
         return True

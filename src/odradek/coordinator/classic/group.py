@@ -7,15 +7,15 @@ Unlike a consumer group's, this state is not all made by replay; Kafka's is not 
 
     by replay   that a generation has its assignments, and is stable with that; all of a group
                 that is loaded, or was a consumer group; that a group is gone
-    volatile    who joins, which number the generation gets, its protocol and its leader, until
-                the record of that generation is committed; ids that were handed out; who waits
-                in a join or sync; every timer
+    volatile who joins, which number the generation gets, its protocol and its leader, until the
+    record of that generation is committed; ids that were handed out; waiting joins and syncs; every
+    timer
 
 A record is written of a group without members when it begins, and of a generation as a whole: when
 its leader's SyncGroup brings the assignments, when nobody is left, and when a static member comes
 back under a new id. A coordinator that loads the log falls back to the last one, and members find
-out by their heartbeats: they are still in that generation, or they rejoin. Nothing of it was
-promised before: only SyncGroup tells a member what to read, and it is answered when the record is
+out by their heartbeats: they are still in that generation, or they rejoin. No member relies on it
+earlier: only SyncGroup tells a member what to read, and it is answered when the record is
 committed.
 """
 
@@ -53,8 +53,8 @@ class ClassicGroup(Group):
 
     `leader_id` is a member or None; `static_members` names the member of each instance;
     `pending_members` have an id but have not joined with it yet; `pending_sync` have joined
-    this generation and not sent their SyncGroup. `state_timestamp_ms` is -1 where an old record
-    of the log does not say since when the group is as it is.
+    this generation and not sent their SyncGroup. `state_timestamp_ms` is -1 if an old record of the
+    log has no time for the state.
     """
 
     def __init__(self, group_id: str, now_ms: int) -> None:
@@ -82,7 +82,7 @@ class ClassicGroup(Group):
     def from_value(cls, group_id: str, value: GroupMetadataValue) -> Self:
         """Returns the group as the log describes it: stable, or empty without members.
 
-        Old records do not say since when; then that stays unknown, whenever they are read.
+        Old records have no time for the state; it stays unknown.
         """
         group = cls(group_id, value.current_state_timestamp_ms)
         group.generation_id = value.generation_id
@@ -120,17 +120,17 @@ class ClassicGroup(Group):
 
     @property
     def is_empty(self) -> bool:
-        """See `Group`; a client that has only got an id is no member yet."""
+        """See `Group`; a client with an id that has not joined is no member yet."""
         return self.state is GroupState.EMPTY
 
     @property
     def subscribed_topics(self) -> frozenset[str]:
-        """See `Group`; none where members are no consumers."""
+        """See `Group`; none if the members are not consumers."""
         return self._subscribed_topics or frozenset()
 
     @property
     def is_dead(self) -> bool:
-        """Whether the group is not the coordinator's any more."""
+        """Whether the coordinator has dropped the group."""
         return self.state is GroupState.DEAD
 
     @property
@@ -146,7 +146,7 @@ class ClassicGroup(Group):
         api_version: int,  # noqa: ARG002 - all versions speak of generations
         is_transactional: bool = False,
     ) -> CheckPartition | None:
-        """See `Group`. Without a generation one may commit only while there are no members."""
+        """See `Group`. Commits without a generation are allowed only while there are no members."""
         if generation_or_epoch < 0 and self.state is GroupState.EMPTY:
             return None
         if generation_or_epoch >= 0 or member_id or group_instance_id is not None:
@@ -154,14 +154,14 @@ class ClassicGroup(Group):
             self.check_generation(generation_or_epoch)
         else:
             raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
-        # While members are called together they may commit what they have; once the new
-        # generation has begun, what they had is no longer theirs.
+        # While the group prepares a rebalance members may still commit for their partitions; once
+        # the new generation has begun these are no longer theirs.
         if self.state is GroupState.COMPLETING_REBALANCE and not is_transactional:
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
         return None
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """See `Group`: a classic group shows its offsets to everybody."""
+        """See `Group`: any client may fetch the offsets of a classic group."""
 
     def check_offset_delete(self) -> None:
         """See `Group`: a group whose subscriptions cannot be read must have no members."""
@@ -169,7 +169,7 @@ class ClassicGroup(Group):
             raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
 
     def check_delete(self) -> None:
-        """See `Group`; an id that was given away is not a member yet."""
+        """See `Group`; an id that has not joined is no member yet."""
         if self.state is not GroupState.EMPTY:
             raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
 
@@ -196,9 +196,8 @@ class ClassicGroup(Group):
         return [CoordinatorRecord(GroupMetadataKey(self.group_id), None)]
 
     def on_removed(self) -> None:
-        """See `Group`: operations waiting in a purgatory find it dead and end without effect.
-
-        Members waiting here are in a group of another kind then, and have to join that.
+        """See `Group`: operations in a purgatory find the group dead and end without effect.
+        Members that wait here belong to a group of another kind then, and have to join that.
         """
         self._end(ErrorCode.REBALANCE_IN_PROGRESS)
 
@@ -219,7 +218,7 @@ class ClassicGroup(Group):
     # Membership
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> ClassicMember:
-        """The member that claims to be one.
+        """The member of that id, if the request may act for it.
 
         Raises:
             BrokerError: FENCED_INSTANCE_ID, another process has taken the instance's place;
@@ -245,7 +244,7 @@ class ClassicGroup(Group):
             )
 
     def add(self, member: ClassicMember, protocol_type: str = "") -> None:
-        """Takes a member in; the first one leads, and says what the group is."""
+        """Adds a member; the first one leads, and decides the group's protocol type."""
         if not self.members and protocol_type:
             self._protocol_type = protocol_type
         if self.leader_id is None:
@@ -287,11 +286,11 @@ class ClassicGroup(Group):
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member needs."""
+        """The longest rebalance time-out of all members."""
         return max((each.rebalance_timeout_ms for each in self.members.values()), default=1)
 
     def await_join(self, member: ClassicMember, on_joined: OnJoined) -> None:
-        """A member waits in a JoinGroup. Who sends a second one has given up the first."""
+        """Lets a member wait in a JoinGroup; an earlier one that still waits is answered."""
         self.answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         member.awaiting_join = on_joined
         self.joining_count += 1
@@ -306,7 +305,7 @@ class ClassicGroup(Group):
         return True
 
     def elect_joined_leader(self) -> bool:
-        """Makes sure that the leader is one who has joined; False when nobody has."""
+        """Makes sure that the leader has joined; False if no member has."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.awaiting_join is not None:
             return True
@@ -319,19 +318,20 @@ class ClassicGroup(Group):
     # Protocols
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether who speaks these protocols can be a member: all others speak one of them."""
+        """Whether a client with these protocols can be a member: all others must support one of
+        them."""
         names = frozenset(names)
         if not self.members:
             return bool(protocol_type) and bool(names)
         return protocol_type == self._protocol_type and bool(names & self.common_protocols())
 
     def common_protocols(self) -> frozenset[str]:
-        """The protocols that all members speak."""
+        """The protocols that all members support."""
         everybody = len(self.members)
         return frozenset(name for name, count in self._speakers.items() if count == everybody)
 
     def update_protocols(self, member: ClassicMember, protocols: Protocols) -> None:
-        """Takes over what a member says that it speaks now."""
+        """Takes over a member's protocols."""
         self._count_protocols(member, -1)
         member.protocols = protocols
         self._count_protocols(member, 1)
@@ -362,14 +362,14 @@ class ClassicGroup(Group):
         self.state_timestamp_ms = now_ms
 
     def enter_preparing_rebalance(self, now_ms: int) -> None:
-        """Members are called together."""
+        """Begins a rebalance."""
         self.is_initial_rebalance = self.state is GroupState.EMPTY
         self.new_member_added = False
         self.pending_sync.clear()
         self.transition(GroupEvent.REBALANCE, now_ms)
 
     def init_next_generation(self, now_ms: int) -> None:
-        """The next generation: of those who have joined, or empty."""
+        """Begins the next generation, with the joined members or without any."""
         self.generation_id += 1
         if self.members:
             self.protocol_name = self.select_protocol()
@@ -418,10 +418,9 @@ class ClassicGroup(Group):
         )
 
     def replay(self, value: GroupMetadataValue, now_ms: int) -> None:
-        """A generation was committed. If the group still waits for just that, it is stable.
-
-        When members have come or gone meanwhile, another rebalance is under way, and this
-        generation is of interest only to those who load the log.
+        """Applies a committed generation. If the group still waits for it, it is stable. If members
+        have come or gone meanwhile, another rebalance is under way, and only a coordinator that
+        loads the log needs this generation.
         """
         waits = self.state is GroupState.COMPLETING_REBALANCE
         if not waits or value.generation_id != self.generation_id:

@@ -1,7 +1,7 @@
 """`ClassicGroups`: the classic groups of one partition, as requests reach them.
 
-Finds the group, or makes it, and leaves the rest to that (`coordinated_group`). Also replays what
-the log says of classic groups.
+Finds or makes the group, which does the rest (`coordinated_group`). Also replays the records of
+classic groups.
 """
 
 import logging
@@ -43,9 +43,9 @@ class ClassicGroups(ClassicProtocol):
     def join(
         self, request: JoinRequest, on_done: Callable[[JoinResult | BrokerError], None]
     ) -> None:
-        """See `ClassicProtocol`: answered when a generation begins. A group is made and stored
-        for its first member, and is listed even when that may not join, until expiry finds nobody
-        in it. A group without members that is of another kind becomes a classic one first."""
+        """See `ClassicProtocol`: answered when a generation begins. A missing group is made and
+        stored first; it is listed even if its first member may not join, until expiry finds it
+        empty. An empty group of another kind becomes a classic one first."""
         group = self._registry.get(request.group_id)
         if isinstance(group, CoordinatedGroup):
             group.join(request, on_done)
@@ -60,8 +60,8 @@ class ClassicGroups(ClassicProtocol):
         request: JoinRequest,
         on_done: Callable[[JoinResult | BrokerError], None],
     ) -> None:
-        """A group begins without members, in one write; of one that it replaces, which is empty
-        and of another kind, the offsets stay. It is there, and joined, once that is committed."""
+        """Makes a group without members, in one write, and joins it when that is committed. The
+        offsets of an empty group of another kind that it replaces stay."""
 
         def on_made(outcome: BrokerError | None) -> None:
             try:
@@ -103,7 +103,7 @@ class ClassicGroups(ClassicProtocol):
         members: Sequence[LeavingMember],
         on_done: OnLeft,
     ) -> None:
-        """See `ClassicProtocol`: nothing is written of members that go, but for the last."""
+        """See `ClassicProtocol`: only the last member that leaves causes a write."""
         try:
             group = self._group(group_id)
         except BrokerError as error:
@@ -142,8 +142,8 @@ class ClassicGroups(ClassicProtocol):
 
     def replay(self, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
         """Applies a record. While the log is loaded groups are made from it; afterwards the
-        group that wrote it takes it over. A generation that was on its way when its group
-        became a consumer group is of no interest any more."""
+        group that wrote it takes it over. A generation of a group that has become a consumer group
+        meanwhile is skipped."""
         group = self._registry.get(key.group_id)
         now_ms = self._services.clock.wall_ms()
         if value is None:
@@ -160,19 +160,19 @@ class ClassicGroups(ClassicProtocol):
             group.replay(value, now_ms)
 
     def _take_over(self, group: CoordinatedGroup) -> None:
-        """A consumer group has become a classic one: its members rebalance."""
+        """Takes over a consumer group that has become a classic one: its members rebalance."""
         for member in list(group.members.values()):
             group.reschedule_heartbeat(member)
         if group.members:
             group.prepare_rebalance("it was a consumer group")
 
     def ensure_offset_group(self, group_id: str) -> None:
-        """Makes the group of somebody who only stores offsets, when there is none."""
+        """Makes a group that only has offsets, if there is none."""
         if self._registry.get(group_id) is None:
             self._new_group(group_id)
 
     def on_loaded(self) -> None:
-        """The sessions of all members start again: they had no coordinator to send heartbeats
+        """Starts the sessions of all members again: they had no coordinator to send heartbeats
         to."""
         self._is_loaded = True
         for group in self._registry:

@@ -13,9 +13,9 @@ from odradek.coordinator.records.group_records import MemberMetadataValue
 class ClassicMember:
     """Lives from its first join until it leaves, is removed or expires.
 
-    It waits in at most one JoinGroup or SyncGroup at a time: a repeated request takes the
-    place of the one before, whose connection is gone. `is_new` until its first join is
-    answered: such a member does not know its id and cannot send heartbeats.
+    It waits in at most one JoinGroup or SyncGroup at a time: a repeated request replaces the one
+    before, whose connection is gone. `is_new` until its first join is answered: such a member does
+    not know its id and cannot send heartbeats.
     """
 
     __slots__ = (
@@ -92,7 +92,8 @@ class ClassicMember:
 
     @property
     def is_alive(self) -> bool:
-        """Whether nothing speaks against the member now: it was heard, or it waits for us."""
+        """Whether the member is alive: it has sent a heartbeat, or waits for an answer of the
+        group."""
         if self.is_new:
             return self.heartbeat_satisfied
         waits = self.awaiting_join is not None or self.awaiting_sync is not None
@@ -106,7 +107,7 @@ class ClassicMember:
         return b""
 
     def vote(self, candidates: frozenset[str]) -> str:
-        """The member's favourite among protocols that everybody speaks."""
+        """The member's favourite among the common protocols."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def answer_sync(self, result: SyncResult) -> bool:

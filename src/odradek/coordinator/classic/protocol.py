@@ -1,7 +1,8 @@
 """`ClassicProtocol`: the requests of members that use the classic protocol.
 
-Every kind of group answers them itself: a classic group lets its members agree among themselves
-(`classic.groups`), a consumer group assigns to them as to everybody (`consumer.classic_members`).
+Every kind of group answers them itself: in a classic group the members divide the partitions
+(`classic.groups`), in a consumer group the coordinator assigns to them as to all others
+(`consumer.classic_members`).
 """
 
 from abc import ABC, abstractmethod

@@ -12,7 +12,7 @@ A rebalance runs from one wait to the next:
     Stable                `DelayedHeartbeat` watches each member
 
 Every member has one session, and every sign of life ends its `DelayedHeartbeat` and begins the
-next. Everything that a member does, or fails to do, ends in one of the methods here.
+next. Every act and every omission of a member ends in one of the methods here.
 """
 
 import logging
@@ -79,11 +79,11 @@ class RebalancingGroup(ClassicGroup):
     # Sessions
 
     def reschedule_heartbeat(self, member: ClassicMember) -> None:
-        """A sign of life: the member's session starts again."""
+        """Starts the member's session again after a sign of life."""
         self.schedule_heartbeat(member, member.session_timeout_ms)
 
     def schedule_heartbeat(self, member: ClassicMember, timeout_ms: int) -> None:
-        """Ends the wait for the member's last sign of life, and begins that for the next."""
+        """Ends the member's present session, and starts the next."""
         key = MemberKey(self.group_id, member.member_id)
         heartbeats = self.services.heartbeats
         member.heartbeat_satisfied = True
@@ -94,7 +94,7 @@ class RebalancingGroup(ClassicGroup):
         )
 
     def schedule_pending_member(self, member_id: str, timeout_ms: int) -> None:
-        """Awaits that a member joins with the id that it was given."""
+        """Waits until a member joins with the id that it was given."""
         self.pending_members.add(member_id)
         key = MemberKey(self.group_id, member_id)
         self.services.heartbeats.try_complete_else_watch(
@@ -102,7 +102,7 @@ class RebalancingGroup(ClassicGroup):
         )
 
     def end_session(self, member_id: str) -> None:
-        """Lets go of the wait for a member that is gone, or has another id now."""
+        """Ends the session of a member that is gone, or has another id now."""
         self.services.heartbeats.check_and_complete(MemberKey(self.group_id, member_id), "gone")
 
     def is_heartbeat_satisfied(self, member_id: str) -> bool:
@@ -130,23 +130,23 @@ class RebalancingGroup(ClassicGroup):
     # Leaving
 
     def remove_pending_and_update_group(self, member_id: str, reason: str) -> None:
-        """Forgets an id that was handed out; the others need not wait for it."""
+        """Forgets a pending member; the rebalance need not wait for it."""
         self.let_go_pending(member_id, reason)
         self.maybe_complete_join()
 
     def let_go_pending(self, member_id: str, reason: str) -> None:
-        """Forgets an id that was handed out."""
+        """Forgets a pending member."""
         logger.info("group %s: pending member %s is dropped: %s", self.group_id, member_id, reason)
         self.pending_members.discard(member_id)
         self.end_session(member_id)
 
     def remove_and_update_group(self, member: ClassicMember, reason: str) -> None:
-        """Lets a member go, and has the others share what it had."""
+        """Removes a member, and rebalances."""
         self.let_go(member, reason)
         self.on_members_gone(f"member {member.member_id} has left: {reason}")
 
     def let_go(self, member: ClassicMember, reason: str) -> None:
-        """Takes a member out; the others do not share yet what it had."""
+        """Removes a member, without a rebalance yet."""
         logger.info(
             "group %s: member %s (client %s at %s) leaves generation %d: %s",
             self.group_id,
@@ -159,12 +159,12 @@ class RebalancingGroup(ClassicGroup):
         self.remove_member(member)
 
     def take_leave_answer(self) -> Answer[list[ErrorCode]] | None:
-        """The answer that waits, if nobody has taken it yet."""
+        """The pending answer to a LeaveGroup, which only the first caller gets."""
         answer, self.leave_answer = self.leave_answer, None
         return answer
 
     def on_members_gone(self, reason: str) -> None:
-        """Shares the partitions of members that were dropped among those that are left."""
+        """Rebalances after members were removed."""
         if self.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             self.prepare_rebalance(reason)
         else:
@@ -180,14 +180,14 @@ class RebalancingGroup(ClassicGroup):
     # Joining
 
     def maybe_prepare_rebalance_or_complete_join(self, reason: str) -> None:
-        """Begins a rebalance; in one that has begun already, sees whether all have joined."""
+        """Begins a rebalance, or checks whether all have joined a present one."""
         if self.state in _CAN_REBALANCE:
             self.prepare_rebalance(reason)
         else:
             self.maybe_complete_join()
 
     def prepare_rebalance(self, reason: str) -> None:
-        """Calls the members together."""
+        """Begins a rebalance."""
         logger.info(
             "group %s: rebalance of generation %d (%s): %s",
             self.group_id,
@@ -212,11 +212,11 @@ class RebalancingGroup(ClassicGroup):
         rebalances.try_complete_else_watch(operation, [self._join_key])
 
     def maybe_complete_join(self) -> None:
-        """Somebody has joined or is not awaited any more: perhaps all are there."""
+        """Checks whether all members have joined, after one has joined or was removed."""
         self.services.rebalances.check_and_complete(self._join_key, "join")
 
     def members_to_join(self) -> int:
-        """See `JoiningGroup`; nobody is awaited by a group that is gone."""
+        """See `JoiningGroup`; 0 for a dead group."""
         if self.is_dead:
             return 0
         return len(self.members) - self.joining_count + len(self.pending_members)
@@ -227,7 +227,7 @@ class RebalancingGroup(ClassicGroup):
         return added and not self.is_dead
 
     def on_join_complete(self) -> None:
-        """See `JoiningGroup`. Static members may be late and stay: their place is kept."""
+        """See `JoiningGroup`. Static members that have not joined yet keep their place."""
         if self.state is not GroupState.PREPARING_REBALANCE:
             return
         for member in list(self.members.values()):
@@ -278,7 +278,7 @@ class RebalancingGroup(ClassicGroup):
         answer = self.take_leave_answer()
 
         def on_committed(error: BrokerError | None) -> None:
-            # A coordinator that then loads the log finds removed members, until their sessions
+            # A coordinator that loads the log then finds removed members, until their sessions
             # expire.
             if error is not None:
                 logger.warning("group %s: not stored as empty: %s", self.group_id, error)
@@ -312,12 +312,12 @@ class RebalancingGroup(ClassicGroup):
         self.prepare_rebalance(f"members did not sync generation {generation_id} in time")
 
     def remove_pending_sync(self, member: ClassicMember) -> None:
-        """A member has sent its SyncGroup."""
+        """Records that a member has sent its SyncGroup."""
         self.pending_sync.discard(member.member_id)
         self.services.rebalances.check_and_complete(self._sync_key, "sync")
 
     def store_assignments(self, assignments: dict[str, bytes]) -> None:
-        """Writes the leader's assignment down; when it is committed, everyone is answered."""
+        """Stores the leader's assignment; when it is committed, all members are answered."""
         generation_id = self.generation_id
 
         def on_outcome(error: BrokerError | None) -> None:
@@ -345,7 +345,7 @@ class RebalancingGroup(ClassicGroup):
         on_committed: OnCommitted,
         on_late: OnLate | None = None,
     ) -> None:
-        """Stores the group; `on_late` is called when its waiters have waited long enough."""
+        """Stores the group; `on_late` is called if the write takes too long for its waiters."""
 
         def on_written(error: BrokerError | None) -> None:
             self.uncommitted_count -= 1
@@ -367,7 +367,7 @@ class RebalancingGroup(ClassicGroup):
 
     def _answer_sync(self, member: ClassicMember, result: SyncResult) -> None:
         if member.answer_sync(result):
-            # While it waited, its session could not run out and was not renewed.
+            # The session was neither expired nor renewed while the member waited.
             self.reschedule_heartbeat(member)
 
     # As any group
@@ -393,7 +393,7 @@ class RebalancingGroup(ClassicGroup):
             self._end_waits()
 
     def _end_waits(self) -> None:
-        """Everything that waits for a dead group is over."""
+        """Ends all waits for a dead group."""
         for member_id in (*self.members, *self.pending_members):
             self.end_session(member_id)
         self.maybe_complete_join()

@@ -128,8 +128,8 @@ def check_session(request: JoinRequest, config: BrokerConfig) -> None:
 
 
 def check_names(request: JoinRequest) -> None:
-    """Checks that what is stored of a member fits the log: one that does not would keep the
-    whole group from ever storing a generation.
+    """Checks that a member's names fit the log's format: a member that does not fit would prevent
+    every write of its group.
 
     Raises:
         BrokerError: INVALID_REQUEST.

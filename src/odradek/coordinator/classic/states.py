@@ -1,7 +1,7 @@
 """The states of a classic group, as a table of state x event.
 
-Each row is something that may happen to a group; anything else cannot happen, and `transition`
-raises. docs/reference/group-states.md is drawn from this table.
+Each row is a possible event of a group; `transition` raises for all others.
+docs/reference/group-states.md is drawn from this table.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 """`ClassicMembers`: members that speak the classic protocol in a consumer group (KIP-848).
 
 They are in such a group while it is upgraded or downgraded process by process. The coordinator
-assigns to them as to all members; they learn by rejoining, which REBALANCE_IN_PROGRESS asks them to
-do, what others learn from the response to a heartbeat. Their generation is their epoch, their
-subscription says what they own, and none of them leads.
+assigns to them as to all members. Others get their assignment in the response to a heartbeat;
+classic members get it by rejoining, which REBALANCE_IN_PROGRESS asks them to do. Their generation
+is their epoch, their subscription names the partitions that they own, and none of them leads.
 """
 
 import logging
@@ -51,8 +51,8 @@ class ClassicMembers(ClassicProtocol):
     def join(
         self, request: JoinRequest, on_done: Callable[[JoinResult | BrokerError], None]
     ) -> None:
-        """See `ClassicProtocol`: answered with the member's epoch for a generation, and no leader,
-        when what it changes is committed."""
+        """See `ClassicProtocol`: answered when its change is committed, with the member's epoch as
+        the generation, and without a leader."""
         group_id = request.group_id
         if self._groups.group(group_id).is_empty:
             self._classic.join(request, on_done)

@@ -1,12 +1,13 @@
 """`ConsumerGroups`: the consumer groups of one partition, as requests reach them.
 
-A heartbeat is everything: it joins (epoch 0), lives on, changes a subscription, reports what
-was given back, and leaves (-1; a static member that will be back: -2). Each is a command: it
-looks at the group, decides in a `GroupChange`, and returns records and an answer.
+A member does everything by heartbeats: it joins (epoch 0), renews its session, changes its
+subscription, reports partitions given back, and leaves (-1; a static member that will be back: -2).
+Each heartbeat is a command: it looks at the group, decides in a `GroupChange`, and returns records
+and an answer.
 
-Sessions begin with signs of life, which count when they arrive; those of classic members begin when
-the log has them, since their heartbeats go to the classic group until then. All other deadlines
-follow from committed records: a change that is refused leaves them as they were.
+Sessions begin with signs of life, at their arrival; those of classic members begin when the log has
+them, since their heartbeats go to the classic group until then. All other deadlines follow from
+committed records: a change that is refused leaves them as they were.
 """
 
 import logging
@@ -72,10 +73,9 @@ class ConsumerGroups:
     # Requests
 
     def heartbeat(self, request: HeartbeatRequest) -> CoordinatorResult[HeartbeatResult]:
-        """A member joins, lives on, or leaves.
+        """Handles a heartbeat: a member joins, renews its session, or leaves.
 
-        Raises:
-            BrokerError: it may not, or has to rejoin.
+        Raises: BrokerError: the member may not, or has to rejoin.
         """
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(request)
@@ -161,7 +161,7 @@ class ConsumerGroups:
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.group_id} is not a consumer group."
             )
         if group.uncommitted_count:
-            # An assignment is on its way to the log and to its members; it has to be known.
+            # An assignment is on its way to the log, and must be known first.
             raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         logger.info("group %s and its members become a consumer group", group.group_id)
         try:
@@ -239,7 +239,7 @@ class ConsumerGroups:
         return change.reconcile(member, owned)
 
     def _maybe_bump_epoch(self, change: GroupChange) -> None:
-        """Raises the epoch when members, subscriptions or topics have become others."""
+        """Raises the epoch when members, subscriptions or topics have changed."""
         group = change.group
         outdated = group.checked_metadata != self._topics.version
         if not change.subscription_changed and not outdated and group.epoch:
@@ -277,7 +277,7 @@ class ConsumerGroups:
             raise _fenced(member, request.instance_id)
         change = self.change(group)
         if request.member_epoch == STATIC_LEAVE_EPOCH:
-            # It will be back: it keeps its place for the rest of its session.
+            # The member will be back: it keeps its place for the rest of its session.
             change.set_assignment(member.released())
         else:
             logger.info("group %s: member %s leaves", group.group_id, member.member_id)
@@ -287,7 +287,7 @@ class ConsumerGroups:
         )
 
     def fence(self, change: GroupChange, members: list[ConsumerMember]) -> None:
-        """Drops members; the others share what they had."""
+        """Removes members; the others get their partitions."""
         gone = {member.member_id for member in members}
         others = [each for each in change.members() if each.member_id not in gone]
         if self.maybe_downgrade(change, others):
@@ -311,7 +311,7 @@ class ConsumerGroups:
     # Deadlines
 
     def start_session(self, group_id: str, member_id: str, session_ms: int) -> None:
-        """The member has given a sign of life: awaits the next."""
+        """Starts the member's session after a sign of life."""
         key = SessionKey(group_id, member_id)
 
         def on_late(late: MemberDeadline) -> None:
@@ -324,8 +324,8 @@ class ConsumerGroups:
         self._sessions.start(key, DelayedSession(session_ms, on_late))
 
     def on_arrival(self, group_id: str, member_id: str) -> None:
-        """A member's request has arrived, and others of the group come first: it lives, and perhaps
-        it does what is awaited."""
+        """Renews the session of a member whose request has arrived and waits behind others of the
+        group. The request may also be what a revocation waits for."""
         if self._sessions.awaits(SessionKey(group_id, member_id)):
             self._unheard.add(RevocationKey(group_id, member_id))
             group = self._registry.get(group_id)
@@ -333,17 +333,17 @@ class ConsumerGroups:
             self.start_session(group_id, member_id, self._session_ms(group_id, member))
 
     def on_heard(self, group_id: str, member_id: str) -> None:
-        """A member's request has its turn."""
+        """Notes that a member's request has its turn."""
         self._unheard.discard(RevocationKey(group_id, member_id))
 
     def await_rejoin(self, group_id: str, member: ConsumerMember) -> None:
-        """A classic member was asked to join again: awaits that, once."""
+        """Waits for a classic member that was asked to join again; once."""
         key = RevocationKey(group_id, member.member_id)
         if not self._revocations.awaits(key):
             self._start_revocation(key, member)
 
     def end_revocation(self, group_id: str, member_id: str) -> None:
-        """The member has joined again."""
+        """Ends that wait: the member has joined again."""
         self._revocations.met(RevocationKey(group_id, member_id))
 
     def _start_revocation(self, key: RevocationKey, member: ConsumerMember) -> None:
@@ -362,7 +362,7 @@ class ConsumerGroups:
         before: ConsumerMember | None,
         after: ConsumerMember | None,
     ) -> None:
-        """The log has a new state of a member, from which its deadlines follow."""
+        """Sets a member's deadlines after a new record of it."""
         if not self._is_loaded:
             return
         key = RevocationKey(group_id, member_id)
@@ -371,7 +371,7 @@ class ConsumerGroups:
             self._sessions.met(SessionKey(group_id, member_id))
             self._revocations.met(key)
         elif before is None and after.is_classic:
-            # Its heartbeats may have gone to a classic group until now.
+            # The member's heartbeats may have gone to a classic group until now.
             self.start_session(group_id, member_id, self._session_ms(group_id, after))
         elif before is not None and before.member_epoch != after.member_epoch:
             self._revocations.met(key)
@@ -394,9 +394,9 @@ class ConsumerGroups:
         reason: str,
         stalled_ms: int,
     ) -> None:
-        """Drops a member that is late, unless it does what is awaited before the command has its
-        turn; again and again, until that is written or another coordinator is in charge. A member
-        that nobody listened to, while the replicas were slow, is given `stalled_ms` more."""
+        """Removes a late member, unless it meets the deadline before the command has its turn;
+        tries again until the removal is written or another coordinator is in charge. A member whose
+        requests could not be handled, because the replicas were slow, gets `stalled_ms` more."""
 
         who = (key.group_id, key.member_id)
 
@@ -427,14 +427,13 @@ class ConsumerGroups:
 
     @property
     def image(self) -> MetadataImage:
-        """The topics as they are."""
+        """The current metadata."""
         return self._topics.image
 
     def group_with_members(self, group_id: str) -> ConsumerGroup:
-        """The group, for those who claim to be in it.
+        """The group, for a request of a member.
 
-        Raises:
-            BrokerError: UNKNOWN_MEMBER_ID, nobody is.
+        Raises: BrokerError: UNKNOWN_MEMBER_ID, it has no members.
         """
         group = self._registry.get(group_id)
         if isinstance(group, ConsumerGroup) and group.members:
@@ -457,7 +456,7 @@ class ConsumerGroups:
     # The log
 
     def on_loaded(self) -> None:
-        """The deadlines of all members start again: they had no coordinator to send heartbeats
+        """Starts the deadlines of all members again: they had no coordinator to send heartbeats
         to."""
         self._is_loaded = True
         for group in self._registry:
@@ -477,8 +476,9 @@ class ConsumerGroups:
 
 
 def _check_epoch(member: ConsumerMember, request: HeartbeatRequest) -> None:
-    """A member must be at the epoch that it got last. One epoch less is right as well when the
-    answer with the next was lost, provided that it has nothing that it should not have."""
+    """Checks that a member is at the epoch that it got last. The previous epoch is right as well,
+    since the answer with the next may be lost, if the member owns only partitions that are assigned
+    to it."""
     if request.member_epoch == member.member_epoch:
         return
     is_repeated = (

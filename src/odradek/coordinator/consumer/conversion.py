@@ -1,10 +1,10 @@
-"""A group with members changes its kind, as `group.consumer.migration.policy` allows (KIP-848).
+"""Changes the kind of a group with members, as `group.consumer.migration.policy` allows (KIP-848).
 
 Upgrade: a member of the consumer protocol joins a classic group of consumers. The generation
 becomes the epoch, assignments are taken over, and the members keep their protocol in a consumer
 group (`classic_members`). Downgrade: the last member of the consumer protocol goes, or a classic
-process takes its place; those that are left become a classic group in a generation of the group's
-epoch, and rebalance.
+process takes its place; the remaining members become a classic group, whose generation is the
+group's epoch, and rebalance.
 """
 
 from odradek.config.broker import BrokerConfig
@@ -66,7 +66,7 @@ def may_downgrade(members: list[ConsumerMember], config: BrokerConfig) -> bool:
 
 
 def upgrade_records(group: ClassicGroup, image: MetadataImage) -> list[CoordinatorRecord]:
-    """The records that make a consumer group of a classic one.
+    """The records that turn a classic group into a consumer group.
 
     Raises:
         BrokerError: INCONSISTENT_GROUP_PROTOCOL, a subscription or assignment is malformed, or
@@ -128,7 +128,7 @@ def _consumer_member(
 def downgrade_records(
     group: ConsumerGroup, members: list[ConsumerMember], image: MetadataImage, now_ms: int
 ) -> list[CoordinatorRecord]:
-    """The records that make a classic group of a consumer group, with these members."""
+    """The records that turn a consumer group into a classic one with these members."""
     name = common_protocol(members)
     value = GroupMetadataValue(
         CONSUMER_PROTOCOL_TYPE,

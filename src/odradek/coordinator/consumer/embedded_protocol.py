@@ -1,5 +1,5 @@
-"""The metadata of members of the classic protocol, as an assigning coordinator needs it: by the ids
-of topics, and refused where it is malformed.
+"""Reads the metadata of members of the classic protocol for a coordinator that assigns: by topic
+ids, with an error if it is malformed.
 """
 
 from collections.abc import Callable, Iterable
@@ -50,7 +50,7 @@ def _read(decode: Callable[[bytes], T], data: bytes, what: str) -> T:
 
 
 def write_assignment(version: int, partitions: Partitions, image: MetadataImage) -> bytes:
-    """An assignment for a member that speaks this version; topics that are gone are left out."""
+    """An assignment for a member that speaks this version; deleted topics are left out."""
     topics = [(image.topic_by_id(topic_id), indexes) for topic_id, indexes in partitions.items()]
     named = [
         TopicPartition(topic.name, index)
@@ -62,7 +62,7 @@ def write_assignment(version: int, partitions: Partitions, image: MetadataImage)
 
 
 def by_topic_id(partitions: Iterable[TopicPartition], image: MetadataImage) -> Partitions:
-    """Partitions by the ids of their topics; topics that are gone are left out."""
+    """Partitions by the ids of their topics; deleted topics are left out."""
     found: dict[UUID, set[int]] = {}
     for name, index in partitions:
         topic = image.topic(name)

@@ -1,9 +1,9 @@
 """`ConsumerGroup`: the state of a group whose partitions the coordinator assigns.
 
 Three numbers drive it. The group's epoch rises whenever its members, their subscriptions or
-their topics change. The assignment's epoch follows when a target assignment has been computed
-for that. Each member's epoch follows when it has given back what it had to, and everything
-here but `checked_metadata` is what the log tells.
+their topics change. The assignment's epoch follows when a target assignment has been computed. Each
+member's epoch follows when the member has given back its revoked partitions. Everything here but
+`checked_metadata` comes from the log.
 """
 
 from collections import Counter
@@ -53,7 +53,7 @@ class ConsumerGroupState(StrEnum):
 
 
 class ConsumerGroup(Group):
-    """A group. Changed by `replay_*` only; questions are answered for everybody.
+    """A group. Only the `replay_*` methods change it.
 
     Invariant: a partition has at most one owner, which has it assigned or pending
     revocation.
@@ -88,7 +88,7 @@ class ConsumerGroup(Group):
 
     @property
     def state(self) -> ConsumerGroupState:
-        """How far the group is."""
+        """The state, by the epochs."""
         if not self.members:
             return ConsumerGroupState.EMPTY
         if self.epoch > self.assignment_epoch:
@@ -252,7 +252,7 @@ class ConsumerGroup(Group):
         self.metadata_hash = value.metadata_hash
 
     def replay_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
-        """Key 5; the last one of a member that goes has no value."""
+        """Key 5; the last record of a leaving member has no value."""
         before = self.members.get(member_id)
         if before is not None:
             self.subscriptions.discard(before)
@@ -283,8 +283,8 @@ class ConsumerGroup(Group):
                 self._owners.setdefault(topic_id, {}).update(dict.fromkeys(indexes, member_id))
 
     def _release(self, member: ConsumerMember | None) -> None:
-        """The member owns nothing any more; partitions that another member has got meanwhile stay
-        that member's."""
+        """Removes the member as an owner; partitions that another member has got meanwhile stay
+        with that one."""
         if member is None:
             return
         for partitions in (member.assigned, member.pending_revocation):
@@ -321,7 +321,7 @@ class ConsumerGroup(Group):
 
 
 def preferred_assignor(members: Iterable[ConsumerMember], default: str) -> str:
-    """The assignor that most members ask for; `default` when none asks."""
+    """The assignor that most members prefer; `default` if none has a preference."""
     votes = Counter(each.server_assignor for each in members if each.server_assignor is not None)
     return votes.most_common(1)[0][0] if votes else default
 
@@ -338,7 +338,7 @@ def member_tombstones(group_id: str, member_id: str) -> list[CoordinatorRecord]:
 def _check_kept(
     member: ConsumerMember, received: int, topic_id: UUID | None, partition: int
 ) -> None:
-    """Checks that the member had the partition in that epoch already, and has it still."""
+    """Checks that the member already had the partition in that epoch, and still has it."""
     epochs = member.assignment_epochs.get(topic_id, {}) if topic_id is not None else {}
     assigned_at = epochs.get(partition)
     if assigned_at is None or received < assigned_at:

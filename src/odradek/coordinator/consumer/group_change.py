@@ -1,7 +1,7 @@
 """`GroupChange`: a command's changes to a consumer group, collected as records.
 
-The group itself stays as it is until the records are committed and replayed; so this keeps
-what the command has decided so far beside it, for the steps that depend on one another:
+The group itself stays as it is until the records are committed and replayed; so this keeps the
+command's decisions beside it, for the steps that depend on one another:
 
     a member is put, removed or replaced        subscriptions change
     metadata                                    expressions and topics are looked at again
@@ -85,7 +85,7 @@ class GroupChange:
     # Members
 
     def put(self, member: ConsumerMember) -> None:
-        """A member that is new or says something new of itself."""
+        """Puts a member that is new or has changed."""
         before = self.member(member.member_id)
         self._write(
             ConsumerGroupMemberMetadataKey(self.group.group_id, member.member_id),
@@ -96,14 +96,15 @@ class GroupChange:
             self._resubscribe(before, member)
 
     def remove(self, member: ConsumerMember) -> None:
-        """A member that goes, with everything that it had."""
+        """Removes a member and its records."""
         self.records.extend(member_tombstones(self.group.group_id, member.member_id))
         self._members[member.member_id] = None
         self._targets[member.member_id] = None
         self._resubscribe(member, None)
 
     def replace(self, old: ConsumerMember, new_member_id: str) -> ConsumerMember:
-        """A static member's next process: it has everything that the one before had."""
+        """Replaces a static member by its next process, with the same subscription and
+        assignment."""
         target = self.target(old.member_id)
         new = old._replace(member_id=new_member_id, member_epoch=0, previous_member_epoch=0)
         self.records.extend(member_tombstones(self.group.group_id, old.member_id))
@@ -119,7 +120,7 @@ class GroupChange:
         return new
 
     def set_assignment(self, member: ConsumerMember) -> None:
-        """Another epoch, state or assignment of a member."""
+        """Puts a member with another epoch, state or assignment."""
         self._members[member.member_id] = member
         self._write_assignment(member)
 
@@ -135,8 +136,8 @@ class GroupChange:
     # Topics
 
     def check_metadata(self) -> bool:
-        """Resolves expressions that are new or may match other topics now, drops unused ones,
-        and says whether the topics that the group reads are others than it last saw."""
+        """Resolves expressions that are new or may match other topics now, drops unused ones, and
+        returns whether the topics that the group reads have changed."""
         self._resolve_expressions()
         names = self.subscriptions.topic_names(self._expressions)
         self._metadata_hash = topics_hash(names, self._image)
@@ -172,7 +173,7 @@ class GroupChange:
     # Assignment
 
     def assign(self, assignor_name: str) -> None:
-        """Computes the target for the present epoch and writes what is different."""
+        """Computes the target for the present epoch and writes the differences."""
         group_id = self.group.group_id
         known = {**self.group.targets, **self._targets}
         before = {member_id: target for member_id, target in known.items() if target is not None}
@@ -189,7 +190,7 @@ class GroupChange:
         )
 
     def reconcile(self, member: ConsumerMember, owned: Partitions | None) -> ConsumerMember:
-        """Lets a member go a step towards its target; returns it as it is then."""
+        """Moves a member one step towards its target; returns the member after that."""
         target = self.target(member.member_id)
         subscribed = self._subscribed(member) if self.subscription_changed else None
         if self.epoch > self.target_epoch:

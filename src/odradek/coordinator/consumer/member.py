@@ -28,9 +28,9 @@ STATIC_LEAVE_EPOCH: Final = -2
 
 
 class ConsumerMember(NamedTuple):
-    """A member. It owns what is `assigned`, and until it says otherwise what is
-    `pending_revocation`; the two have nothing in common. `assignment_epochs` says for each of
-    those partitions since which epoch it has it without a break."""
+    """A member. It owns the `assigned` partitions, and until it reports otherwise those in
+    `pending_revocation`; the two are disjoint. `assignment_epochs` has, for each of these
+    partitions, the epoch since which the member has owned it without a break."""
 
     member_id: str
     instance_id: str | None = None
@@ -65,7 +65,7 @@ class ConsumerMember(NamedTuple):
         return self.subscribed_topic_names, self.subscribed_topic_regex
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Whether the member has what the assignment of that epoch gives it."""
+        """Whether the member has reached its assignment of that epoch."""
         return self.state is MemberState.STABLE and self.member_epoch == epoch
 
     def described_by(self, request: HeartbeatRequest) -> "ConsumerMember":
@@ -104,8 +104,8 @@ class ConsumerMember(NamedTuple):
         )
 
     def released(self) -> "ConsumerMember":
-        """A static member that leaves and will be back: its epochs cannot commit any more, and its
-        successor counts as having had the partitions from the beginning."""
+        """The state of a static member that leaves and will be back: its epochs cannot commit any
+        more, and its successor counts as owner of the partitions from the beginning."""
         released = self.at_epoch(STATIC_LEAVE_EPOCH, self.state, self.assigned, NO_PARTITIONS)
         return released._replace(
             assignment_epochs={

@@ -37,11 +37,9 @@ def reconcile(
     owner: Owner,
     subscribed: Collection[UUID] | None = None,
 ) -> ConsumerMember:
-    """The member one step further, or itself where it has to wait.
-
-    `owned` is what it says it has, None when it did not say. `subscribed` are the topics that
-    it reads, where it has just said so: it has to give back what belongs to others at once,
-    whatever it waits for.
+    """The member one step further, or unchanged if it has to wait. `owned` are the partitions that
+    it reports, None if it reports none. `subscribed` are its topics, if it has just changed them:
+    it has to give back partitions of other topics at once, even while it waits.
 
     Raises:
         BrokerError: FENCED_MEMBER_EPOCH, its state was written by a newer coordinator and it has to
@@ -61,8 +59,7 @@ def reconcile(
 
 
 def _unsubscribed(member: ConsumerMember, subscribed: Collection[UUID]) -> ConsumerMember:
-    """A member that has partitions to give back, with those that it does not read any more
-    among them."""
+    """A member that also has to give back partitions of topics that it does not read any more."""
     kept = {topic_id: each for topic_id, each in member.assigned.items() if topic_id in subscribed}
     pending = union(member.pending_revocation, difference(member.assigned, kept))
     return member.at_epoch(member.member_epoch, member.state, kept, pending)

@@ -1,7 +1,7 @@
 """`ConsumerGroupReplay`: applies the records of the log to consumer groups.
 
-Compaction may leave a member's record without the group's before it, so any record makes the
-group that it is about; one that ends something makes nothing.
+Compaction may leave a member's record without the group's before it, so any record makes its group;
+only tombstones make none.
 """
 
 from collections.abc import Callable, Iterable
@@ -33,7 +33,7 @@ OnMember = Callable[[str, str, ConsumerMember | None, ConsumerMember | None], No
 
 
 def replayed(group_id: str, records: Iterable[CoordinatorRecord]) -> ConsumerGroup:
-    """The group that such records make, without a registry to be found in."""
+    """The group that such records make, outside of any registry."""
     registry = GroupRegistry()
     methods = ConsumerGroupReplay(registry, lambda *_member: None).methods()
     for record in records:

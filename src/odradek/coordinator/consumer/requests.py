@@ -28,7 +28,8 @@ class HeartbeatRequest(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether all fields are set: by a member that joins, or does not know what has arrived."""
+        """Whether all fields are set: by a member that joins, or does not know which of its
+        requests have arrived."""
         subscribes = (
             self.subscribed_topic_names is not None or self.subscribed_topic_regex is not None
         )
@@ -36,7 +37,7 @@ class HeartbeatRequest(NamedTuple):
 
 
 class HeartbeatResult(NamedTuple):
-    """The answer; `assignment` is None where the member's has not changed."""
+    """The answer; `assignment` is None if the member's assignment has not changed."""
 
     member_id: str
     member_epoch: int
@@ -74,7 +75,7 @@ class DescribedGroup(NamedTuple):
 def check_heartbeat(
     request: HeartbeatRequest, api_version: int, assignors: Collection[str]
 ) -> None:
-    """Checks what does not depend on the group.
+    """Checks everything that does not depend on the group.
 
     Raises:
         BrokerError: INVALID_REQUEST or UNSUPPORTED_ASSIGNOR.

@@ -1,7 +1,6 @@
-"""Partitions that a member of a consumer group must give back, and how long it may take.
-
-Begins with the request to give them back, ends when the member reaches its next epoch or joins
-again. Else the time-out costs it its place.
+"""The time-out of partitions that a member of a consumer group must give back. It begins with the
+request to give them back, and ends when the member reaches its next epoch or joins again. Otherwise
+the member is removed.
 """
 
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from odradek.coordinator.modern.deadlines import MemberDeadline
 
 @dataclass(frozen=True, slots=True)
 class RevocationKey:
-    """A member that must give partitions back is awaited here."""
+    """A member that must give partitions back."""
 
     group_id: str
     member_id: str

@@ -19,7 +19,7 @@ class Subscriptions:
         self.expressions: Counter[str] = Counter()
 
     def copy(self) -> "Subscriptions":
-        """A copy that may be changed by itself."""
+        """An independent copy."""
         other = Subscriptions()
         other.names = self.names.copy()
         other.expressions = self.expressions.copy()
@@ -32,14 +32,14 @@ class Subscriptions:
             self.expressions[member.subscribed_topic_regex] += 1
 
     def discard(self, member: ConsumerMember) -> None:
-        """Counts a member out that was counted in."""
+        """Removes a member that was counted in."""
         for name in member.subscribed_topic_names:
             _take(self.names, name)
         if member.subscribed_topic_regex:
             _take(self.expressions, member.subscribed_topic_regex)
 
     def topic_names(self, resolved: Expressions) -> set[str]:
-        """The topics that somebody reads, whether they exist or not."""
+        """The topics that any member reads, whether they exist or not."""
         topics = set(self.names)
         for expression in self.expressions:
             if expression in resolved:
@@ -47,7 +47,7 @@ class Subscriptions:
         return topics
 
     def includes(self, topic: str, resolved: Expressions) -> bool:
-        """Whether somebody reads the topic."""
+        """Whether any member reads the topic."""
         if topic in self.names:
             return True
         return any(

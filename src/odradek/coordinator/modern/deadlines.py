@@ -14,7 +14,7 @@ from odradek.purgatory import DelayedOperation, DelayedOperationPurgatory
 
 @dataclass(frozen=True, slots=True)
 class SessionKey:
-    """A member's next heartbeat is awaited here."""
+    """The session of a member, which waits for its next heartbeat."""
 
     group_id: str
     member_id: str
@@ -29,18 +29,18 @@ class MemberDeadline(DelayedOperation):
         self._on_late = on_late
 
     def again(self, delay_ms: int) -> MemberDeadline:
-        """The same, once more."""
+        """The same deadline, started again."""
         return type(self)(delay_ms, self._on_late)
 
     def try_complete(self) -> bool:
-        """Over when the member has done it."""
+        """Completes when the member has met the deadline."""
         return self.is_met and self.force_complete()
 
     def on_complete(self) -> None:
         """Does nothing: the code that met the deadline continues."""
 
     def on_expiration(self) -> None:
-        """The member is late."""
+        """Reports that the member is late."""
         self._on_late(self)
 
 
@@ -52,13 +52,13 @@ class DelayedSession(MemberDeadline):
         return "a heartbeat"
 
     def is_routine(self) -> bool:
-        """Every member that lives has one."""
+        """True: every live member has one."""
         return True
 
 
 class Deadlines:
-    """The deadlines of one kind, at most one for each key. One that is over stays until what
-    follows from it is known: the member may do what is awaited before that."""
+    """The deadlines of one kind, at most one for each key. A missed deadline stays until its
+    consequence is known: until then the member may still meet it."""
 
     def __init__(self, purgatory: DelayedOperationPurgatory) -> None:
         self._purgatory = purgatory
@@ -71,7 +71,7 @@ class Deadlines:
         self._purgatory.try_complete_else_watch(deadline, [key])
 
     def awaits(self, key: Hashable) -> bool:
-        """Whether something is awaited there."""
+        """Whether the key has a deadline."""
         return key in self._pending
 
     def is_late(self, key: Hashable, deadline: MemberDeadline) -> bool:
@@ -79,13 +79,13 @@ class Deadlines:
         return self._pending.get(key) is deadline
 
     def met(self, key: Hashable) -> None:
-        """The member has done it, or need not any more."""
+        """Ends a deadline: it was met, or does not hold any more."""
         deadline = self._pending.pop(key, None)
         if deadline is not None:
             deadline.is_met = True
             self._purgatory.check_and_complete(key, "heartbeat")
 
     def clear(self) -> None:
-        """Awaits nothing any more."""
+        """Ends all deadlines."""
         for key in list(self._pending):
             self.met(key)

@@ -1,7 +1,6 @@
-"""How far a member is whose partitions the coordinator assigns, and special epochs.
-
-A member's epoch is the group's epoch that it has come to. With the first heartbeat it joins, with
-the last it leaves.
+"""The states of a member whose partitions the coordinator assigns, and special epochs. A member's
+epoch is the group's epoch that it has reached. It joins with epoch 0, and leaves with a negative
+one.
 """
 
 from enum import IntEnum
@@ -14,7 +13,7 @@ INITIAL_EPOCH: Final = 1
 
 
 class MemberState(IntEnum):
-    """How far a member is; the log contains these numbers."""
+    """The state of a member; the log contains these numbers."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1

@@ -1,7 +1,6 @@
-"""The topics as groups look at them that assign their partitions, and whether they have changed.
-
-`TopicMetadata` says so to a broker as long as it runs, without looking; the hash that a group's
-record has says so across restarts and brokers.
+"""The topics of groups whose coordinator assigns, and whether they have changed. `TopicMetadata`
+has a version for a broker's lifetime, which is cheap to compare; the hash in a group's record is
+valid across restarts and brokers.
 """
 
 from typing import Final
@@ -36,7 +35,7 @@ class TopicMetadata:
 
 
 def topics_hash(names: set[str], image: MetadataImage) -> int:
-    """A number that is another one when a topic comes, goes or gets partitions."""
+    """A hash that changes when a topic comes, goes or gets partitions."""
     # Imported here: a broker without groups of KIP-848 needs none of it, nor its library.
     from hashlib import blake2b
 

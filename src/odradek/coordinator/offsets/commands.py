@@ -1,8 +1,8 @@
 """`OffsetCommands`: commit and delete the offsets of one partition of the internal topic.
 
 Commands decide; their records are appended, and `replay` applies them when they are committed. An
-offset that was acknowledged is therefore in the log, and one that is in the log is never given back
-for an older one.
+acknowledged offset is therefore in the log, and an offset in the log is never replaced by an older
+one.
 """
 
 import logging
@@ -43,7 +43,7 @@ class OffsetCommands:
     # Committing
 
     def commit(self, request: OffsetCommitRequest, now_ms: int) -> CoordinatorResult[TopicErrors]:
-        """Commits what may be committed; the rest is refused partition by partition.
+        """Commits the allowed partitions; the others are refused one by one.
 
         Raises:
             BrokerError: the sender may not commit for this group.
@@ -102,7 +102,8 @@ class OffsetCommands:
         topics: Sequence[tuple[str, Sequence[int]]],
         in_flight: OffsetsInFlight,
     ) -> CoordinatorResult[TopicErrors]:
-        """Deletes offsets of topics that the group does not read at present, and those `in_flight`.
+        """Deletes offsets, also `in_flight` ones, of topics that the group does not read at
+        present.
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP.
@@ -126,7 +127,7 @@ class OffsetCommands:
         return CoordinatorResult(records, answer)
 
     def delete_group(self, group_id: str, in_flight: OffsetsInFlight) -> CoordinatorResult[None]:
-        """Deletes a group without members, and its offsets, those `in_flight` too.
+        """Deletes a group without members, and its offsets, also `in_flight` ones.
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP.
@@ -141,14 +142,14 @@ class OffsetCommands:
 
 
 def _expire_timestamp_ms(retention_ms: int, now_ms: int) -> int:
-    """When an offset expires by its client's setting, within the bounds of the format."""
+    """The expiry of an offset by its client's setting, within the bounds of the format."""
     if retention_ms == NO_RETENTION:
         return NO_EXPIRY
     return min(max(now_ms + retention_ms, 0), MAX_TIMESTAMP_MS)
 
 
 def _names_member(request: OffsetCommitRequest) -> bool:
-    """Whether a commit says who sends it; those of transactions did not at first, and may not."""
+    """Whether a commit names its member; those of transactions did not at first, and need not."""
     return (
         request.generation_or_epoch >= 0
         or bool(request.member_id)

@@ -1,6 +1,5 @@
-"""`OffsetsInFlight`: the offsets on their way to the log, and not replayed yet.
-
-Decisions about offsets are written behind them, so they have to consider them too.
+"""`OffsetsInFlight`: offsets on their way to the log, and not replayed yet. Decisions about offsets
+are written behind them, so they have to consider them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +13,7 @@ _Place = tuple[str, str, int]
 
 @final
 class OffsetsInFlight:
-    """The writes on their way at one moment: mostly none."""
+    """The offset writes under way at one moment: mostly none."""
 
     def __init__(self, uncommitted: Iterable[CoordinatorRecord]) -> None:
         self.group_ids: set[str] = set()

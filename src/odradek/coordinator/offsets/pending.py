@@ -1,13 +1,11 @@
 """`PendingOffsets`: offsets that transactions have committed and whose end markers are awaited.
 
 They are kept apart by producer. Its end marker applies or drops what the producer has: an offset is
-applied unless a later record of the log has said something else about the partition meanwhile, so
-that what counts in the end is the same whichever marker comes first. A tombstone ends them, too.
-While a partition has one, it is unstable: a consumer that takes over must not read the offset
-before it is decided.
-
-An offset is unstable from the moment when it is handed to the log. Its value is known when it
-is committed there; until then the entry has none.
+applied unless the log has a later record of the partition, so the result does not depend on the
+order of the markers. A tombstone drops them, too. A partition with a pending offset is unstable: a
+consumer that takes over must not read the offset before the transaction is decided. An offset is
+unstable as soon as it is handed to the log. Its value is known when it is committed there; until
+then the entry has none.
 """
 
 from collections.abc import Iterator
@@ -49,16 +47,16 @@ class PendingOffsets:
         return list(self._groups)
 
     def has_group(self, group_id: str) -> bool:
-        """Whether some transaction has offsets of the group."""
+        """Whether an open transaction has offsets of the group."""
         return group_id in self._groups
 
     def has(self, key: OffsetCommitKey) -> bool:
-        """Whether some transaction has an offset of the partition."""
+        """Whether an open transaction has an offset of the partition."""
         partitions = self._groups.get(key.group_id)
         return partitions is not None and (key.topic, key.partition) in partitions
 
     def partitions(self, group_id: str) -> frozenset[TopicIndex]:
-        """The partitions of which transactions have offsets."""
+        """The partitions with offsets of open transactions."""
         return frozenset(self._groups.get(group_id, ()))
 
     def values(self, key: OffsetCommitKey) -> Iterator[OffsetAndMetadata]:
@@ -71,17 +69,17 @@ class PendingOffsets:
     # Events
 
     def on_append(self, producer_id: int, key: OffsetCommitKey) -> None:
-        """An offset is on its way to the log."""
+        """Adds an offset that is on its way to the log."""
         self._entry(producer_id, key).appends_under_way += 1
 
     def on_append_failed(self, producer_id: int, key: OffsetCommitKey) -> None:
-        """It did not get there."""
+        """Removes an offset that did not get into the log."""
         pending = self._entry(producer_id, key)
         pending.appends_under_way -= 1
         self._drop_if_done(producer_id, key, pending)
 
     def put(self, producer_id: int, key: OffsetCommitKey, value: OffsetAndMetadata) -> None:
-        """The log has an offset that waits for its end marker."""
+        """Adds an offset of the log, which waits for its end marker."""
         pending = self._entry(producer_id, key)
         self._position += 1
         pending.position = self._position
@@ -90,7 +88,8 @@ class PendingOffsets:
         pending.appends_under_way = max(pending.appends_under_way - 1, 0)
 
     def outdate(self, key: OffsetCommitKey) -> None:
-        """The log has a later offset of the partition that belongs to no transaction."""
+        """Outdates the pending offsets of a partition: the log has a later one outside of
+        transactions."""
         partitions = self._groups.get(key.group_id)
         if partitions is None:
             return
@@ -98,7 +97,7 @@ class PendingOffsets:
             pending.is_outdated = True
 
     def remove(self, key: OffsetCommitKey) -> None:
-        """The log has a tombstone of the partition."""
+        """Drops the pending offsets of a partition: the log has a tombstone."""
         partitions = self._groups.get(key.group_id)
         if partitions is None:
             return
@@ -109,7 +108,7 @@ class PendingOffsets:
     def complete(
         self, producer_id: int, result: TransactionResult
     ) -> list[tuple[OffsetCommitKey, OffsetAndMetadata]]:
-        """The transaction of a producer is over: returns its offsets that count from now on."""
+        """Ends the transaction of a producer; returns its offsets that are valid from now on."""
         applied: list[tuple[OffsetCommitKey, OffsetAndMetadata]] = []
         for group_id, (topic, partition) in sorted(self._places.get(producer_id, ())):
             key = OffsetCommitKey(group_id, topic, partition)

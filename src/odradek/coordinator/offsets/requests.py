@@ -64,7 +64,7 @@ class OffsetCommitRequest:
 
 class FetchedOffsets(NamedTuple):
     """The answer to an OffsetFetch: all offsets of a group by topic and partition, not to be
-    changed, and the partitions that a transaction may be about to give another one."""
+    changed, and the partitions that have pending offsets of transactions."""
 
     committed: Mapping[str, Mapping[int, OffsetAndMetadata]]
     unstable: frozenset[tuple[str, int]] = frozenset()

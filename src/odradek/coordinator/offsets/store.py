@@ -15,7 +15,8 @@ TopicOffsets = dict[int, OffsetAndMetadata]
 
 
 class OffsetStore:
-    """By group, topic and partition; `pending` are those of open transactions."""
+    """The committed offsets by group, topic and partition; `pending` has those of open
+    transactions."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, TopicOffsets]] = {}
@@ -35,7 +36,8 @@ class OffsetStore:
             self.pending.put(producer_id, key, value)
 
     def complete_transaction(self, producer_id: int, result: TransactionResult) -> None:
-        """Applies what the transaction of a producer has committed, or drops it."""
+        """Applies the offsets of a producer's committed transaction, or drops those of an aborted
+        one."""
         for key, value in self.pending.complete(producer_id, result):
             self._put(key, value)
 
@@ -75,7 +77,7 @@ class OffsetStore:
         return self._groups.get(group_id, {})
 
     def fetch(self, group_id: str, require_stable: bool) -> FetchedOffsets:
-        """All offsets of a group; those that are not stable are named if that is asked for."""
+        """All offsets of a group, with the unstable ones named if that is asked for."""
         unstable = self.pending.partitions(group_id) if require_stable else frozenset()
         return FetchedOffsets(self.of_group(group_id), unstable)
 

@@ -1,10 +1,10 @@
 """Upkeep of offsets: removes them when they expire or their topics are deleted (KIP-211).
 
-It looks at everything that a partition has, so it goes slice by slice: each slice's records are
-appended before the next is looked at. An offset is only removed when the records are committed.
+It looks at all offsets of a partition, slice by slice: the records of a slice are appended before
+the next one is made. An offset is only removed when the records are committed.
 
-A slice is written behind commits in flight, and would remove those too. So what is uncommitted
-counts as if it were there: its offsets stay, and so do its groups.
+A slice is written behind commits in flight, and would remove those too. So an uncommitted offset
+counts as present: it stays, and so does its group.
 """
 
 from collections.abc import Iterator, Sequence
@@ -56,7 +56,7 @@ class OffsetUpkeep:
         yield records
 
     def _is_older(self, key: OffsetCommitKey, moment_ms: int, in_flight: OffsetsInFlight) -> bool:
-        """Whether all that is known of a partition was committed until then."""
+        """Whether every known offset of the partition was committed by that moment."""
         values = [*self._store.pending.values(key), *in_flight.values(key)]
         committed = self._store.find(key)
         if committed is not None:

@@ -60,8 +60,8 @@ class BatchAppender(Generic[S]):
     ) -> None:
         """Writes records, all of them in one batch or none of them.
 
-        `on_committed` is called once, when they are replayed or lost; a write that the log does not
-        take whole is refused. `on_late` is called where that is not known in time.
+        `on_committed` is called once, when they are replayed or lost; a write that the log cannot
+        take as a whole is refused. `on_late` is called if the outcome is not known in time.
         """
         # A late write of the shard itself has no waiter: its records still count.
         write = Write(records, on_committed, on_late or ignore)
@@ -107,12 +107,12 @@ class BatchAppender(Generic[S]):
     def _batch_with_room(
         self, context: ShardContext[S], size_bytes: int, producer: Producer
     ) -> Batch:
-        """The open batch, or a new one if these records would make it too large. Whether a single
-        write is too large the log says."""
+        """The open batch, or a new one if these records would make it too large. The log itself
+        refuses a single write that is too large."""
         batch = context.open_batch
         while batch is not None and not batch.has_room(size_bytes):
             self._flush(context)
-            batch = context.open_batch  # those who were answered may have written again
+            batch = context.open_batch  # an answer may have caused another write
         if batch is None:
             limit_bytes = self._writer.max_batch_bytes(context.partition)
             batch = Batch(self._settings.compression, limit_bytes, producer)
@@ -152,7 +152,7 @@ class BatchAppender(Generic[S]):
         do_each(lingering.values(), self._flush)
 
     def drop(self, context: ShardContext[S]) -> None:
-        """The partition is led elsewhere: its lingering records are refused."""
+        """Refuses the lingering records of a partition that is led elsewhere."""
         self._lingering.pop(context.partition, None)
         lost, context.open_batch = context.open_batch, None
         refusal = not_coordinator()
@@ -179,7 +179,7 @@ class BatchAppender(Generic[S]):
             batch.delayed = self.await_write(context.partition, batch.on_late)
 
     def await_write(self, partition: int, on_late: Callable[[], None]) -> DelayedWrite:
-        """The replicas take their time: those who wait for them do not wait for ever."""
+        """Lets a request wait for the replicas, for a limited time."""
         self._write_number += 1
         key = WriteKey(partition, self._write_number)
         delayed = DelayedWrite(key, self._settings.write_timeout_ms, on_late)
@@ -187,7 +187,7 @@ class BatchAppender(Generic[S]):
         return delayed
 
     def end_wait(self, delayed: DelayedWrite) -> bool:
-        """Ends the wait: its condition came, or never will; False when it was too late."""
+        """Ends a wait after the commit or its failure; False if it had timed out."""
         if delayed.is_completed:
             return False
         delayed.is_written = True
@@ -213,7 +213,7 @@ class BatchAppender(Generic[S]):
 
         do_each(batch.writes, end)
 
-    # A state that cannot follow its log is not answered from.
+    # A shard that cannot be replayed answers no request.
 
     def _replay(
         self, context: ShardContext[S], records: Sequence[CoordinatorRecord], producer_id: int
@@ -223,7 +223,7 @@ class BatchAppender(Generic[S]):
         try:
             for record in records:
                 context.shard.replay(record, producer_id)
-        except Exception as error:  # noqa: BLE001 - of whatever kind, the broker ends for it
+        except Exception as error:  # noqa: BLE001 - any exception here ends the broker
             return self._on_broken(context, error)
         return None
 
@@ -240,7 +240,7 @@ class BatchAppender(Generic[S]):
 
 
 def _size_bytes(encoded: _Encoded) -> int:
-    """How large the records are in a batch, at most."""
+    """The largest size of the records in a batch."""
     return sum([len(key) + len(value or b"") + _RECORD_OVERHEAD_BYTES for key, value in encoded])
 
 

@@ -1,4 +1,4 @@
-"""Batches of coordinator records, and those who wait for their commit."""
+"""Batches of coordinator records, and the requests that wait for their commit."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar, final
@@ -15,14 +15,15 @@ R = TypeVar("R")
 
 
 class Producer(NamedTuple):
-    """Whose transaction records belong to."""
+    """The producer whose transaction the records belong to."""
 
     producer_id: int
     producer_epoch: int
 
 
 class EndMarker(NamedTuple):
-    """The content of one transaction's markers, and the rules they are checked by."""
+    """The content of one transaction's markers, and the transaction version that they are checked
+    by."""
 
     producer_id: int
     producer_epoch: int
@@ -31,7 +32,7 @@ class EndMarker(NamedTuple):
     transaction_version: int
 
     def batch(self, timestamp_ms: int) -> bytearray:
-        """The marker as a log has it."""
+        """The marker as a record batch."""
         return bytearray(
             build_end_marker(
                 commit=self.result is TransactionResult.COMMIT,
@@ -55,11 +56,11 @@ class Answer(Generic[R]):
         self._on_done: Callable[[R | BrokerError], None] | None = on_done
 
     def on_committed(self, error: BrokerError | None) -> None:
-        """The records are in the log, or never will be."""
+        """Answers after the commit, or its failure."""
         self._give(self._response if error is None else error)
 
     def on_late(self) -> None:
-        """It took too long to know."""
+        """Answers that the outcome is not known in time."""
         self._give(BrokerError(ErrorCode.REQUEST_TIMED_OUT))
 
     def _give(self, outcome: R | BrokerError) -> None:
@@ -83,14 +84,14 @@ class Write:
         self._on_committed: OnCommitted | None = on_committed
 
     def end(self, error: BrokerError | None) -> None:
-        """They are replayed, or never will be."""
+        """Reports that the records are replayed, or lost."""
         on_committed, self._on_committed = self._on_committed, None
         if on_committed is not None:
             on_committed(error)
 
 
 class Batch:
-    """Writes that are appended together; a transaction's records share theirs with nobody."""
+    """Writes that are appended together; a transaction's records have a batch of their own."""
 
     def __init__(
         self, compression: int, limit_bytes: int, producer: Producer = NO_PRODUCER
@@ -108,7 +109,7 @@ class Batch:
         self.delayed: DelayedWrite | None = None
 
     def has_room(self, size_bytes: int) -> bool:
-        """Whether the log takes the batch with so much more in it."""
+        """Whether so many more bytes fit into the batch."""
         return self.builder.size_bytes + size_bytes <= self._limit_bytes
 
     @property
@@ -117,5 +118,5 @@ class Batch:
         return self.producer is not NO_PRODUCER
 
     def on_late(self) -> None:
-        """The replicas take too long: those who wait are told so."""
+        """Tells the waiting requests that the replicas take too long."""
         do_each(self.writes, lambda write: write.on_late())

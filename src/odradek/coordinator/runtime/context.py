@@ -14,7 +14,7 @@ S = TypeVar("S", bound=CoordinatorShard)
 
 
 class ShardState(Enum):
-    """How far a shard is."""
+    """The states of a shard."""
 
     LOADING = auto()
     ACTIVE = auto()
@@ -22,7 +22,8 @@ class ShardState(Enum):
 
 
 class ShardContext(Generic[S]):
-    """Lives from the election of this broker to its resignation; another epoch, another context.
+    """Lives from the election of this broker to its resignation: each leader epoch has its own
+    context.
 
     `in_flight` are the batches that the replicas have not got yet, in the order of the log;
     `busy` has the keys with uncommitted exclusive records, and the commands that wait for them.
@@ -41,7 +42,7 @@ class ShardContext(Generic[S]):
         self._shard: S | None = None
 
     def uncommitted(self) -> Iterator[CoordinatorRecord]:
-        """The writes on their way to the log, and those that wait to be."""
+        """The records on their way to the log, and those of the open batch."""
         batches = self.in_flight if self.open_batch is None else [*self.in_flight, self.open_batch]
         for batch in batches:
             for write in batch.writes:
@@ -49,7 +50,7 @@ class ShardContext(Generic[S]):
 
     @property
     def is_in_charge(self) -> bool:
-        """Whether what is written and committed here counts."""
+        """Whether the shard may write and replay."""
         return self.is_led and self.state is not ShardState.FAILED
 
     @property

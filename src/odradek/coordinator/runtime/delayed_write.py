@@ -1,5 +1,5 @@
-"""`DelayedWrite`: requests whose records the replicas of the internal topic have not got yet, or
-those of others before them.
+"""`DelayedWrite`: requests that wait until the replicas of the internal topic have their records,
+or those of requests before them.
 
 Woken under `WriteKey` by the append, when the batch is committed or has failed.
 """
@@ -12,7 +12,7 @@ from odradek.purgatory import DelayedOperation
 
 @dataclass(frozen=True, slots=True)
 class WriteKey:
-    """The requests of one batch, the broker's `number`-th that had to wait, are awaited here."""
+    """The requests of one batch: the broker's `number`-th that had to wait."""
 
     partition: int
     number: int
@@ -32,14 +32,14 @@ class DelayedWrite(DelayedOperation):
         self._on_late = on_late
 
     def try_complete(self) -> bool:
-        """Over when it is known what has become of the batch."""
+        """Completes when the outcome of the batch is known."""
         return self.is_written and self.force_complete()
 
     def on_complete(self) -> None:
         """Does nothing: each request is answered by the commit."""
 
     def on_expiration(self) -> None:
-        """The requests are answered without."""
+        """Answers the requests with a time-out."""
         self._on_late()
 
     def missing(self) -> str:

@@ -1,8 +1,8 @@
 """`CoordinatorLoader`: replays the logs of partitions that this broker has come to lead.
 
 In slices, one per turn of the loop however many partitions wait, so the broker keeps serving.
-Records of a transaction are replayed with their producer's id, and end markers tell the shard what
-has become of them. An unreadable record or batch is skipped, with a line in the log: the
+Records of a transaction are replayed with their producer's id, and end markers tell the shard
+whether they were committed. An unreadable record or batch is skipped, with a line in the log: the
 partition's other records still count. If a slice of a partition raises, this broker does not
 coordinate it, and the others are still loaded; the error reaches the caller that runs the turn.
 """
@@ -124,9 +124,8 @@ class CoordinatorLoader(Generic[S]):
 
 
 def _replay_marker(shard: CoordinatorShard, data: bytes, header: BatchHeader) -> None:
-    """A control batch that ends a transaction; the log knows others, which mean nothing here.
-
-    One whose record compaction has taken away ends nothing that is left in the log.
+    """Replays a control batch that ends a transaction; other kinds are skipped. A batch that
+    compaction has emptied ends no transaction that is left in the log.
     """
     if header.record_count == 0:
         return

@@ -1,4 +1,4 @@
-"""The port to the log of an internal topic: append, hear when it is committed, read back.
+"""The port to the log of an internal topic: append, learn of the commit, read back.
 
 The server implements it over replication; tests keep a list. A coordinator needs no more of
 a log than this, and so knows nothing of replicas.
@@ -16,7 +16,7 @@ OnCommitted = Callable[[BrokerError | None], None]
 
 
 class LogBounds(NamedTuple):
-    """Where a log begins and ends; the end is the next offset to be written."""
+    """The log start offset and the log end offset."""
 
     start_offset: int
     end_offset: int
@@ -37,15 +37,15 @@ class PartitionWriter(ABC):
         """Appends one record batch; `on_committed` is called exactly once, maybe before this
         returns. An end marker is checked by the rules of its `transaction_version`.
 
-        With None when the high watermark has passed the batch: every in-sync replica has it.
-        With an error when it is not in the log, or when this broker has lost the leadership
-        before it could tell. There is no time-out: the caller's state must not part from the
-        log's because somebody grew impatient.
+        It gets None when the high watermark has passed the batch: every in-sync replica has it. It
+        gets an error when the batch is not in the log, or when this broker has lost the leadership
+        before the outcome was known. There is no time-out: the caller's state must not diverge from
+        the log because a request has waited too long.
         """
 
     @abstractmethod
     def max_batch_bytes(self, partition: int) -> int:
-        """How large a batch the partition takes, as its topic says (`max.message.bytes`).
+        """The largest batch that the partition takes (`max.message.bytes` of its topic).
 
         Raises:
             BrokerError: this broker does not lead the partition.
@@ -53,7 +53,7 @@ class PartitionWriter(ABC):
 
     @abstractmethod
     def bounds(self, partition: int) -> LogBounds:
-        """Where the log begins and ends.
+        """The bounds of the log.
 
         Raises:
             BrokerError: this broker does not lead the partition.

@@ -1,4 +1,4 @@
-"""Which partition of an internal topic a name belongs to, as Kafka and its tools compute it."""
+"""Computes the partition of an internal topic for a name, as Kafka and its tools do."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
 """The errors clients are answered when the append of a coordinator's records fails.
 
-They know nothing of the internal topic. Any failure there is answered as the loss of the
-coordinator, since a client can only look for one again.
+Clients do not know the internal topic. A failure there is answered as the loss of the coordinator,
+since a client can only look for it again.
 """
 
 from typing import Final
@@ -24,10 +24,10 @@ TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST
 
 
 def response_code(append_code: ErrorCode) -> ErrorCode:
-    """The code for a client; one that says nothing of an append stays as it is."""
+    """The code for a client; a code that is not about an append stays."""
     return _RESPONSE_ERRORS.get(append_code, append_code)
 
 
 def response_error(error: BrokerError) -> BrokerError:
-    """The same with its text."""
+    """The error for a client, with its text."""
     return BrokerError(response_code(error.code), error.message)

@@ -7,15 +7,14 @@
 
 A partition that this broker comes to lead gets a shard, which is loaded by replaying the log
 (`loader`). Until then its commands are answered with COORDINATOR_LOAD_IN_PROGRESS; if this broker
-does not lead, with NOT_COORDINATOR. When the leadership is lost the shard is dropped, whatever it
-knew: the log knows it too. Upkeep that looks at everything (`sweep`) is sliced.
+does not lead, with NOT_COORDINATOR. When the leadership is lost the shard is dropped: the log has
+all of it. Upkeep that looks at everything (`sweep`) runs in slices.
 
 Commands that may linger (offset commits) gather in one batch until `flush`, which the server
 calls at the end of a socket read. Every other command is appended at once (`appender`).
-`exclusive` commands of one key run one after another: the next looks at the state only when the
-records of the one before are replayed. With one replica an append is committed when it returns,
-and nothing ever waits. A command that `expires` gives up waiting after as long as its answer may
-take.
+`exclusive` commands of one key run one after another: each runs when the records of the one before
+are replayed. With one replica an append is committed when it returns, so no command waits. A
+command that `expires` waits for its turn no longer than for its answer.
 
 Records of a transaction go the same way (`execute_transactional`), in batches of their
 producer; they are replayed with its id and count when the end marker is replayed
@@ -59,7 +58,7 @@ Sweep = Callable[[S, Uncommitted], Iterator[Sequence[CoordinatorRecord]]]
 
 
 class CoordinatorRuntime(Generic[S]):
-    """Loads, finds and unloads shards, and carries their commands out.
+    """Loads, finds and unloads shards, and runs their commands.
 
     `partition_count` is the topic's number of partitions, None while there is no topic;
     `make_shard` is given the partition, the epoch of the leadership, and the ways to the log;
@@ -91,9 +90,8 @@ class CoordinatorRuntime(Generic[S]):
     # Leadership
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
-        """This broker leads the partition in that epoch: loads it, unless it has already.
-
-        A small partition is loaded when this returns.
+        """Loads a partition that this broker leads in that epoch, unless it has already. A small
+        partition is loaded when this returns.
         """
         context = self._contexts.get(partition)
         if context is not None:
@@ -115,7 +113,7 @@ class CoordinatorRuntime(Generic[S]):
         self._loader.load(elected)
 
     def on_resigned(self, partition: int) -> None:
-        """This broker does not lead the partition any more."""
+        """Drops a partition that this broker does not lead any more."""
         context = self._contexts.pop(partition, None)
         if context is None:
             return
@@ -127,8 +125,8 @@ class CoordinatorRuntime(Generic[S]):
         run_each(steps)
 
     def _on_broken(self, context: ShardContext[S], error: Exception) -> BrokerError:
-        """Answers nobody from this state any more: the log does not go into it. At the loop's next
-        turn, where no request takes it for its own, that ends the broker."""
+        """Fails a shard that cannot be replayed: it answers no request any more. The exception ends
+        the broker at the loop's next turn, where no request handles it."""
         context.state = ShardState.FAILED
         broken = AssertionError(f"partition {context.partition} cannot be replayed: {error!r}")
         broken.__cause__ = error
@@ -152,8 +150,7 @@ class CoordinatorRuntime(Generic[S]):
     def partition_of(self, key: str) -> int:
         """The partition that a group or transactional id belongs to.
 
-        Raises:
-            BrokerError: NOT_COORDINATOR, the topic does not exist yet, and nobody coordinates.
+        Raises: BrokerError: NOT_COORDINATOR, the topic does not exist yet.
         """
         count = self._partition_count()
         if not count:
@@ -208,12 +205,12 @@ class CoordinatorRuntime(Generic[S]):
     def sweep(self, work: Sweep[S], on_refused: Callable[[Exception], None]) -> None:
         """Runs long work over the shards in charge, letting the loop turn between two slices.
 
-        `work` yields what each slice wants to write. That is appended before the next slice is
-        asked for, which may find the shard changed by others; a lost shard is asked no more. Its
-        records are written behind uncommitted ones, so it has to consider those. `on_refused` is
-        called for records that were not written. Each record of a slice counts by itself. A shard
-        whose slice raises is left, which `on_refused` hears of before it is raised, and the others
-        have their turns all the same.
+        `work` yields the records of each slice. They are appended before the next slice begins,
+        which may find the shard changed by others; a lost shard gets no further slice. The records
+        are written behind uncommitted ones, so `work` has to consider those. `on_refused` is called
+        for records that were not written; each record of a slice is independent. If a slice raises,
+        its shard is left: `on_refused` gets the exception before it is raised, and the other shards
+        continue.
         """
         self._sweep_next(
             deque([self._sweep_shard(each, work, on_refused) for each in self._active_contexts()])
@@ -282,7 +279,7 @@ class CoordinatorRuntime(Generic[S]):
     ) -> None:
         """Runs a command on the shard of `key`; `on_done` gets its response when its records
         are committed, or a BrokerError: raised by the command, met by the append, or
-        REQUEST_TIMED_OUT when it is not known in time whether they are.
+        REQUEST_TIMED_OUT if the commit is not known in time.
 
         A command that may `linger` waits for `flush`; see the module for `exclusive` and `expires`.
         """
@@ -300,7 +297,7 @@ class CoordinatorRuntime(Generic[S]):
             on_done(error)
             return
         except Exception:
-            # Otherwise the commands behind it, and a shard, would never hear of it.
+            # Otherwise the caller would never be answered.
             on_done(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
             raise
         if not result.records:
@@ -333,7 +330,7 @@ class CoordinatorRuntime(Generic[S]):
         on_done: Callable[[R | BrokerError], None],
         expires: bool,
     ) -> None:
-        """Runs the command behind the one whose records are not committed yet."""
+        """Runs the command after those of the key that are not committed yet."""
         turn = (
             self._appender.await_write(
                 context.partition, lambda: on_done(BrokerError(ErrorCode.REQUEST_TIMED_OUT))
@@ -344,7 +341,7 @@ class CoordinatorRuntime(Generic[S]):
 
         def run() -> None:
             if turn is None or self._appender.end_wait(turn):
-                # It has lingered long enough, and nobody may come again to flush it.
+                # Without linger: the command has waited already, and no flush may follow.
                 self.execute(key, command, on_done, exclusive=True)
 
         context.busy[key].append(run)
@@ -378,8 +375,8 @@ class CoordinatorRuntime(Generic[S]):
     ) -> None:
         """Runs a command whose records belong to the transaction of `producer`.
 
-        `on_done` gets its response when they are committed to the log; they count when
-        `complete_transaction` says so. The log checks the producer's epoch.
+        `on_done` gets its response when they are committed to the log; `complete_transaction`
+        applies or drops them. The log checks the producer's epoch.
         """
         try:
             context = self._active(self.partition_of(key))
@@ -424,7 +421,7 @@ class CoordinatorRuntime(Generic[S]):
 
 
 def _release(context: ShardContext[S], key: str) -> None:
-    """Runs what waited for the key, until one of it writes again."""
+    """Runs the commands that waited for the key, until one of them writes."""
     waiting = context.busy.pop(key, None)
     if waiting:
         run_each(_turns(context, key, waiting))

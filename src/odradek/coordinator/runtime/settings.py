@@ -1,4 +1,4 @@
-"""`RuntimeSettings`: how a coordinator deals with its log."""
+"""`RuntimeSettings`: the settings of a coordinator's log."""
 
 from typing import Final, NamedTuple
 

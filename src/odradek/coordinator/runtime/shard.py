@@ -1,8 +1,8 @@
 """`CoordinatorShard`: the state of one partition of an internal topic, and the callbacks that it
 may use.
 
-The runtime replays the log into it and runs commands on it; a command looks and answers with a
-`CoordinatorResult`. Nothing here knows what the records mean.
+The runtime replays the log into it and runs commands on it; a command looks at it and returns a
+`CoordinatorResult`. The runtime does not know the meaning of the records.
 """
 
 from abc import ABC, abstractmethod
@@ -32,35 +32,35 @@ class CoordinatorShard(ABC):
     def replay(self, record: CoordinatorRecord, producer_id: int) -> None:
         """Applies a committed record. Must not fail, must not append, must not answer.
 
-        `producer_id` other than -1: the record belongs to that producer's transaction, and
-        counts when its end marker says so.
+        With a `producer_id` other than -1 the record belongs to that producer's transaction, and is
+        valid only if its end marker commits it.
         """
 
     @abstractmethod
     def on_loaded(self) -> None:
-        """The log has been replayed to its end: the shard is in charge from here on."""
+        """Takes charge: the log has been replayed to its end."""
 
     @abstractmethod
     def on_unloaded(self) -> None:
-        """The shard is dropped: ends its time-outs and answers whoever waits in it."""
+        """Ends the shard's time-outs and answers its waiting requests, since it is dropped."""
 
-    # The rest is for shards whose records may belong to transactions.
+    # The other methods are for shards whose records may belong to transactions.
 
     def replay_end_transaction_marker(  # noqa: B027 - by default nothing happens
         self, producer_id: int, producer_epoch: int, result: TransactionResult
     ) -> None:
-        """Applies a committed end marker: the producer's records count now, or never will."""
+        """Applies a committed end marker: the producer's records become valid, or are dropped."""
 
     def on_transactional_append(  # noqa: B027
         self, producer_id: int, records: Sequence[CoordinatorRecord]
     ) -> None:
-        """Records of a transaction were appended: requests for stable offsets have to wait from now
-        on. `replay` follows, or `on_transactional_failure`."""
+        """Notes records of a transaction that are about to be appended: requests for stable offsets
+        have to wait from now on. `replay` follows, or `on_transactional_failure`."""
 
     def on_transactional_failure(  # noqa: B027
         self, producer_id: int, records: Sequence[CoordinatorRecord]
     ) -> None:
-        """Such records did not get into the log."""
+        """Drops such records, which did not get into the log."""
 
 
 @final
@@ -68,8 +68,8 @@ class CoordinatorResult(Generic[R]):
     """The decision of a command: the records to write, and the response to give once they are
     committed.
 
-    `follow_up` of an exclusive command is called behind the answer when the records are replayed,
-    however late that is; never when they are lost.
+    `follow_up` of an exclusive command is called after the answer when the records are replayed,
+    however late; never if they are lost.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class CoordinatorResult(Generic[R]):
 
 
 class Append(Protocol):
-    """How a shard writes records without a command."""
+    """Lets a shard write records without a command."""
 
     def __call__(
         self,
@@ -92,14 +92,14 @@ class Append(Protocol):
         on_committed: OnCommitted,
         on_late: OnLate | None = None,
     ) -> None:
-        """`on_committed` is called once, when the records are replayed or lost; `on_late` if
-        somebody waits for that and it is not known in time."""
+        """`on_committed` is called once, when the records are replayed or lost; `on_late` if the
+        outcome is not known in time."""
         ...
 
 
 class Execute(Protocol):
-    """How a shard runs its own commands: behind the others of the same key, as the runtime runs
-    those that are `exclusive`."""
+    """Lets a shard run its own commands, after the others of the same key, as the runtime runs
+    `exclusive` ones."""
 
     def __call__(
         self,

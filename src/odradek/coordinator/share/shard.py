@@ -1,9 +1,9 @@
 """`ShareShard`: the share partitions of one partition of `__share_group_state`.
 
-The first state of a partition is a snapshot, as is every one after so many updates; between them
-updates say what has changed. A snapshot makes everything before it useless; `needed_offset` says
-from where on the log is needed, by generations: a snapshot belongs to the one in which it was
-stored, and of each it is known where in the log it begins.
+The first record of a partition is a snapshot, and so is one after every so many updates; the
+updates between them have the changes. A snapshot makes everything before it useless.
+`needed_offset` is the offset from which the log is needed. It is found by generations: a snapshot
+belongs to the generation in which it was stored, and the start offset of each generation is known.
 
 Writers are fenced twice: by the epoch of the partition's leader, which rises as leaders change, and
 by the epoch of the state, which rises when an operator sets a group's offsets. Only what is
@@ -54,7 +54,7 @@ class SharePartitionState:
         self.generation = generation
 
     def apply(self, value: ShareUpdateValue) -> None:
-        """An update."""
+        """Applies an update."""
         self.leader_epoch = max(self.leader_epoch, value.leader_epoch)
         if value.start_offset != UNCHANGED_START:
             self.start_offset = value.start_offset
@@ -139,7 +139,7 @@ class ShareShard(CoordinatorShard):
     def write(
         self, key: SharePartitionKey, leader_epoch: int, state: ShareState
     ) -> CoordinatorResult[None]:
-        """Stores what has changed.
+        """Stores changes.
 
         Raises:
             BrokerError: INVALID_REQUEST also for a state that was never made,
@@ -169,7 +169,7 @@ class ShareShard(CoordinatorShard):
         return CoordinatorResult([self._change(key, known, leader_epoch, same)], state)
 
     def summarize(self, key: SharePartitionKey, leader_epoch: int) -> ShareSummary:
-        """The state in short; one that was never made has no start.
+        """A summary of the state; one that was never made has no start.
 
         Raises:
             BrokerError: INVALID_REQUEST, FENCED_LEADER_EPOCH or UNKNOWN_TOPIC_OR_PARTITION.
@@ -189,7 +189,7 @@ class ShareShard(CoordinatorShard):
         )
 
     def delete(self, key: SharePartitionKey) -> CoordinatorResult[None]:
-        """Forgets a state; one that is not there is forgotten already.
+        """Deletes a state; deleting a missing one succeeds.
 
         Raises:
             BrokerError: INVALID_REQUEST or UNKNOWN_TOPIC_OR_PARTITION.
@@ -203,14 +203,14 @@ class ShareShard(CoordinatorShard):
     # Upkeep
 
     def forget_topics(self) -> Iterator[Sequence[CoordinatorRecord]]:
-        """Forgets the states of topics that are there no more."""
+        """Deletes the states of deleted topics."""
         for key in list(self.states):
             if self._partition_count(key.topic_id) is None:
                 yield [CoordinatorRecord(ShareSnapshotKey(key), None)]
 
     def mark(self, end_offset: int) -> None:
-        """Begins a generation of snapshots at the end of the log, if that has grown by more than
-        the snapshots of the one before."""
+        """Begins a generation of snapshots at the end of the log, if the log has grown by more
+        records than there are states."""
         if end_offset > self._marks.get(self.generation, 0) + len(self.states):
             oldest = self._oldest_generation
             self._marks = {each: at for each, at in self._marks.items() if each >= oldest}
@@ -218,9 +218,9 @@ class ShareShard(CoordinatorShard):
             self._marks[self.generation] = end_offset
 
     def refresh(self, uncommitted: Uncommitted) -> Iterator[Sequence[CoordinatorRecord]]:
-        """Snapshots of the states that are of an older generation: they have been quiet. One that
-        is being written is left for the next time: behind what is on its way to the log a snapshot
-        of what is committed would undo it."""
+        """Writes snapshots of the quiet states, whose last one is of an older generation. A state
+        with a write in progress is left for the next time: a snapshot of the committed state behind
+        that write would undo it."""
         for key, state in list(self.states.items()):
             is_old = self.states.get(key) is state and state.generation < self.generation
             if is_old and not any(_is_of(each, key) for each in uncommitted()):
@@ -228,7 +228,7 @@ class ShareShard(CoordinatorShard):
 
     @property
     def needed_offset(self) -> int:
-        """Before it there is nothing in the log that a state is made of."""
+        """The first offset of the log that a state depends on."""
         return self._marks.get(self._oldest_generation, 0)
 
     @property

@@ -1,7 +1,7 @@
 """`ShareCoordinator`: the share partitions that this broker coordinates, as handlers see them.
 
-Runs commands on the shard of a share partition, one at a time for each. What is written in one turn
-of the loop goes to the log together.
+Runs commands on the shard of a share partition, one at a time for each. The writes of one turn of
+the loop share a batch.
 """
 
 import base64
@@ -36,7 +36,7 @@ def coordinator_key(key: SharePartitionKey) -> str:
 
 class ShareCoordinator(SharePersister):
     """See the module; `defer` runs something at the loop's next turn, `delete_before` cuts off the
-    head of a partition of the topic, `end_of` says where that ends."""
+    head of a partition of the topic, `end_of` returns its end offset."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class ShareCoordinator(SharePersister):
                 raise
 
         def on_outcome(outcome: R | BrokerError) -> None:
-            # What the log says is no business of who asks; what the state says is.
+            # Errors of the state go to the caller as they are, those of the log are translated.
             is_the_logs = isinstance(outcome, BrokerError) and outcome not in refusals
             on_done(response_error(outcome) if is_the_logs else outcome)  # type: ignore[arg-type]
 
@@ -125,8 +125,8 @@ class ShareCoordinator(SharePersister):
     # Upkeep
 
     def prune(self) -> None:
-        """Cuts off what nobody needs of the log; called from time to time. States that have been
-        quiet since the last time are stored anew, so that what was before can go."""
+        """Cuts off the part of the log that is not needed; called from time to time. States that
+        have been quiet since the last time are stored anew, so that older records can go."""
         self.runtime.sweep(self._pruned, _log_refusal)
 
     def _pruned(
@@ -134,13 +134,13 @@ class ShareCoordinator(SharePersister):
     ) -> Iterator[Sequence[CoordinatorRecord]]:
         if shard.needed_offset:
             self._delete_before(shard.partition, shard.needed_offset)
-        # What is on its way lies before the end and would count as written after it.
+        # Uncommitted records lie before the end, but would count as written after it.
         if next(uncommitted(), None) is None:
             shard.mark(self._end_of(shard.partition))
         yield from shard.refresh(uncommitted)
 
     def forget_topics(self) -> None:
-        """Forgets the states of topics that are there no more."""
+        """Deletes the states of deleted topics."""
         self.runtime.sweep(_forgotten, _log_refusal)
 
 

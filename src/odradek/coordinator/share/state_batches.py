@@ -1,7 +1,7 @@
 """`StateBatches`: the stored states of a share partition's records, in order, changed in place.
 
-Where two say something of the same record, the later delivery counts, and of one delivery what came
-of it in the end. So updates may be applied in any order, and again.
+If two batches have the same record, the later delivery is valid, and within one delivery its final
+state. So updates may be applied in any order, and repeatedly.
 """
 
 from bisect import bisect_left, bisect_right
@@ -11,7 +11,7 @@ from odradek.replication.share.persister import StateBatch, combined
 
 
 class StateBatches:
-    """Batches that do not overlap. Records of which nothing is said have no batch."""
+    """Batches that do not overlap. Records without a stored state have no batch."""
 
     def __init__(self, batches: Iterable[StateBatch] = ()) -> None:
         self._batches: list[StateBatch] = []
@@ -24,16 +24,16 @@ class StateBatches:
         return tuple(self._batches)
 
     def copy(self) -> "StateBatches":
-        """The same, to be changed by itself."""
+        """An independent copy."""
         other = StateBatches()
         other._batches, other._lasts = list(self._batches), list(self._lasts)
         return other
 
     def put(self, batch: StateBatch) -> None:
-        """Adds what is said of some records."""
+        """Adds the state of some records."""
         if batch.first_offset > batch.last_offset:
             return
-        # The neighbours come along, to be joined with what is like them.
+        # Includes the neighbours, to be joined if they are equal.
         index = bisect_left(self._lasts, batch.first_offset - 1)
         end = index
         while end < len(self._batches) and (
@@ -54,7 +54,7 @@ class StateBatches:
 
 
 def _overlaid(known: Iterable[StateBatch], batch: StateBatch) -> list[StateBatch]:
-    """Batches with another one laid over them where that counts more."""
+    """The batches with another one laid over them where it outweighs them."""
     result: list[StateBatch] = []
     at = batch.first_offset
     for each in known:

@@ -1,7 +1,6 @@
-"""The answers of a share group to members of the classic protocol: it knows none, and takes
-none."""
+"""Answers members of the classic protocol: a share group has none, and accepts none."""
 
-# ruff: noqa: ARG002 - who refuses looks at nothing
+# ruff: noqa: ARG002 - the refusals depend on no argument
 
 from collections.abc import Callable, Sequence
 

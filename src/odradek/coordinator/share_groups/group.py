@@ -47,7 +47,7 @@ class ShareGroupState(StrEnum):
 
 
 class ShareGroup(Group):
-    """A group. Changed by `replay_*` only; questions are answered for everybody."""
+    """A group. Only the `replay_*` methods change it."""
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
@@ -98,7 +98,7 @@ class ShareGroup(Group):
 
     def check_offset_commit(
         self,
-        member_id: str,  # noqa: ARG002 - nobody commits offsets of a share group
+        member_id: str,  # noqa: ARG002 - share groups have no commits
         group_instance_id: str | None,  # noqa: ARG002
         generation_or_epoch: int,  # noqa: ARG002
         api_version: int,  # noqa: ARG002
@@ -162,7 +162,7 @@ class ShareGroup(Group):
     # Questions
 
     def topic_names_read(self) -> set[str]:
-        """The topics that some member reads."""
+        """The topics that any member reads."""
         return {name for each in self.members.values() for name in each.subscribed_topic_names}
 
     def uninitialized(self, names: set[str], image: MetadataImage) -> Partitions:
@@ -176,7 +176,7 @@ class ShareGroup(Group):
         return difference(wanted, self.initialized)
 
     def with_states(self) -> Partitions:
-        """The partitions that have a state or may have one."""
+        """The partitions that have, or may have, a state."""
         return union(self.initialized, self.initializing)
 
     def describe(self) -> DescribedShareGroup:
@@ -199,7 +199,7 @@ class ShareGroup(Group):
         deleting: Mapping[UUID, str],
         image: MetadataImage,
     ) -> CoordinatorRecord:
-        """The record of key 15; topics that are gone keep the name that they had."""
+        """The record of key 15; deleted topics keep their last name."""
 
         def named(partitions: Partitions) -> tuple[tuple[UUID, str, tuple[int, ...]], ...]:
             return tuple(
@@ -224,7 +224,7 @@ class ShareGroup(Group):
         self.metadata_hash = value.metadata_hash
 
     def replay_member(self, member_id: str, value: ShareGroupMemberMetadataValue | None) -> None:
-        """Key 10; the last one of a member that goes has no value."""
+        """Key 10; the last record of a leaving member has no value."""
         if value is None:
             self.members.pop(member_id, None)
         else:

@@ -1,6 +1,6 @@
 """`ShareMember`: a member of a share group, immutable; a change makes another one.
 
-Two records tell of it: what it subscribes to (key 10), and what it has (key 14).
+Two records describe it: its subscription (key 10), and its assignment (key 14).
 """
 
 from typing import NamedTuple
@@ -28,7 +28,7 @@ class ShareMember(NamedTuple):
     assigned: Partitions = NO_PARTITIONS
 
     def described_by(self, request: ShareHeartbeatRequest) -> "ShareMember":
-        """The member with what a heartbeat says of it; what it leaves out stays."""
+        """The member with the fields of a heartbeat; missing ones stay as they are."""
         names = request.subscribed_topic_names
         return self._replace(
             rack_id=self.rack_id if request.rack_id is None else request.rack_id,
@@ -66,7 +66,7 @@ class ShareMember(NamedTuple):
         return ShareGroupMemberMetadataValue(self.rack_id, self.client_id, self.client_host, names)
 
     def with_metadata(self, value: ShareGroupMemberMetadataValue) -> "ShareMember":
-        """The member with what a value for key 10 says."""
+        """The member with the value of key 10."""
         return self._replace(
             rack_id=value.rack_id,
             client_id=value.client_id,
@@ -83,7 +83,7 @@ class ShareMember(NamedTuple):
     def with_assignment(
         self, value: ShareGroupCurrentMemberAssignmentValue | None
     ) -> "ShareMember":
-        """The member with what a value for key 14 says; without one it has nothing."""
+        """The member with the value of key 14; without one it has nothing."""
         if value is None:
             return self._replace(
                 member_epoch=JOIN_EPOCH, previous_member_epoch=-1, assigned=NO_PARTITIONS

@@ -1,7 +1,7 @@
-"""`ShareGroupReplay`: what the log says of share groups, applied to them.
+"""`ShareGroupReplay`: applies the records of the log to share groups.
 
-Compaction may leave a member's record without the group's before it, so any record makes the group
-that it is about; one that ends something makes nothing.
+Compaction may leave a member's record without the group's before it, so any record makes its group;
+only tombstones make none.
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ from odradek.coordinator.share_groups.group import ShareGroup
 
 
 class ShareGroupReplay:
-    """One method for each kind of record; `methods` says which is whose. `on_gone` hears of
-    members that are gone."""
+    """Replays records, one method for each kind; `methods` maps kinds to methods. `on_gone` is
+    called for members that are gone."""
 
     def __init__(self, registry: GroupRegistry, on_gone: Callable[[str, str], None]) -> None:
         self._registry = registry

@@ -21,7 +21,7 @@ class ShareHeartbeatRequest(NamedTuple):
 
 
 class ShareHeartbeatResult(NamedTuple):
-    """The answer; `assignment` is None where the member's has not changed."""
+    """The answer; `assignment` is None if the member's assignment has not changed."""
 
     member_id: str
     member_epoch: int
@@ -53,7 +53,7 @@ class DescribedShareGroup(NamedTuple):
 
 
 class ShareOffset(NamedTuple):
-    """Where a group reads a partition; -1 where that is not decided, or not known."""
+    """A group's offset in a partition; -1 if it is undecided, or unknown."""
 
     topic_id: UUID
     partition: int
@@ -64,7 +64,7 @@ class ShareOffset(NamedTuple):
 
 
 def check_share_heartbeat(request: ShareHeartbeatRequest) -> None:
-    """Checks what can be told without the group.
+    """Checks everything that does not depend on the group.
 
     Raises:
         BrokerError: INVALID_REQUEST.

@@ -1,9 +1,8 @@
 """`ShareGroupCoordinator`: the share groups of this broker, as handlers see them.
 
-Between the commands of a group it asks for the states of the group's partitions, which live with
-the share coordinator: they are made before a member is assigned what it reads, and deleted before
-the group is forgotten. That such a request is under way is in the group's log, so it is asked again
-after a failure.
+Between the commands of a group it asks the share coordinator to make and delete the states of the
+group's partitions: they are made before a member is assigned the partitions, and deleted before the
+group is. The group's records name the states under way, so a request is repeated after a failure.
 """
 
 import logging
@@ -82,9 +81,10 @@ class ShareGroupCoordinator:
     # States
 
     def _take_turn(self, group_id: str, wait: Callable[[Partitions], None]) -> bool:
-        """Whether it may make or delete the group's states now. They are by one request at a time:
-        a state that is made a second time forgets what was acknowledged, and one that is deleted
-        meanwhile would be assigned. `wait` is told later what the one before has tried to make."""
+        """Whether the caller may make or delete the group's states now, which one request does at a
+        time: a state that is made twice loses its acknowledgements, and a state that is deleted
+        meanwhile would be assigned. Otherwise `wait` is called later with the states that the
+        request before has tried to make."""
         waiting = self._turns.get(group_id)
         if waiting is not None:
             waiting.append(wait)
@@ -102,7 +102,7 @@ class ShareGroupCoordinator:
         work: Callable[[Callable[[R], None]], None],
         on_done: Callable[[R], None],
     ) -> None:
-        """Does an operator's work on states in its turn, which ends with the outcome."""
+        """Runs an operator's work on states in its turn, which ends with the outcome."""
 
         def end(outcome: R) -> None:
             self._end_turn(group_id, lambda: on_done(outcome), NO_PARTITIONS)
@@ -117,8 +117,8 @@ class ShareGroupCoordinator:
         then: Callable[[], None],
         tried: Partitions = NO_PARTITIONS,
     ) -> None:
-        """Makes states, but for those that were tried just now; those that cannot be made are tried
-        again with the next heartbeat."""
+        """Makes states, except for those that were tried just now. A state that cannot be made is
+        tried again with the next heartbeat."""
         partitions = difference(wanted, tried)
         if not partitions:
             then()
@@ -186,9 +186,9 @@ class ShareGroupCoordinator:
         on_done: Callable[[list[ShareOffset] | BrokerError], None],
         defer: Callable[[Callable[[], None]], None],
     ) -> None:
-        """DescribeShareGroupOffsets: where the group reads, by default every partition that it
-        has read, which only its coordinator knows; a group that there is not reads nothing. Of many
-        partitions some are asked for at a time, the others when `defer` calls."""
+        """DescribeShareGroupOffsets: the group's offsets, by default of every partition that it has
+        read, which only its coordinator knows; a missing group has none. Many partitions are asked
+        for in slices, each after the first when `defer` calls."""
         try:
             partitions = self._read_by(group_id) if wanted is None else wanted
         except BrokerError as error:
@@ -215,8 +215,8 @@ class ShareGroupCoordinator:
         starts: Mapping[tuple[UUID, int], int],
         on_done: Callable[[Errors | BrokerError], None],
     ) -> None:
-        """AlterShareGroupOffsets: has a group without members read from there; there may be no
-        such group yet."""
+        """AlterShareGroupOffsets: sets the offsets of a group without members, or of one that does
+        not exist yet."""
         self._in_turn(group_id, lambda end: self._alter_offsets(group_id, starts, end), on_done)
 
     def _alter_offsets(
@@ -255,7 +255,8 @@ class ShareGroupCoordinator:
         topic_ids: Sequence[UUID],
         on_done: Callable[[Mapping[UUID, BrokerError | None] | BrokerError], None],
     ) -> None:
-        """DeleteShareGroupOffsets: a group without members has never read those topics."""
+        """DeleteShareGroupOffsets: makes a group without members forget that it has read those
+        topics."""
         self._in_turn(group_id, lambda end: self._delete_offsets(group_id, topic_ids, end), on_done)
 
     def _delete_offsets(
@@ -297,7 +298,7 @@ class ShareGroupCoordinator:
     def _delete_state(
         self, key: SharePartitionKey, on_done: Callable[[BrokerError | None], None]
     ) -> None:
-        """Deletes one state; with a topic that is gone its states went, too."""
+        """Deletes one state; the states of a deleted topic are deleted already."""
 
         def on_deleted(error: BrokerError | None) -> None:
             is_gone = error is not None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -308,7 +309,7 @@ class ShareGroupCoordinator:
     # Deletion
 
     def has(self, group_id: str) -> bool:
-        """Whether it is a share group of this broker."""
+        """Whether this broker coordinates a share group of that id."""
         try:
             return self._runtime.shard(group_id).share.find(group_id) is not None
         except BrokerError:
@@ -363,7 +364,7 @@ def _for_each(
     ask: Callable[[SharePartitionKey, Callable[[BrokerError | None], None]], None],
     on_done: Callable[[Errors], None],
 ) -> None:
-    """Asks for each partition, and says when all is known what went wrong."""
+    """Asks for each partition, and calls back with the errors when all are answered."""
     errors: Errors = {}
     keys = _keys(group_id, partitions)
     if not keys:
@@ -379,7 +380,7 @@ def _for_each(
             ask(key, partial(take, key))
         except Exception:
             if (key.topic_id, key.partition) not in errors:
-                take(key, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))  # nobody else would
+                take(key, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))  # it will not call back
             raise
 
     do_each(keys, ask_one)

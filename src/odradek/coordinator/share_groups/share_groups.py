@@ -1,9 +1,9 @@
 """`ShareGroups`: the share groups of one partition, as commands.
 
-A heartbeat is everything: it joins (epoch 0), lives on, changes a subscription, and leaves (-1).
-A member gets its target at once. It is assigned only partitions that have a state: what has none
-yet is made before the heartbeat (`share_group_coordinator`), which is why a member that joins is
-told its partitions in the first answer.
+A member does everything by heartbeats: it joins (epoch 0), renews its session, changes its
+subscription, and leaves (-1). It gets its target at once. It is assigned only partitions that have
+a state. Missing states are made before the heartbeat (`share_group_coordinator`), so a joining
+member gets its partitions in the first answer.
 """
 
 import logging
@@ -91,13 +91,13 @@ class ShareGroups:
 
     @property
     def image(self) -> MetadataImage:
-        """The topics as they are."""
+        """The current metadata."""
         return self._topics.image
 
     # States
 
     def missing_states(self, request: ShareHeartbeatRequest) -> Partitions:
-        """The partitions that a member is about to read and that have no state yet.
+        """The partitions without a state that a member is about to read.
 
         Raises:
             BrokerError: the member may not read at all.
@@ -115,8 +115,8 @@ class ShareGroups:
     def begin_states(
         self, group_id: str, partitions: Partitions
     ) -> CoordinatorResult[tuple[int, Partitions]]:
-        """It is known from here on that the states are being made that are not there yet; answers
-        with their epoch, and which they are."""
+        """Records that the missing states are being made; answers with their epoch, and with these
+        partitions."""
         group = self.find(group_id) or ShareGroup(group_id)
         missing = difference(partitions, group.initialized)
         if not missing:
@@ -130,10 +130,9 @@ class ShareGroups:
         )
 
     def end_states(self, group_id: str, made: Partitions) -> CoordinatorResult[None]:
-        """Lets the states that were made be assigned. One that was not may be there all the same,
-        as where the answer was lost: it is still known as being made, so that it goes with the
-        group. A group without members has nobody to assign anything to: its epoch rises with the
-        next one."""
+        """Records the states that were made, so that they can be assigned. Another state may exist
+        as well, if its answer was lost: it stays recorded as being made, so that it is deleted with
+        the group. The epoch of a group without members does not rise before the next member."""
         group = self.find(group_id)
         if group is None or not made:
             return CoordinatorResult((), None)
@@ -150,7 +149,8 @@ class ShareGroups:
     def begin_deletion(
         self, group_id: str, topic_ids: Iterable[UUID] | None = None
     ) -> CoordinatorResult[Partitions]:
-        """The states of topics, by default of all, are on their way out; answers with them.
+        """Records that the states of topics, by default of all, are being deleted; answers with
+        them.
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP.
@@ -172,7 +172,7 @@ class ShareGroups:
         return CoordinatorResult([record], leaving)
 
     def _all_of(self, topic_ids: Iterable[UUID]) -> Partitions:
-        """The partitions of topics whose deletion may have stopped half-way."""
+        """All partitions of topics whose deletion may be incomplete."""
         topics = [self.image.topic_by_id(each) for each in topic_ids]
         return {
             topic.topic_id: frozenset(range(len(topic.partitions)))
@@ -181,7 +181,7 @@ class ShareGroups:
         }
 
     def end_deletion(self, group_id: str, topic_ids: Iterable[UUID]) -> CoordinatorResult[None]:
-        """The states of topics are gone."""
+        """Records that the states of topics are deleted."""
         group = self.find(group_id)
         if group is None:
             return CoordinatorResult((), None)
@@ -191,8 +191,8 @@ class ShareGroups:
         return CoordinatorResult([record], None)
 
     def begin_alteration(self, group_id: str, partitions: Partitions) -> CoordinatorResult[int]:
-        """An operator sets offsets: raises the epoch, by which the states before are fenced off.
-        Without any, as where no topic exists, it only looks whether that were possible.
+        """Raises the epoch before an operator's change of offsets, which fences the states before.
+        Without partitions it only checks whether the change would be allowed.
 
         Raises:
             BrokerError: GROUP_ID_NOT_FOUND, it is of another kind; NON_EMPTY_GROUP.
@@ -216,10 +216,9 @@ class ShareGroups:
     # Heartbeats
 
     def heartbeat(self, request: ShareHeartbeatRequest) -> CoordinatorResult[ShareHeartbeatResult]:
-        """A member joins, lives on, or leaves.
+        """Handles a heartbeat: a member joins, renews its session, or leaves.
 
-        Raises:
-            BrokerError: it may not, or has to join anew.
+        Raises: BrokerError: the member may not, or has to rejoin.
         """
         if request.member_epoch == LEAVE_EPOCH:
             return self._leave(request)
@@ -242,7 +241,7 @@ class ShareGroups:
             records.append(_assignment_record(group.group_id, updated))
         settings = self._settings(group.group_id)
         self._start_session(group.group_id, member.member_id, settings.session_timeout_ms)
-        # A member that has not heard the last answer sends everything again.
+        # A member that has missed the last answer sends all fields again.
         is_full = request.member_epoch == JOIN_EPOCH or request.subscribed_topic_names is not None
         tell = is_full or updated.assigned != known.assigned
         return CoordinatorResult(
@@ -256,7 +255,7 @@ class ShareGroups:
         )
 
     def _group_of(self, request: ShareHeartbeatRequest) -> ShareGroup:
-        """The group; a new one for its first member, where there is none of that name."""
+        """The group; for its first member a new one."""
         is_new = self._registry.get(request.group_id) is None
         if is_new and request.member_epoch == JOIN_EPOCH:
             return ShareGroup(request.group_id)
@@ -294,7 +293,7 @@ class ShareGroups:
         members: dict[str, ShareMember],
         records: list[CoordinatorRecord],
     ) -> int:
-        """Raises the epoch when members, subscriptions or topics have become others."""
+        """Raises the epoch when members, subscriptions or topics have changed."""
         member = members[known.member_id]
         is_new = known.member_id not in group.members
         changed = is_new or known.subscribed_topic_names != member.subscribed_topic_names
@@ -304,7 +303,7 @@ class ShareGroups:
         names = {name for each in members.values() for name in each.subscribed_topic_names}
         metadata_hash = topics_hash(names, self.image)
         if not changed and metadata_hash == group.metadata_hash:
-            # Not before: the log may refuse what another hash leads to.
+            # Only here: the log may refuse the records of another hash.
             group.checked_metadata = version
             return group.epoch
         records.append(self._epoch_record(group, group.epoch + 1, metadata_hash))
@@ -383,7 +382,7 @@ class ShareGroups:
     # Sessions
 
     def _start_session(self, group_id: str, member_id: str, session_ms: int) -> None:
-        """The member has given a sign of life: awaits the next."""
+        """Starts the member's session after a heartbeat."""
         key = SessionKey(group_id, member_id)
 
         def on_late(late: MemberDeadline) -> None:
@@ -395,8 +394,8 @@ class ShareGroups:
         self._sessions.start(key, DelayedSession(session_ms, on_late))
 
     def on_arrival(self, request: ShareHeartbeatRequest) -> None:
-        """A heartbeat has arrived, and others of the group may come first, or states that are yet
-        to be made: the member lives."""
+        """Renews the session of a member whose heartbeat has arrived and may wait behind others of
+        the group, or for states."""
         group_id, member_id = request.group_id, request.member_id
         lives = request.member_epoch != LEAVE_EPOCH
         if lives and self._sessions.awaits(SessionKey(group_id, member_id)):
@@ -404,8 +403,8 @@ class ShareGroups:
             self._start_session(group_id, member_id, settings.session_timeout_ms)
 
     def _fence_late(self, key: SessionKey, late: MemberDeadline) -> None:
-        """Drops a member that is late, unless it sends a heartbeat before the command has its
-        turn; again and again, until that is written or another coordinator is in charge."""
+        """Removes a late member, unless it sends a heartbeat before the command has its turn; tries
+        again until the removal is written or another coordinator is in charge."""
 
         def command() -> CoordinatorResult[bool]:
             if not self._sessions.is_late(key, late):
@@ -426,11 +425,12 @@ class ShareGroups:
         self._services.execute(key.group_id, command, on_done)
 
     def on_gone(self, group_id: str, member_id: str) -> None:
-        """The log says that a member is gone: nothing is awaited of it."""
+        """Ends the session of a member that the log has removed."""
         self._sessions.met(SessionKey(group_id, member_id))
 
     def on_loaded(self) -> None:
-        """The sessions of all members begin anew: they had no coordinator to turn to."""
+        """Starts the sessions of all members again: they had no coordinator to send heartbeats
+        to."""
         for group in self._registry:
             if isinstance(group, ShareGroup):
                 session_ms = self._settings(group.group_id).session_timeout_ms
@@ -438,7 +438,7 @@ class ShareGroups:
                     self._start_session(group.group_id, member_id, session_ms)
 
     def on_unloaded(self) -> None:
-        """Nobody is awaited here any more."""
+        """Ends all sessions."""
         self._sessions.clear()
 
     def _settings(self, group_id: str) -> GroupSettings:

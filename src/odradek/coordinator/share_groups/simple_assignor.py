@@ -1,7 +1,6 @@
-"""The assignor `simple`: every partition is read, every member reads, and as evenly as it goes.
-
-Evenness comes before what a member had. Where there are more members than partitions, members share
-partitions.
+"""The assignor `simple`: every partition is read, and every member reads, as evenly as possible.
+Evenness comes before the previous assignment. If there are more members than partitions, members
+share partitions.
 """
 
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ _Partition = tuple[UUID, int]
 
 
 class _Share:
-    """An assignment that is being worked out."""
+    """An assignment that is being computed."""
 
     def __init__(
         self, subscriptions: Mapping[str, frozenset[UUID]], before: Mapping[str, Partitions]
@@ -57,7 +56,7 @@ def assign_simply(
 
 
 def _keep(share: _Share, targets: list[_Partition]) -> None:
-    """Members keep what they had, up to their even part."""
+    """Members keep their partitions, up to an even share."""
     if not share.given:
         return
     least, extra = divmod(len(targets), len(share.given))
@@ -82,8 +81,8 @@ def _give_the_rest(share: _Share, targets: list[_Partition]) -> None:
 
 
 def _share_out(share: _Share, targets: list[_Partition]) -> None:
-    """Assigns members that have nothing to where the fewest read; of those, to where they were
-    before."""
+    """Assigns members without partitions to the partitions with the fewest readers, preferring
+    their previous ones."""
     for member, given in share.given.items():
         open_to = [each for each in targets if share.may_have(member, each)]
         if open_to and not given:

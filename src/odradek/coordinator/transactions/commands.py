@@ -1,11 +1,11 @@
 """The rules of transactional ids: which producer may do what, and which record results.
 
-A command looks at the id's value and either refuses or returns the value that comes next. Every
-answer is Kafka's, state by state. While a change of an id is being written, or its end is decided
-and the markers are not written yet, producers are answered CONCURRENT_TRANSACTIONS.
+A command looks at the id's value and either refuses or returns the next value. Every answer is
+Kafka's, state by state. While a change of an id is being written, or its end is decided and the
+markers are not written yet, producers are answered CONCURRENT_TRANSACTIONS.
 
-A command that finds that it needs a producer id, which has to be fetched, answers None, and is
-run again with one.
+A command that needs a new producer id, which has to be fetched, answers None, and runs again with
+one.
 """
 
 import logging
@@ -41,7 +41,7 @@ OptionalAnswer = CoordinatorResult[ProducerAnswer | None]
 class TransactionCommands:
     """The commands on the transactional ids of one partition.
 
-    `is_changing` says of which a change is being written.
+    `is_changing` says whether a change of an id is being written.
     """
 
     def __init__(
@@ -123,8 +123,8 @@ class TransactionCommands:
         producer: ProducerIdAndEpoch,
         partitions: Sequence[TopicPartition],
     ) -> list[ErrorCode]:
-        """Which partitions belong to the open transaction of a producer. A change that is being
-        written does not count yet: the append looks once more.
+        """Returns which partitions belong to the open transaction of a producer. A change that is
+        being written is not valid yet: the append asks once more.
 
         Raises:
             BrokerError: as `add_partitions`.
@@ -139,7 +139,7 @@ class TransactionCommands:
         ]
 
     def _of_producer(self, transactional_id: str, producer: ProducerIdAndEpoch) -> TransactionValue:
-        """An id that is in this producer's hands."""
+        """The value of an id that this producer owns."""
         value = self._known(transactional_id)
         if value.producer_id != producer.producer_id:
             raise BrokerError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -186,7 +186,7 @@ class TransactionCommands:
     def abort_timed_out(
         self, transactional_id: str, version: int, now_ms: int, spare_id: int | None
     ) -> OptionalAnswer:
-        """Takes a transaction from a producer that has not ended it in time.
+        """Aborts a transaction that its producer has not ended in time.
 
         Raises:
             BrokerError: CONCURRENT_TRANSACTIONS.
@@ -204,7 +204,7 @@ class TransactionCommands:
         return _fence(transactional_id, value, version, now_ms, spare_id, answer)
 
     def expired(self, now_ms: int, expiration_ms: int) -> list[str]:
-        """The ids that nobody has used for so long."""
+        """The ids that were not used for so long."""
         return [
             transactional_id
             for transactional_id, value in self._transactions.items()
@@ -214,7 +214,7 @@ class TransactionCommands:
     def expire(
         self, transactional_id: str, now_ms: int, expiration_ms: int
     ) -> CoordinatorResult[None]:
-        """Forgets an id, unless somebody has used it meanwhile."""
+        """Forgets an id, unless it was used meanwhile."""
         value = self._transactions.get(transactional_id)
         if value is None or not _is_expired(value, now_ms, expiration_ms):
             return CoordinatorResult([], None)
@@ -251,11 +251,10 @@ def _answer(value: TransactionValue) -> ProducerAnswer:
 
 
 def _check_expected(value: TransactionValue, expected: ProducerIdAndEpoch | None) -> None:
-    """Whether a producer that takes itself for somebody may still have the id.
-
-    Its epoch is looked at later. It may name the producer id before when that one's epochs are
-    used up, since it may not have heard of the new one; and whatever it likes when the id has
-    just been made, since then ours has been forgotten.
+    """Checks that a producer that names its id and epoch may still own the transactional id. Its
+    epoch is checked later. It may name the previous producer id if the epochs of that are used up,
+    since it may not know the new one; and any id if the transactional id was just created, since
+    the coordinator has forgotten the earlier one.
     """
     if expected is None or value.producer_epoch == NO_PRODUCER_EPOCH:
         return
@@ -276,7 +275,7 @@ def _check_end_of_version_1(request: EndTxnRequest, value: TransactionValue) -> 
 def _end_by_version_1(
     request: EndTxnRequest, value: TransactionValue, now_ms: int
 ) -> OptionalAnswer:
-    """An end that leaves the epoch as it is; it is said again by saying it again."""
+    """Ends a transaction without a new epoch; a repeated request gets the same answer."""
     if value.state is TransactionState.ONGOING:
         after = transaction.ended(value, request.result, request.transaction_version, now_ms, None)
         return _change(request.transactional_id, after, ProducerAnswer(ErrorCode.NONE))
@@ -292,7 +291,8 @@ def _end_by_version_2(
     now_ms: int,
     spare_id: int | None,
 ) -> OptionalAnswer:
-    """An end that raises the epoch. A producer that names the previous epoch repeats its request.
+    """Ends a transaction and raises the epoch. A producer that names the previous epoch repeats its
+    request.
 
     A producer may abort without having added anything: it may not know whether its first write
     was added before it failed.
@@ -318,7 +318,7 @@ def _is_retry(request: EndTxnRequest, value: TransactionValue) -> bool:
 
 
 def _was_rotated(producer: ProducerIdAndEpoch, value: TransactionValue) -> bool:
-    """Whether the end before used up the epochs, so that the producer has got another id."""
+    """Whether the previous end used up the epochs, so that the producer got another id."""
     return (
         value.previous_producer_id == producer.producer_id
         and producer.producer_epoch == transaction.MAX_EPOCH - 1
@@ -356,7 +356,7 @@ def _prepared_state(result: TransactionResult) -> TransactionState:
 
 
 def _refused_end(request: EndTxnRequest, value: TransactionValue) -> BrokerError:
-    """Why a transaction cannot end so: it is ending so already, or cannot at all."""
+    """The error for an end that is already under way, or not possible."""
     if value.state is _prepared_state(request.result):
         return BrokerError(ErrorCode.CONCURRENT_TRANSACTIONS)
     logger.info(
@@ -369,7 +369,7 @@ def _refused_end(request: EndTxnRequest, value: TransactionValue) -> BrokerError
 
 
 def partitions_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partitions as answers name them."""
+    """Partitions by topic, as in responses."""
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)

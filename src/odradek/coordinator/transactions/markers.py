@@ -1,13 +1,13 @@
 """End markers on their way: a decided transaction is over when each of its partitions has one.
 
 The decision is stored before the first marker is written, and cannot be taken back; so markers are
-sent until they are written, and then that they are is written until the coordinator's log has it.
-No request waits for them: EndTxn is answered when the decision is stored. A `DelayedMarkers` waits,
-so that `Broker.waiting()` can say which partitions a transaction waits for.
+sent until they are written, and the record that says so is written until the coordinator's log has
+it. No request waits for them: EndTxn is answered when the decision is stored. A `DelayedMarkers`
+waits, so that `Broker.waiting()` can say which partitions a transaction waits for.
 
-A partition that is gone needs no marker. One that has seen a later epoch of the producer has been
-decided before. After any other error of a leader, or of the coordinator's own log, and after an
-exception, it is tried again after a while.
+A deleted partition needs no marker. A partition with a later epoch of the producer got its marker
+before. After any other error of a leader, or of the coordinator's own log, and after an exception,
+the marker is sent again after a while.
 """
 
 import logging
@@ -42,7 +42,7 @@ Complete = Callable[[str, OnCommitted], None]
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class MarkerWriter(ABC):
-    """The way to the leaders of partitions, wherever they are."""
+    """The port to the leaders of partitions, on any broker."""
 
     @abstractmethod
     def write(
@@ -61,21 +61,22 @@ class MarkerWriter(ABC):
 
 @dataclass(frozen=True, slots=True)
 class TransactionalIdKey:
-    """The end of a transactional id's transaction is awaited here."""
+    """A transactional id whose transaction is ending."""
 
     transactional_id: str
 
 
 @final
 class DelayedMarkers(DelayedOperation):
-    """A transaction whose end is not all written; its time-out is the next attempt."""
+    """A transaction that lacks markers or its last record; the time-out is the next attempt."""
 
     def __init__(self, ending: "EndingTransaction", delay_ms: int) -> None:
         super().__init__(delay_ms)
         self._ending = ending
 
     def try_complete(self) -> bool:
-        """Over when the end is written, or when it waits for something else by now."""
+        """Completes when the end is written, or when the transaction waits with another
+        operation."""
         return not self._ending.waits_with(self) and self.force_complete()
 
     def on_complete(self) -> None:
@@ -125,22 +126,22 @@ class EndingTransaction:
             if partitions:
                 self._writer.write(self._marker, partitions, self._on_marked)
         except Exception:
-            self._asked.clear()  # perhaps nobody answers any more
+            self._asked.clear()  # an answer may never come
             raise
         finally:
             self._go_on()
 
     def drop(self) -> None:
-        """This coordinator has nothing to say any more."""
+        """Stops sending: another broker coordinates now."""
         self._is_dropped = True
         self._await(None)
 
     def waits_with(self, wait: DelayedMarkers) -> bool:
-        """Whether that is what the transaction waits with now."""
+        """Whether the transaction waits with this operation."""
         return self._wait is wait
 
     def on_retry_due(self, wait: DelayedMarkers) -> None:
-        """The pause after a failed attempt is over."""
+        """Tries again after the pause."""
         if self._wait is wait:
             self._wait = None
             self.send()
@@ -257,7 +258,7 @@ class MarkerSender:
         ending.send()
 
     def drop_all(self) -> None:
-        """Another broker coordinates from now on."""
+        """Stops all: another broker coordinates from now on."""
         ending, self._ending = self._ending, {}
         for each in ending.values():
             each.drop()

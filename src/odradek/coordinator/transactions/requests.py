@@ -24,7 +24,7 @@ NO_PRODUCER_ID_AND_EPOCH = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class InitProducerIdRequest(NamedTuple):
-    """A producer wants a transactional id; `expected` is who it takes itself for, if anybody."""
+    """A producer wants a transactional id; `expected` is its current identity, if it has one."""
 
     transactional_id: str
     timeout_ms: int
@@ -50,7 +50,7 @@ class AddPartitionsRequest(NamedTuple):
 
 
 class ProducerAnswer(NamedTuple):
-    """Whom a producer is to be from now on, or why not."""
+    """The identity of a producer from now on, or an error."""
 
     error_code: ErrorCode
     producer: ProducerIdAndEpoch = NO_PRODUCER_ID_AND_EPOCH
@@ -73,7 +73,7 @@ class TransactionFilter(NamedTuple):
     duration_ms: int = -1
 
     def admits(self, value: TransactionValue, now_ms: int) -> bool:
-        """Whether a transactional id is to be shown."""
+        """Whether a transactional id matches."""
         return (
             (not self.has_states or value.state in self.states)
             and (not self.producer_ids or value.producer_id in self.producer_ids)

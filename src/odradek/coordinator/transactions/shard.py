@@ -48,8 +48,8 @@ class TransactionServices:
 class TransactionShard(CoordinatorShard):
     """One partition's transactional ids. Called on the broker's loop only.
 
-    `ongoing` are those with an open transaction, so that time-outs need not look at all;
-    `is_changing` says of which a change is being written.
+    `ongoing` are those with an open transaction, so that time-outs need not look at all ids;
+    `is_changing` says whether a change of an id is being written.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class TransactionShard(CoordinatorShard):
             self.transactions.pop(transactional_id, None)
             return
         if value.state is TransactionState.PREPARE_EPOCH_FENCE:
-            # It is never written. Its transaction is open, so the time-out has to end it.
+            # This state is never written. Its transaction is open, so the time-out has to end it.
             logger.warning("transactional id %s is stored as being fenced", transactional_id)
             value = value._replace(state=TransactionState.ONGOING)
         self.transactions[transactional_id] = value
@@ -109,12 +109,13 @@ class TransactionShard(CoordinatorShard):
             self._markers.send(transactional_id, value)
 
     def _complete(self, transactional_id: str, on_committed: OnCommitted) -> None:
-        """Not a command: nobody else changes an id between its decision and this."""
+        """Writes the last record. Not a command: no command changes an id between its decision and
+        this."""
         record = self.commands.completed(transactional_id, self._services.clock.wall_ms())
         self._append([record], on_committed, None)
 
     def timed_out(self, now_ms: int) -> list[str]:
-        """The ids whose transaction has been open for too long."""
+        """The ids whose transactions have been open for too long."""
         return [each for each in self.ongoing if is_timed_out(self.transactions[each], now_ms)]
 
     def _send_all(self, transactional_ids: list[str]) -> None:

@@ -1,7 +1,7 @@
 """The states of a transactional id, as a table of state x event.
 
-Each row is something that may happen to a transactional id; anything else cannot happen, and
-`transition` raises. docs/reference/transaction-states.md is drawn from it.
+Each row is a possible event of a transactional id; `transition` raises for all others.
+docs/reference/transaction-states.md is drawn from it.
 
 PrepareEpochFence is never written: it is the moment in which a transaction is taken from its
 producer, and the record that follows says PrepareAbort.
@@ -101,5 +101,5 @@ def is_prepared(state: TransactionState) -> bool:
 
 
 def may_expire(state: TransactionState) -> bool:
-    """Whether an id that nobody uses may be forgotten."""
+    """Whether an unused id in this state may be forgotten."""
     return state in (_EMPTY, _COMPLETE_COMMIT, _COMPLETE_ABORT)

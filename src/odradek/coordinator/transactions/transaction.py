@@ -3,9 +3,9 @@
 They decide epochs and ids, nothing else; `commands` decides what a producer may do. Each takes its
 step in the state table. The previous value stays valid: values never change.
 
-With version 2 of transactions each end raises the epoch, so that what is late from one transaction
-cannot be taken for the next one's (KIP-890). With the versions before, an epoch lasts as long
-as the producer.
+With version 2 of transactions each end raises the epoch, so that a late request of one transaction
+cannot be taken for one of the next (KIP-890). With earlier versions an epoch lasts as long as the
+producer.
 """
 
 from collections.abc import Iterable
@@ -42,7 +42,7 @@ def uses_up_epochs(value: TransactionValue, version: int) -> bool:
 
 
 def created(producer_id: int, timeout_ms: int, now_ms: int) -> TransactionValue:
-    """A transactional id that nobody had before; its first epoch is still to be handed out."""
+    """A new transactional id; its first epoch is still to be handed out."""
     return TransactionValue(
         producer_id,
         NO_PRODUCER_EPOCH,
@@ -57,10 +57,10 @@ def created(producer_id: int, timeout_ms: int, now_ms: int) -> TransactionValue:
 def with_next_epoch(
     value: TransactionValue, timeout_ms: int, expected_epoch: int | None, now_ms: int
 ) -> TransactionValue:
-    """The id in the hands of a producer of the next epoch.
+    """The id with the next epoch, for a producer that takes it over.
 
-    A producer that continues after an error names the epoch that it expects. If that is the one
-    before, it asks again because it has not heard the answer: nothing is raised.
+    A producer that continues after an error names the epoch that it expects. If that is the
+    previous one, the producer repeats a request whose answer was lost: the epoch stays.
 
     Raises:
         BrokerError: PRODUCER_FENCED, the epoch that is expected is over.

@@ -1,7 +1,7 @@
 """`TransactionCoordinator`: the facade that handlers speak to, and the upkeep of time.
 
 Runs commands on the shard of a transactional id, one at a time for each id, fetches producer ids
-for those that need one, and lets markers follow every decision. Failures of the log are answered
+for commands that need one, and sends markers after every decision. Failures of the log are answered
 with the codes that clients know (`response_errors`).
 """
 
@@ -134,7 +134,7 @@ class TransactionCoordinator(TransactionWrites):
         on_done: OnAnswer,
         spare_id: int | None = None,
     ) -> None:
-        """Runs a command, again with a new producer id if it says that it needs one."""
+        """Runs a command, and again with a new producer id if it needs one."""
 
         def on_id(outcome: int | BrokerError) -> None:
             if isinstance(outcome, BrokerError):
@@ -159,8 +159,8 @@ class TransactionCoordinator(TransactionWrites):
     # Time
 
     def abort_timed_out(self) -> None:
-        """Aborts the transactions that are open for too long; called periodically, and those that
-        the log refuses are due again next time."""
+        """Aborts the transactions that are open for too long; called periodically, which also
+        repeats refused writes."""
         now_ms = self._clock.wall_ms()
         late = [each for shard in self._runtime.shards() for each in shard.timed_out(now_ms)]
         do_each(late, lambda each: self._abort_timed_out(each, now_ms))
@@ -181,8 +181,8 @@ class TransactionCoordinator(TransactionWrites):
             )
 
     def expire_ids(self) -> None:
-        """Removes the ids that were not used for long; called periodically, and those that the log
-        refuses are due again next time."""
+        """Removes the ids that were not used for long; called periodically, which also repeats
+        refused writes."""
         now_ms = self._clock.wall_ms()
         expiration_ms = self._config["transactional.id.expiration.ms"]
         silent = [
@@ -269,13 +269,14 @@ class TransactionCoordinator(TransactionWrites):
         def on_outcome(outcome: R | BrokerError) -> None:
             on_done(response_error(outcome) if isinstance(outcome, BrokerError) else outcome)
 
-        # While a change of the id is being written it does not wait for its turn: it is refused.
+        # While a change of the id is being written the command does not wait for its turn: it is
+        # refused.
         is_first = not self._runtime.is_busy(transactional_id)
         self._runtime.execute(transactional_id, command, on_outcome, exclusive=is_first)
 
 
 def _log_refusal(transactional_id: str, code: ErrorCode) -> None:
-    """Notes that a step nobody had asked for was not taken."""
+    """Logs the refusal of a step that no client has asked for."""
     if code is not ErrorCode.NONE:
         logger.info("transactional id %s: %s", transactional_id, code.name)
 
@@ -283,7 +284,7 @@ def _log_refusal(transactional_id: str, code: ErrorCode) -> None:
 def _with_markers(
     shard: TransactionShard, transactional_id: str, result: CoordinatorResult[R]
 ) -> CoordinatorResult[R]:
-    """Markers follow a command that has decided an end, once that is replayed. If this broker has
-    lost the id by then, its new coordinator finds the decision."""
+    """Sends markers after a command that has decided an end, once that is replayed. If this broker
+    has lost the id by then, the new coordinator finds the decision."""
     result.follow_up = partial(shard.send_markers, transactional_id)
     return result

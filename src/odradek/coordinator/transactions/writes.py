@@ -1,4 +1,4 @@
-"""The port by which a write asks whether its transaction is open.
+"""The port through which a write asks whether its transaction is open.
 
 The leader of a partition asks before the first write of a transaction; the transactional id may
 be coordinated by this broker or by another.
@@ -17,7 +17,7 @@ OnCodes = Callable[[list[ErrorCode]], None]
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TransactionWrites(ABC):
-    """The way to the coordinators of transactional ids, wherever they are."""
+    """The port to the coordinators of transactional ids, on any broker."""
 
     @abstractmethod
     def add_or_verify(

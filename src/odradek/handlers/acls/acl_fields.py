@@ -1,4 +1,4 @@
-"""ACLs between messages and values."""
+"""Converts ACLs between messages and values."""
 
 from collections.abc import Iterable
 from enum import IntEnum
@@ -66,7 +66,7 @@ def known(kind: type[Number], number: int) -> Number:
 
 
 def entry_fields(entry: AccessControlEntry) -> dict[str, object]:
-    """An entry as messages have it."""
+    """The fields of an entry in messages."""
     return {
         "principal": entry.principal,
         "host": entry.host,
@@ -76,7 +76,7 @@ def entry_fields(entry: AccessControlEntry) -> dict[str, object]:
 
 
 def pattern_fields(pattern: ResourcePattern) -> dict[str, object]:
-    """A pattern as messages have it."""
+    """The fields of a pattern in messages."""
     return {
         "resource_type": pattern.type,
         "resource_name": pattern.name,
@@ -85,5 +85,5 @@ def pattern_fields(pattern: ResourcePattern) -> dict[str, object]:
 
 
 def binding_fields(bindings: Iterable[AclBinding]) -> list[dict[str, object]]:
-    """Bindings as messages have them."""
+    """The fields of bindings in messages."""
     return [{**pattern_fields(each.pattern), **entry_fields(each.entry)} for each in bindings]

@@ -1,4 +1,4 @@
-"""DeleteAcls (31), versions 1 to 3: removes what filters mean, and tells what that was.
+"""DeleteAcls (31), versions 1 to 3: removes the ACLs that match filters, and returns them.
 
 Version notes: 2 is flexible, 3 knows users as resources.
 """
@@ -12,7 +12,7 @@ from odradek.handlers.request import Request
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers when this broker decides without them."""
+    """Answers when this broker decides without the removed ACLs."""
     acls = context.acls
 
     def on_deleted(outcome: list[list[AclBinding]] | BrokerError) -> None:

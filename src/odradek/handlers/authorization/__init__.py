@@ -1,4 +1,4 @@
-"""The authorization before the handlers of a broker with an authorizer: nothing else imports it."""
+"""The authorization before the handlers; imported only by a broker with an authorizer."""
 
 from odradek.handlers.authorization.guarding import guarded
 

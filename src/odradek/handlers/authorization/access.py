@@ -1,6 +1,6 @@
 """`Guarded`: a request before its handler, and what its caller may do.
 
-A rule looks at the request and lets the handler see what is allowed of it: all (`serve`), nothing
+A rule looks at the request and passes its allowed part to the handler: all (`serve`), nothing
 (`fail`), or some entries (`serve_allowed`). Entries that are refused are answered in the shape that
 the API's own `fail` gives them, and put behind those that the handler answers.
 """
@@ -49,25 +49,26 @@ class Guarded:
     # --- what the caller may do -----------------------------------------------------------------
 
     def may(self, operation: AclOperation, type: ResourceType, name: str) -> bool:
-        """Whether it may do something; told to the audit log."""
+        """Whether the caller may do the operation; the audit log records it."""
         return self.caller.may(operation, type, name, self.row.name)
 
     def may_see(self, operation: AclOperation, type: ResourceType, name: str) -> bool:
-        """Whether it may do something that it has not asked for."""
+        """Whether the caller may do an operation that the request did not ask for."""
         return self.caller.may_see(operation, type, name)
 
     def may_in_cluster(self, operation: AclOperation) -> bool:
-        """Whether it may do something with the cluster; told to the audit log."""
+        """Whether the caller may do the operation on the cluster; the audit log records it."""
         return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def may_see_in_cluster(self, operation: AclOperation) -> bool:
-        """Whether it may do something with the cluster, which would be enough."""
+        """Whether the caller may do the operation on the cluster, where that replaces other
+        permissions."""
         return self.may_see(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def denied(
         self, operation: AclOperation, type: ResourceType, names: Iterable[str]
     ) -> frozenset[str]:
-        """Picks the names with which it may not do something."""
+        """The names of resources on which the caller may not do the operation."""
         return frozenset(
             name for name in dict.fromkeys(names) if not self.may(operation, type, name)
         )
@@ -79,7 +80,7 @@ class Guarded:
         names: Iterable[str],
         then: Callable[[frozenset[str]], None],
     ) -> None:
-        """Tells `then` the names with which it may not do something, which are looked at in
+        """Calls `then` with the names on which the caller may not do the operation; checks them in
         slices."""
         denied: set[str] = set()
 
@@ -96,7 +97,7 @@ class Guarded:
         self.row.handle(self.context, self.request)
 
     def fail(self, code: ErrorCode, **told: object) -> None:
-        """Refuses all of it; `told` are fields in which Kafka then differs from `fail`."""
+        """Refuses the whole request; `told` are fields in which Kafka differs from `fail` then."""
         fail = self.row.fail
         if told:
             self.amend(lambda fields: fields.update(told))
@@ -106,8 +107,8 @@ class Guarded:
             fail(self.request, code)
 
     def refusals(self, field: str, code: ErrorCode, **refused: Any) -> list[Fields]:
-        """The entries of the answer's field that the API's `fail` gives to a request of which only
-        this is left."""
+        """The entries of a field that the API's `fail` would answer if the request had only the
+        refused entries."""
         request, fail = self.request, self.row.fail
         assert fail is not None, f"{self.row.name} has a place to say so"
         header = RequestHeader(
@@ -124,7 +125,8 @@ class Guarded:
         self, asked: str, allowed: Collection[Any], answered: str, refused: list[Fields]
     ) -> None:
         """Calls the handler with the allowed entries of the field `asked`, and puts the refused
-        entries behind its answers in `answered`. If nothing is allowed it is not called."""
+        entries behind its answers in `answered`. If nothing is allowed the handler is not called.
+        """
         if not refused:
             self.serve()
         elif not allowed:
@@ -143,7 +145,7 @@ class Guarded:
         self.amend(amend)
 
     def keep(self, answered: str, is_allowed: Callable[[Fields], bool]) -> None:
-        """Leaves entries out that the handler answers."""
+        """Drops entries of the handler's answer that are not allowed."""
 
         def amend(fields: Fields) -> Iterator[int]:
             entries = fields.get(answered, ())
@@ -156,7 +158,7 @@ class Guarded:
         self.amend_in_steps(amend)
 
     def amend_each(self, answered: str, amend: Callable[[Fields], None]) -> None:
-        """Changes each entry that the handler answers in a field, in slices."""
+        """Changes each entry of a field of the handler's answer, in slices."""
 
         def amend_all(fields: Fields) -> Iterator[int]:
             for each in fields.get(answered, ()):
@@ -166,7 +168,7 @@ class Guarded:
         self.amend_in_steps(amend_all)
 
     def amend(self, amend: Callable[[Fields], None]) -> None:
-        """Changes the answer, after the changes asked for before."""
+        """Changes the answer, after earlier changes."""
 
         def amend_at_once(fields: Fields) -> Iterator[int]:
             amend(fields)
@@ -184,7 +186,7 @@ class Guarded:
 
 
 class _Nowhere(Exchange):
-    """An answer that is only looked at."""
+    """An exchange for an answer that is only inspected."""
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(
@@ -200,7 +202,7 @@ class _Nowhere(Exchange):
         )
 
     def send(self, buffers: list[Buffer]) -> None:
-        """It goes nowhere."""
+        """Sends nothing."""
 
 
 def _note(told: Fields, fields: Fields) -> Iterator[int]:

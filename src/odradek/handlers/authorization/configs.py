@@ -44,7 +44,7 @@ def _refusal(guarded: Guarded, resource: Any) -> ErrorCode | None:
     assert permission is not None, "settings are not for everybody"
     owner = _OWNERS.get(resource.resource_type)
     if owner is None:
-        return None  # the handler knows none of that type
+        return None  # the handler knows no resources of that type
     name = CLUSTER_NAME if owner is _CLUSTER else resource.resource_name
     return None if guarded.may(permission.operation, owner, name) else REFUSALS[owner]
 

@@ -108,14 +108,14 @@ def _tell_operations(guarded: Guarded, group: Fields) -> None:
 
 
 def describe_with_members(guarded: Guarded) -> None:
-    """The rule of an API that shows groups with what their members read."""
+    """The rule of an API that shows groups with their members' topics."""
     guarded.amend_each("groups", partial(_tell_operations, guarded))
     guarded.amend_each("groups", partial(_hide_members, guarded))
     by_group("group_ids", "groups")(guarded)
 
 
 def _hide_members(guarded: Guarded, group: Fields) -> None:
-    """A group of topics that the caller may not describe is not shown to it."""
+    """Hides a group that reads topics which the caller may not describe."""
     names = {name for member in group.get("members", ()) for name in _topics_of(member)}
     if guarded.denied(_DESCRIBE, _TOPIC, sorted(names)):
         group.update(
@@ -136,7 +136,7 @@ def _topics_of(member: Fields) -> list[str]:
 
 
 def heartbeat(guarded: Guarded) -> None:
-    """The rule of a heartbeat that says what its member subscribes to."""
+    """The rule of a heartbeat with its member's subscription."""
     body = guarded.request.body()
     if not guarded.may(_READ, _GROUP, body.group_id):
         guarded.fail(REFUSALS[_GROUP], error_message=None)
@@ -150,8 +150,8 @@ def heartbeat(guarded: Guarded) -> None:
 
 
 class GroupOfTopics:
-    """A group of which the caller asks for something by topic, or for all topics (`None`), and what
-    it may see of that. Topics are looked at one at a step."""
+    """A group of a request about some topics, or all (`None`), and the topics that the caller may
+    see. Each step checks one topic."""
 
     def __init__(
         self,
@@ -160,8 +160,8 @@ class GroupOfTopics:
         refused: Callable[[Any], Fields],
         is_hidden: Callable[[Fields], bool],
     ) -> None:
-        """Topics that are asked for are left to the handler or answered with `refused`; others are
-        shown or left out."""
+        """Requested topics are left to the handler or answered with `refused`; if all were
+        requested, each is shown or left out."""
         self._asked: Final = asked
         self._is_denied: Final = is_denied
         self._refuse: Final = refused
@@ -170,7 +170,7 @@ class GroupOfTopics:
         self._refused: Final[list[Fields]] = []
 
     def look(self) -> Iterator[int]:
-        """Decides on the topics that are asked for."""
+        """Checks the requested topics."""
         yield 1
         for topic in self._asked.topics or ():
             if self._is_denied(topic):
@@ -180,13 +180,13 @@ class GroupOfTopics:
             yield 1
 
     def allowed(self) -> Any:
-        """The group as the handler is to see it."""
+        """The group with its allowed topics, for the handler."""
         if self._asked.topics is None:
             return self._asked
         return replace(self._asked, topics=tuple(self._allowed))
 
     def amend(self, fields: Fields) -> Iterator[int]:
-        """Leaves in the handler's answer what the caller may know, and adds what is refused."""
+        """Drops hidden topics from the handler's answer, and adds the refused ones."""
         yield 1
         if fields.get("error_code", ErrorCode.NONE) != ErrorCode.NONE:
             return
@@ -202,7 +202,8 @@ class GroupOfTopics:
 
 
 def serve_groups(guarded: Guarded, groups: list[GroupOfTopics], refused: list[Fields]) -> None:
-    """Calls the handler with what is allowed of the groups, and puts the refused ones behind."""
+    """Calls the handler with the allowed part of the groups, and puts the refused ones behind its
+    answer."""
 
     def amend(fields: Fields) -> Iterator[int]:
         for group, answer in zip(groups, fields["groups"], strict=False):
@@ -262,7 +263,7 @@ def _is_hidden(guarded: Guarded, topic: Fields) -> bool:
 
 
 def _is_denied(guarded: Guarded, topic: Any) -> bool:
-    """An id of no topic hides nothing."""
+    """Whether the caller may not see the topic; the id of no topic is never denied."""
     name = getattr(topic, "name", None)
     topic_id = getattr(topic, "topic_id", None)
     if name is None and topic_id is not None:

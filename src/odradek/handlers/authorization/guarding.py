@@ -1,7 +1,7 @@
 """`guarded`: the table of APIs with the authorizer before each handler.
 
-An API with its own rule (`RULES`) is decided by that. For all others the row has the operation on
-the cluster that the caller needs; if the caller lacks it, the API's `fail` answers.
+An API with its own rule (`RULES`) follows that. For all others the row has the operation on the
+cluster that the caller needs; if the caller lacks it, the API's `fail` answers.
 """
 
 import logging
@@ -46,7 +46,7 @@ def _ask_for_all(guarded: Guarded) -> None:
 def _ask_for_acls(
     entries: Callable[[Any], Iterable[Any]], read: Callable[[Any], object]
 ) -> Callable[[Guarded], None]:
-    """Refuses a malformed request by ending the connection, whoever sent it."""
+    """Refuses a malformed request by ending the connection, for any caller."""
 
     def rule(guarded: Guarded) -> None:
         request = guarded.request
@@ -62,7 +62,7 @@ def _ask_who_alters(guarded: Guarded) -> None:
 
 
 def _warn_who_is_out(caller: Caller) -> None:
-    """Called before somebody is answered who could change ACLs before."""
+    """Warns if a caller has lost its permission to change ACLs by its own request."""
     if not caller.anew().may_see(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
         _LOG.warning(
             "%s has changed the ACLs and may not change them any more: name it in super.users, "
@@ -79,7 +79,7 @@ def _ask_for_quotas(guarded: Guarded) -> None:
 
 
 def _ask_for_scram_users(guarded: Guarded) -> None:
-    """Kafka refuses with an entry without a name for every user that is named."""
+    """As in Kafka the refusal has an entry without a name for every named user."""
     code = REFUSALS[ResourceType.CLUSTER]
     if guarded.may_in_cluster(AclOperation.DESCRIBE):
         guarded.serve()
@@ -108,7 +108,7 @@ RULES: Final[Mapping[int, Callable[[Guarded], None]]] = {
 
 
 def guarded(apis: Mapping[int, Api], authorizer: Authorizer) -> dict[int, Api]:
-    """The rows, of which each asks the authorizer first."""
+    """The rows of the table, each behind the authorizer."""
     return {
         key: row if row.permission is ANYBODY else replace(row, handle=_Guard(row, authorizer))
         for key, row in apis.items()
@@ -116,7 +116,7 @@ def guarded(apis: Mapping[int, Api], authorizer: Authorizer) -> dict[int, Api]:
 
 
 class _Guard:
-    """Stands for the handler of one row."""
+    """The handler of one row, behind the authorizer."""
 
     def __init__(self, row: Api, authorizer: Authorizer) -> None:
         self._row: Final = row

@@ -69,7 +69,7 @@ class _Topics:
         topic = partition.topic
         if self._remembers and self._guarded.caller.known_to_be_allowed(self._place, topic):
             return False
-        # A topic without a name was named by an id that is not known.
+        # A topic without a name has an unknown id.
         return bool(topic) and self._ask(topic)
 
     def may_transact(self, transactional_id: str) -> bool:

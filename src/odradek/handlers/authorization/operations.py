@@ -33,7 +33,7 @@ def operations(guarded: Guarded, type: ResourceType, name: str) -> int:
 def amend_operations(
     guarded: Guarded, fields: Fields, field: str, type: ResourceType, name: str
 ) -> None:
-    """Tells what this caller may do, where the handler tells what anybody could."""
+    """Replaces the handler's operations, which are all that exist, by those of this caller."""
     if fields.get(field, NOT_TOLD) != NOT_TOLD:
         fields[field] = operations(guarded, type, name)
 

@@ -1,4 +1,4 @@
-"""The rules of the APIs about share groups: as those of other groups, and of fetches."""
+"""The rules of the APIs about share groups: like those of other groups, and of fetches."""
 
 from collections.abc import Callable, Collection
 from functools import partial

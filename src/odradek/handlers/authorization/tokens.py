@@ -1,4 +1,5 @@
-"""Rules for delegation tokens: creating and describing those of others needs permission."""
+"""Rules for delegation tokens: creating and describing other principals' tokens needs
+permission."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -24,7 +25,7 @@ def _create(guarded: Guarded) -> None:
 
 
 def _serve(guarded: Guarded) -> None:
-    """Whose token it is decides, and no ACL."""
+    """Serves the request: the token's owner decides, and no ACL."""
     guarded.serve()
 
 

@@ -75,7 +75,7 @@ def _serve_described(guarded: Guarded, denied: list[bool]) -> None:
     if refused:
         names = {topic.name for topic in allowed}
         ids = {getattr(topic, "topic_id", None) for topic in allowed} - {None}
-        # In version 0 nothing would be everything.
+        # In version 0 an empty list of topics means all.
         guarded.keep("topics", lambda each: each["name"] in names or each.get("topic_id") in ids)
         guarded.request.narrow(replace(body, topics=tuple(allowed)))
         guarded.append("topics", _once(refused))
@@ -83,7 +83,7 @@ def _serve_described(guarded: Guarded, denied: list[bool]) -> None:
 
 
 def _is_denied(guarded: Guarded, topic: Any) -> bool:
-    """Whether a topic that Metadata names is not to be described, nor to be made."""
+    """Whether the caller may not describe a topic of a Metadata request, or may not create it."""
     topic_id = getattr(topic, "topic_id", None)
     image = guarded.context.metadata.image
     if topic_id:
@@ -102,7 +102,7 @@ def _is_denied(guarded: Guarded, topic: Any) -> bool:
 
 
 def _refused_topic(topic: Any) -> Fields:
-    """By the name or the id that the caller knows, and no more."""
+    """The refusal of a topic, with only the name or the id from the request."""
     topic_id = getattr(topic, "topic_id", None)
     return {
         "error_code": _REFUSED,
@@ -158,7 +158,8 @@ def _create_topics(guarded: Guarded) -> None:
 
 
 def _hide_settings(guarded: Guarded, topic: Fields) -> None:
-    """Of a topic that was made, its settings and size are for who may describe them."""
+    """Hides the settings and the size of a created topic from a caller that may not describe
+    them."""
     operation = AclOperation.DESCRIBE_CONFIGS
     is_made = topic["error_code"] == ErrorCode.NONE
     if is_made and not guarded.may_see(operation, _TOPIC, topic["name"]):
@@ -174,7 +175,7 @@ def _delete_topics(guarded: Guarded) -> None:
     if guarded.request.api_version < _TOPIC_STATES_VERSION:
         _delete_allowed(guarded, "topic_names", partial(_may_not_delete, guarded))
     elif any((topic.name is None) == (topic.topic_id is None) for topic in body.topics):
-        guarded.serve()  # which is refused as a whole
+        guarded.serve()  # the handler refuses the whole request
     else:
         _delete_allowed(guarded, "topics", partial(_is_not_to_be_deleted, guarded))
 

@@ -39,7 +39,8 @@ def _of_one_transaction(guarded: Guarded) -> None:
 
 
 def _add_partitions(guarded: Guarded) -> None:
-    """From version 4 on brokers ask for their producers, whom they have asked for their topics."""
+    """From version 4 on brokers send the request; they have checked the topics of their
+    producers."""
     body = guarded.request.body()
     if guarded.request.api_version >= add_partitions_to_txn.BATCH_VERSION:
         if guarded.may_in_cluster(AclOperation.CLUSTER_ACTION):

@@ -1,8 +1,8 @@
 """DescribeCluster (60), versions 0 to 2: the cluster id, the controller, the live brokers.
 
 Version notes: 1 can ask for the controllers' end points, which is MISMATCHED_ENDPOINT_TYPE
-here as on every broker of Kafka; 2 can ask for fenced brokers, of which there are none: a
-broker that is not alive is not registered.
+here as on every broker of Kafka; 2 can ask for fenced brokers, which do not exist: a broker that is
+not alive is not registered.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""DescribeQuorum (55), versions 0 to 2: who keeps the metadata, in the form of a Raft quorum.
+"""DescribeQuorum (55), versions 0 to 2: the controller, in the form of a Raft quorum.
 
 The quorum of a cluster without one is its controller: leader and only voter of the one partition of
 `__cluster_metadata`, in the controller's epoch, with nothing that lags behind. Any other partition

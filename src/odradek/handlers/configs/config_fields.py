@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def config_resource(resource: Any) -> ConfigResource:
-    """The resource that a request's entry names; a type nobody knows is UNKNOWN."""
+    """The resource that a request's entry names; an unknown type is UNKNOWN."""
     known = resource.resource_type in ConfigResourceType.__members__.values()
     kind = ConfigResourceType(resource.resource_type) if known else ConfigResourceType.UNKNOWN
     return ConfigResource(kind, resource.resource_name)
@@ -62,8 +62,8 @@ def fail_resources(request: Request, code: ErrorCode) -> None:
 def entry_fields(entry: ConfigEntry) -> dict[str, object]:
     """The fields of a setting that CreateTopics and DescribeConfigs have in common.
 
-    They are plain values, of which the collector needs to look at none: an answer may have as many
-    as hundreds of thousands of settings."""
+    They are plain values, which the garbage collector skips: an answer may have hundreds of
+    thousands of settings."""
     return {
         "name": entry.name,
         "value": entry.value,

@@ -42,7 +42,7 @@ def handle(context: HandlerContext, request: Request) -> None:
 
 
 def _fits(component: Any, name: str | None) -> bool:
-    """Whether a name, None for the default, is what a component of a filter wants."""
+    """Whether a name, None for the default, matches a component of a filter."""
     if component.match_type == ANY:
         return True
     return bool(name == component.match) if component.match_type == EXACT else name is None

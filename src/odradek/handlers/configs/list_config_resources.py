@@ -50,7 +50,8 @@ def fail(request: Request, code: ErrorCode) -> None:
 
 
 def _names(image: MetadataImage, type: ConfigResourceType) -> list[str]:
-    """Topics and brokers all have settings; of the others those that somebody has set."""
+    """The names of resources: all topics and brokers, and those of other types that have stored
+    settings."""
     if type is ConfigResourceType.TOPIC:
         return sorted(image.topics)
     if type in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):

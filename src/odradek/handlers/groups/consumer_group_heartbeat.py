@@ -1,8 +1,8 @@
-"""ConsumerGroupHeartbeat (68), versions 0 and 1: everything that a member of a consumer group
-ever asks of its coordinator (KIP-848).
+"""ConsumerGroupHeartbeat (68), versions 0 and 1: the only request of a member of a consumer group
+to its coordinator (KIP-848).
 
-Behaviour: see `coordinator.consumer`. The answer brings an assignment only where it has
-changed, or where the member has said everything of itself.
+Behaviour: see `coordinator.consumer`. The response has an assignment only if it has changed, or if
+the member has sent all its fields.
 
 Version notes: 1 adds subscriptions by regular expression, and members make their own ids.
 """
@@ -21,7 +21,7 @@ from odradek.protocol.messages import milliseconds
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers when what the heartbeat changed is committed."""
+    """Answers when the heartbeat's changes are committed."""
 
     def on_done(result: HeartbeatResult | BrokerError) -> None:
         if isinstance(result, BrokerError):

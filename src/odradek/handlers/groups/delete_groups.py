@@ -9,7 +9,7 @@ from odradek.handlers.request import Request
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers when all of them are gone."""
+    """Answers when all groups are deleted or refused."""
     group_ids = list(request.body().groups_names)
     codes: dict[str, ErrorCode] = {}
     awaited = set(group_ids)

@@ -1,8 +1,8 @@
 """DescribeGroups (15), versions 0 to 6: classic groups with their members.
 
-A group that does not exist is shown as Dead; version 6 says GROUP_ID_NOT_FOUND besides.
+A group that does not exist is shown as Dead; version 6 adds GROUP_ID_NOT_FOUND.
 
-Version notes: 3 tells authorized operations if asked, 4 adds instance ids, 5 is flexible, 6 adds
+Version notes: 3 has authorized operations if asked, 4 adds instance ids, 5 is flexible, 6 adds
 error texts.
 """
 

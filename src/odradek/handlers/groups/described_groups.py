@@ -1,4 +1,5 @@
-"""The answer of ConsumerGroupDescribe and ShareGroupDescribe about a group, but for its members."""
+"""The part about a group of the responses to ConsumerGroupDescribe and ShareGroupDescribe, without
+its members."""
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
@@ -33,13 +34,13 @@ def described(
 
 
 def explanation(error: BrokerError) -> str | None:
-    """The text beside an error's code; as with Kafka there is none from a broker that is not the
-    coordinator, or not yet."""
+    """The text beside an error's code; as in Kafka a broker that is not the coordinator, or not
+    yet, adds none."""
     return None if error.code in _PLAIN else error.message
 
 
 def refused(group_id: str, code: ErrorCode, message: str | None) -> Fields:
-    """A group that is not described, and why."""
+    """The fields of a group that is not described, with the error."""
     return {
         "error_code": code,
         "error_message": message,

@@ -61,8 +61,8 @@ def handle(context: HandlerContext, request: Request) -> None:
 
 
 def _may_ask(kind: int, request: Request) -> bool:
-    """Whether the version knows the kind, and the keys have its form: a group's name, the id of a
-    topic in 22 letters, and a partition."""
+    """Whether the version knows the kind of key, and the keys are well-formed: that of a share
+    partition is a group's name, a topic's id in 22 letters, and a partition."""
     if kind != SHARE_KEY:
         return True
     keys = _keys(request.body(), request)

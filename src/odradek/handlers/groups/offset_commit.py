@@ -48,7 +48,7 @@ def handle_allowed(
     may_commit: Callable[[str], bool],
     is_denied: Callable[[str], bool],
 ) -> None:
-    """Commits what the caller may: of its group, of topics that are not denied."""
+    """Commits the offsets of topics that the caller may read."""
     message = _decode(request)
     if may_commit(message.group_id):
         _handle(context, request, message, is_denied)
@@ -76,7 +76,8 @@ def _handle(
 
 
 def _commit_in_slices(context: HandlerContext, request: Request, commit: "_Commit") -> None:
-    """Commits when the socket read may have ended, and topics may have gone."""
+    """Commits after looking up topics in slices: the socket read may have ended, and topics may be
+    deleted."""
 
     def commit_known(_is_long: bool) -> None:
         commit.refuse_deleted(context.metadata.image)
@@ -103,7 +104,7 @@ def fail(request: Request, code: ErrorCode) -> None:
     """Answers every partition with an error."""
     message = request.handled_by
     if not isinstance(message, OffsetCommitMessage):
-        message = _decode(request)  # the frame is still ours: the handler failed before it waited
+        message = _decode(request)  # the frame is still valid: the handler failed before it waited
     _answer_all(request, message, code)
 
 
@@ -116,8 +117,8 @@ def _decode(request: Request) -> OffsetCommitMessage:
 class _Commit:
     """One request: the part that can be committed, and the part refused because of its topic.
 
-    `_codes` are the answer, by topic and partition in the request's order; `_places` says where in
-    it the outcomes of each of `_topics` belong.
+    `_codes` are the answer, by topic and partition in the request's order; `_places` has, for each
+    of `_topics`, the places of its outcomes.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class _Commit:
         self._places: list[tuple[list[int], list[int]]] = []
 
     def topic_by_topic(self, image: MetadataImage) -> Iterator[int]:
-        """Sorts out a topic at a step."""
+        """Sorts out the topics, one at each step."""
         for topic in self._message.topics:
             self.sort_out(topic, image)
             yield 1 + len(topic.partitions)
@@ -173,8 +174,8 @@ class _Commit:
             self._places.append((codes, places))
 
     def refuse_deleted(self, image: MetadataImage) -> None:
-        """Refuses topics that have gone since they were found: the offsets of a deleted topic have
-        been removed, and a later topic of the name would begin with these."""
+        """Refuses topics that were deleted since they were found: their offsets have been removed,
+        and a later topic of the same name would begin with these."""
         topics, self._topics = self._topics, []
         answers, self._places = self._places, []
         for topic, answer in zip(topics, answers, strict=True):
@@ -187,7 +188,7 @@ class _Commit:
                     codes[place] = _unknown(self._request, None)
 
     def _log_refusal(self, topic: OffsetCommitTopic, refused: list[int], code: ErrorCode) -> None:
-        """Logs a line for a topic, however many partitions were made up."""
+        """Logs one line for a topic, however many unknown partitions the request names."""
         _LOG.info(
             "group %s: commit for partition %d of topic %s is refused: %s (member %s)%s",
             self._message.group_id,
@@ -200,11 +201,11 @@ class _Commit:
 
     @property
     def has_partitions(self) -> bool:
-        """Whether there is anything to ask the coordinator for."""
+        """Whether the request has a partition for the coordinator."""
         return bool(self._places)
 
     def to_request(self) -> OffsetCommitRequest:
-        """Makes the question for the coordinator."""
+        """Makes the coordinator's request."""
         message = self._message
         return OffsetCommitRequest(
             message.group_id,
@@ -217,7 +218,7 @@ class _Commit:
         )
 
     def on_committed(self, outcome: TopicErrors | BrokerError) -> None:
-        """Answers, in the order of the request. The frame may be gone by now."""
+        """Answers, in the order of the request, without the frame, which may be released."""
         request = self._request
         if isinstance(outcome, BrokerError):
             code = _known_code(request, outcome.code)
@@ -244,7 +245,7 @@ def _unknown(request: Request, found: TopicImage | None) -> ErrorCode:
 
 
 def _known_code(request: Request, code: ErrorCode) -> ErrorCode:
-    """Older clients do not know that a group may be missing: to them it is another generation."""
+    """Older clients do not know GROUP_ID_NOT_FOUND: they get ILLEGAL_GENERATION."""
     missing = code is ErrorCode.GROUP_ID_NOT_FOUND
     if missing and request.api_version < GROUP_ID_NOT_FOUND_VERSION:
         return ErrorCode.ILLEGAL_GENERATION

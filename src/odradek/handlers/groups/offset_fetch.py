@@ -1,13 +1,13 @@
 """OffsetFetch (9), versions 1 to 10: the committed offsets of a group, or of many.
 
-Behaviour: a missing commit is -1, without an error. A null list of topics means all that the group
-has. Many entries are answered in slices; the offsets of a group are those of one moment. With
-`require_stable` a partition of which an open transaction has an offset is UNSTABLE_OFFSET_COMMIT:
-the client asks again until the transaction is over (KIP-447).
+Behaviour: a missing commit is -1, without an error. A null list of topics means all topics of the
+group. Many entries are answered in slices; the offsets of a group are those of one moment. With
+`require_stable` a partition with an offset of an open transaction is UNSTABLE_OFFSET_COMMIT: the
+client asks again until the transaction is over (KIP-447).
 
-Version notes: 2 knows all topics and an error for the group, 5 leader epochs, 6 is flexible, 7 adds
-`require_stable`, 8 asks for many groups, 9 brings the member's epoch, 10 names topics by id. In
-version 1 every partition has the group's error.
+Version notes: 2 can ask for all topics and has an error for the group, 5 leader epochs, 6 is
+flexible, 7 adds `require_stable`, 8 asks for many groups, 9 brings the member's epoch, 10 names
+topics by id. In version 1 every partition has the group's error.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -106,7 +106,7 @@ def _answer_topics(
     offsets: FetchedOffsets,
     answered: list[_Fields],
 ) -> Iterator[int]:
-    """Answers a partition at a step, with the offset that it had at the first."""
+    """Answers one partition at each step, with its offset at the first step."""
     by_id = request.api_version >= TOPIC_ID_VERSION
     offsets = _kept(offsets, None if asked is None else _names(image, by_id, asked))
     for identity, name, indexes in _wanted(image, by_id, asked, offsets):
@@ -119,7 +119,7 @@ def _answer_topics(
 
 
 def _kept(offsets: FetchedOffsets, names: Iterable[str | None] | None) -> FetchedOffsets:
-    """Copies the offsets of these topics, or of all, since others are committed between slices."""
+    """Copies the offsets of these topics, or of all, since commits may come between slices."""
     committed = offsets.committed
     if names is None:
         names = committed
@@ -166,7 +166,7 @@ def refused_topic(topic: Any, code: ErrorCode) -> dict[str, object]:
 
 
 def _identity(image: MetadataImage, name: str, by_id: bool) -> _Fields | None:
-    """How a topic is named in the answer; a topic that is gone has no id to be named by."""
+    """The name or id of a topic in the answer; a deleted topic has no id."""
     if not by_id:
         return {"name": name}
     topic = image.topic(name)

@@ -1,5 +1,5 @@
-"""Which group protocols this broker offers: those of `group.coordinator.rebalance.protocols`, and
-the newer one from level 1 of the feature group.version."""
+"""The group protocols that this broker offers: those of `group.coordinator.rebalance.protocols`,
+the newer one only from level 1 of the feature group.version on."""
 
 from odradek.config.features import GROUP_VERSION
 from odradek.handlers.context import HandlerContext

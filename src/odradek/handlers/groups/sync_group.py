@@ -1,4 +1,4 @@
-"""SyncGroup (14), versions 0 to 5: bring, as the leader, or fetch the assignment.
+"""SyncGroup (14), versions 0 to 5: a leader sends the assignment, the other members fetch it.
 
 Behaviour: the answer leaves when the leader's assignment has been committed to
 `__consumer_offsets`.

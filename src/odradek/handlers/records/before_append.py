@@ -49,11 +49,9 @@ def _nobody(_topic_partition: TopicPartition) -> bool:
 
 
 class PendingAppend:
-    """A produce request that could be appended now.
-
-    `entries` are what goes to the log of the partitions that nothing has refused yet; steps look at
-    `sources`, and hand over what they have made of one with `prepare`. `is_denied` says which
-    partitions its sender may not write to.
+    """A produce request before its append. `entries` are the batches of the partitions that no step
+    has refused yet; steps look at `sources`, and replace one by its prepared form with `prepare`.
+    `is_denied` says which partitions its sender may not write to.
     """
 
     def __init__(
@@ -71,7 +69,7 @@ class PendingAppend:
         self.is_denied = is_denied
 
     def sources(self) -> list[tuple[TopicPartition, memoryview]]:
-        """The batches as they came, whatever a step before has made of them."""
+        """The received batches, without the changes of earlier steps."""
         return [
             (where, records.source if isinstance(records, PreparedRecords) else records)
             for where, records in self.entries
@@ -84,10 +82,11 @@ class PendingAppend:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BeforeAppend:
-    """One step. Knows no order; the context's tuple does."""
+    """One step. The context's tuple has their order."""
 
     def concerns(self, append: PendingAppend) -> bool:
-        """Whether there is anything to do for this request. Asked for every one, so be quick."""
+        """Whether the step applies to this request. Called for every request, so it must be
+        quick."""
         raise NotImplementedError
 
     def start(self, append: PendingAppend, on_done: Callable[[Refusals], None]) -> None:

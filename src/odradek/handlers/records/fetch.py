@@ -75,7 +75,7 @@ def _read(
 
 
 def refuse(context: HandlerContext, request: Request, code: ErrorCode, concerns: Concerns) -> None:
-    """Answers an error for the partitions that `concerns` says; reads what the others have."""
+    """Answers an error for the partitions that `concerns` selects; reads the others."""
     opened = _open(context, request)
     if opened is None:
         return
@@ -101,7 +101,8 @@ def handle_allowed(
     may_follow: Callable[[], bool],
     is_denied: Concerns,
 ) -> None:
-    """Reads what the caller may: a follower all or nothing, a consumer what is not denied."""
+    """Reads the allowed partitions: a follower all or none, a consumer those that are not
+    denied."""
     opened = _open(context, request)
     if opened is None:
         return
@@ -122,8 +123,7 @@ def fail(request: Request, code: ErrorCode) -> None:
 
 
 def _open(context: HandlerContext, request: Request) -> "tuple[_FetchReply, FetchParams] | None":
-    """Resolves what to ask of the replicas; None when the session was refused, which is
-    answered."""
+    """Resolves the partitions to read; None when the session was refused, which is answered."""
     exchange = request.exchange
     version = request.api_version
     body = decode_fetch_request(exchange.frame, version, request.body_position)
@@ -148,11 +148,11 @@ def _params(
         replica_id,
         body.max_wait_ms,
         min(body.min_bytes, body.max_bytes),
-        # With nothing left it is one batch, the least that the protocol allows.
+        # Even 0 bytes allow one batch, the least that the protocol knows.
         min(body.max_bytes, context.config.fetch_max_bytes, answer_bytes),
         body.isolation_level,
         replica_epoch=body.replica_epoch,
-        # Newer consumers know how to find another replica when this one is behind.
+        # Newer consumers can find another replica when this one is behind.
         fetch_only_leader=replica_id >= 0
         or (replica_id == CONSUMER_REPLICA_ID and version < RACK_VERSION),
         hard_max_bytes=version < MAX_BYTES_VERSION,
@@ -163,8 +163,8 @@ def _params(
 class _FetchReply:
     """A request between its reading and its answer.
 
-    `infos` is what the replicas are asked for: the partitions whose topic is known. The
-    others have their answer already.
+    `infos` are the partitions to read, whose topics are known. The others have their answer
+    already.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class _FetchReply:
         self._request = request
         self._from_follower = from_follower
         self._fetch_context = fetch_context
-        # For each partition why it is not asked for, or NONE.
+        # For each partition the error for which it is not read, or NONE.
         self._early: list[ErrorCode] = []
         image = context.metadata.image
         name: str | None = None
@@ -253,7 +253,7 @@ class _FetchReply:
                 traffic.not_fetched(result.topic_partition.topic, result.error_code)
 
     def _is_throttled(self, results: list[FetchResult]) -> bool:
-        """Whether its client has had too much, so that it gets nothing now."""
+        """Whether the client is over its quota, so that it gets no records now."""
         size_bytes = 0
         for result in results:
             for records in result.records or ():
@@ -284,7 +284,7 @@ class _FetchReply:
 
 
 class _Topics:
-    """Partitions' answers, those of one topic that follow one another put together."""
+    """The answers of partitions, grouped by runs of the same topic."""
 
     def __init__(self) -> None:
         self.topics: list[FetchTopicResponse] = []
@@ -346,7 +346,8 @@ def _explain(
 
 
 def _suit_old_client(result: FetchResult, info: FetchInfo, version: int) -> None:
-    """Converts records down for a client of before magic 2; refuses what it could not read."""
+    """Converts records down for a client from before magic 2; refuses records that it could not
+    read."""
     records: Buffer = result.records[0] if len(result.records) == 1 else b"".join(result.records)
     try:
         if _has_zstd(records):

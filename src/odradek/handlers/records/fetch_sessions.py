@@ -13,9 +13,9 @@ How a request is understood, by session id and epoch:
     id   n > 0    the n-th incremental request of that session
 
 Epochs run 1, 2, ... and after the largest 32-bit integer 1 again. Sessions cost memory, so there
-are `max.incremental.fetch.session.cache.slots` of them. A new one takes the place of one that has
-been idle for two minutes; a follower's takes that of the smallest consumer's; and a larger one
-takes that of a smaller one that has had its two minutes. If there is no such slot, the client is
+are `max.incremental.fetch.session.cache.slots` of them. A new session replaces one that has been
+idle for two minutes; a follower's replaces the smallest consumer's; and a larger one replaces a
+smaller one that was opened more than two minutes ago. If there is no such slot, the client is
 answered without a session and continues with full requests.
 
 Within a session, partitions that gave records go to the end of the line: with a limited
@@ -51,7 +51,7 @@ _PartitionKey = tuple[str | UUID, int]
 class SessionPartition:
     """One partition of a fetch, and the last response about it.
 
-    The topic is named as the request named it: by name or by id. `info` is what is asked of the
+    The topic is named as the request named it: by name or by id. `info` is the request to the
     replicas, None while an id cannot be resolved to a name. A session remembers the `topic_name` of
     an id: so it notices when the topic is deleted, or another has taken the name.
     """
@@ -67,7 +67,7 @@ class SessionPartition:
         self.told_log_start_offset = -1
 
     def update(self, partition: FetchPartition) -> None:
-        """Takes over what an incremental request asks for now."""
+        """Takes over the changes of an incremental request."""
         self.asked = partition
         self.info = None
 
@@ -134,13 +134,13 @@ class FetchSession:
                 self.partitions.pop(_key(forgotten.name, forgotten.topic_id, index), None)
 
     def move_to_end(self, partition: SessionPartition) -> None:
-        """Lets the others go first the next time, unless it was forgotten meanwhile."""
+        """Moves a partition behind the others, unless it was forgotten meanwhile."""
         key = _key(partition.name, partition.topic_id, partition.index)
         if self.partitions.pop(key, None) is not None:
             self.partitions[key] = partition
 
     def next_epoch(self) -> None:
-        """Counts a request."""
+        """Advances the epoch by a request."""
         self.epoch = 1 if self.epoch == MAX_EPOCH else self.epoch + 1
 
 
@@ -169,7 +169,7 @@ class FetchSessionCache:
         self._clock = clock
         self._last_id = clock.wall_ms() & _ID_MASK
         self.evictions = 0
-        # In the order of their last use, the longest unused first.
+        # In the order of their last use, the least recently used first.
         self._sessions: dict[int, FetchSession] = {}
 
     def __len__(self) -> int:
@@ -185,7 +185,7 @@ class FetchSessionCache:
         return self._sessions.get(session_id)
 
     def open(self, request: FetchRequest, by_id: bool) -> FetchContext:
-        """Understands a request; a context with an error code is answered with that alone."""
+        """Interprets a request; a context with an error code is answered with that alone."""
         if request.session_epoch == FINAL_EPOCH or request.session_epoch == INITIAL_EPOCH:
             if request.session_id != NO_SESSION_ID:
                 self._sessions.pop(request.session_id, None)
@@ -205,7 +205,7 @@ class FetchSessionCache:
         session.update(request)
         del self._sessions[session.session_id]
         if not session.partitions:
-            return FetchContext([])  # nothing is left of it: the answer says id 0
+            return FetchContext([])  # the session is gone: the response has id 0
         session.last_used_ms = self._clock.monotonic_ms()
         self._sessions[session.session_id] = session
         session.next_epoch()
@@ -219,7 +219,7 @@ class FetchSessionCache:
         by_id: bool,
         privileged: bool,
     ) -> int:
-        """Notes a full answer, opening the session that was asked for; returns its id or 0."""
+        """Opens the requested session after a full response; returns its id or 0."""
         if not context.opens_session:
             return NO_SESSION_ID
         session = self._create(len(context.partitions), by_id, privileged)

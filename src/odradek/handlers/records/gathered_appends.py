@@ -1,7 +1,7 @@
 """`GatheredAppends`: the appends of the produce requests of one socket read.
 
-Their frames are theirs until the end of the read, where all are appended with one write for each
-partition.
+The requests keep their frames until the end of the read, when all are appended with one write for
+each partition.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from odradek.replication.append import AppendRequest
 
 
 class GatheredAppends:
-    """Handed to `append_records` in the order of the requests."""
+    """The gathered requests, appended in their order."""
 
     def __init__(self, append_records: Callable[[Sequence[AppendRequest]], None]) -> None:
         self._append_records = append_records
@@ -21,9 +21,8 @@ class GatheredAppends:
         self._requests.append(request)
 
     def append(self) -> None:
-        """Appends and answers what is gathered.
-
-        A response may let a connection continue and gather more; that belongs to another read.
+        """Appends and answers the gathered requests. A response may let a connection continue and
+        gather more; those belong to another read.
         """
         requests = self._requests
         if requests:

@@ -5,8 +5,9 @@ timestamp. 4 adds leader epochs; before 5 OFFSET_NOT_AVAILABLE is sent as LEADER
 adds the record of the largest timestamp (-3), 8 the local start (-4), 9 the last tiered offset
 (-5), 11 the earliest pending upload (-6).
 
-A reader may say, in our own tagged fields, from which offset on records are to be held for a query
-(see `storage/leases.py`). Any replica holds what it has, also one that does not lead and says so.
+A reader may name, in our own tagged fields, the offset from which on records are to be kept for a
+query (see `storage/leases.py`). Any replica keeps its records, also one that does not lead and
+answers so.
 """
 
 from collections.abc import Iterator
@@ -53,7 +54,7 @@ def handle(context: HandlerContext, request: Request) -> None:
 
 
 def handle_allowed(context: HandlerContext, request: Request, is_denied: Concerns | None) -> None:
-    """Answers all partitions together; those that the caller may not know of with an error."""
+    """Answers all partitions together, with an error for those that the caller may not describe."""
     body = request.handled_by = _decode(request)
     if body.isolation_level not in ISOLATION_LEVELS:
         fail(request, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -70,7 +71,7 @@ def _find_all(
     is_denied: Concerns | None,
     topics: list[ListOffsetsTopicResponse],
 ) -> Iterator[int]:
-    """Finds the offsets of a partition at a step."""
+    """Finds the offsets, of one partition at each step."""
     version = request.api_version
     repeated = _repeated(body) if version > 0 else frozenset()
     isolation = _isolation(body)
@@ -103,7 +104,7 @@ def fail(request: Request, code: ErrorCode) -> None:
     version = request.api_version
     body = request.handled_by
     if not isinstance(body, ListOffsetsRequest):
-        body = _decode(request)  # the frame is still ours: the handler failed before it waited
+        body = _decode(request)  # the frame is still valid: the handler failed before it waited
     topics = [
         ListOffsetsTopicResponse(
             topic.name, [_refusal(asked.index, code, version) for asked in topic.partitions]
@@ -129,7 +130,7 @@ def _send(request: Request, response: ListOffsetsResponse) -> None:
 def _hold(
     context: HandlerContext, topic_partition: TopicPartition, terms: LeaseTerms, offset: int
 ) -> None:
-    """Takes, renews or gives back a lease, before the question is answered."""
+    """Takes, renews or releases a lease, before the offset is looked up."""
     if not is_lease_id(terms.lease_id):
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"{terms.lease_id!r} cannot name a lease")
     log = context.replicas.partition(topic_partition).local_log(NO_LEADER_EPOCH, False)
@@ -187,7 +188,7 @@ def _isolation(body: ListOffsetsRequest) -> int:
 
 
 def _repeated(body: ListOffsetsRequest) -> frozenset[TopicPartition]:
-    """Partitions that are asked for more than once: an answer could not tell them apart."""
+    """Partitions that occur more than once: a response could not tell them apart."""
     seen: set[TopicPartition] = set()
     repeated: set[TopicPartition] = set()
     for topic in body.topics:

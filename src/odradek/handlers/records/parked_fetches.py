@@ -1,4 +1,4 @@
-"""Which fetches wait, by the connection that waits for them.
+"""The parked fetches, by connection.
 
 A connection has at most one: the network handles no further request of it before the answer.
 When it closes, its fetch is dropped without reading anything. A fetch that is answered is

@@ -57,13 +57,13 @@ BATCH_VERSION: Final = 3
 ZSTD_VERSION: Final = 7
 CURRENT_LEADER_VERSION: Final = 10
 
-# Of a batch of magic 2: length (at 8), magic (at 16), the lower byte of the attributes (at 22).
+# In a batch of magic 2: length (at 8), magic (at 16), the lower byte of the attributes (at 22).
 _CLIENT: Final = AppendOrigin.CLIENT
 _PEEK: Final = Struct(">8xi4xB5xB")
 _LOG_OVERHEAD_BYTES: Final = 12
 _HEADER_BYTES: Final = 61
 _CODEC_MASK: Final = 0x07
-_ZSTD: Final = int(Compression.ZSTD)  # not by way of the enumeration, which is slow
+_ZSTD: Final = int(Compression.ZSTD)  # the enumeration would be slow
 _MAGIC_POSITION: Final = 16
 _ATTRIBUTES_POSITION: Final = 22
 TRANSACTIONAL_MASK: Final = 0x10
@@ -88,7 +88,7 @@ def steps_before_append(
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Gathers the request for the append of its socket read, or begins what comes before."""
+    """Gathers the request for the append of its socket read, or begins the steps before it."""
     body = decode_produce_request(
         request.exchange.frame, request.api_version, request.body_position
     )
@@ -98,7 +98,7 @@ def handle(context: HandlerContext, request: Request) -> None:
 
 
 def refuse(context: HandlerContext, request: Request, code: ErrorCode, concerns: Concerns) -> None:
-    """Answers an error for the partitions that `concerns` says; appends to the others."""
+    """Answers an error for the partitions that `concerns` selects; appends to the others."""
     body = decode_produce_request(
         request.exchange.frame, request.api_version, request.body_position
     )
@@ -114,7 +114,7 @@ def handle_allowed(
     may_transact: Callable[[str], bool],
     is_denied: Concerns,
 ) -> None:
-    """Appends what the caller may write: nothing else is said about denied partitions, not even
+    """Appends to the allowed partitions. The answer says nothing else about denied ones, not even
     whether the topic exists."""
     body = decode_produce_request(
         request.exchange.frame, request.api_version, request.body_position
@@ -141,12 +141,13 @@ def _begin(
 
 
 def end_of_read(context: HandlerContext) -> None:
-    """Appends what the requests of a socket read have brought, and answers what it can."""
+    """Appends the gathered requests of a socket read, and answers those that need not wait."""
     context.gathered.append()
 
 
 def fail(request: Request, code: ErrorCode) -> None:
-    """Answers every partition with an error; without having understood it, by closing."""
+    """Answers every partition with an error; closes the connection if the request was not
+    decoded."""
     reply = request.handled_by
     if isinstance(reply, _ProduceReply):
         reply.fail(code)
@@ -157,7 +158,7 @@ def fail(request: Request, code: ErrorCode) -> None:
 class _ProduceReply:
     """A request between its append and its answer.
 
-    `entries` are what goes to the log; partitions that are refused before have their result
+    `entries` are the batches for the log; partitions that were refused earlier have their result
     already. The answer has them all, in the order of the request.
     """
 
@@ -202,13 +203,13 @@ class _ProduceReply:
         self._early.append(_refusal(topic_partition, error))
 
     def refuse(self, code: ErrorCode, concerns: Concerns) -> None:
-        """Takes partitions out that would else be appended to."""
+        """Refuses partitions that would otherwise be appended to."""
         refused = {where: BrokerError(code) for where, _ in self.entries if concerns(where)}
         if refused:
             self._refuse_entries(refused)
 
     def deny(self, is_denied: Concerns) -> None:
-        """Takes partitions out that the caller may not write, whatever else is wrong with them."""
+        """Refuses partitions that the caller may not write, also those that have another error."""
         self._is_denied = is_denied
         for where, _ in self.entries:
             if is_denied(where):
@@ -230,7 +231,8 @@ class _ProduceReply:
         self._context.gathered.add(self._append_request())
 
     def prepare(self, transactional_id: str | None) -> bool:
-        """Begins the steps before the append; whether they are done, and all is gathered."""
+        """Begins the steps before the append; returns whether they are done, and the request is
+        gathered."""
         pending = PendingAppend(self._request, self._acks, transactional_id, self.entries)
         if self._is_denied is not None:
             pending.is_denied = self._is_denied
@@ -252,13 +254,13 @@ class _ProduceReply:
             self.gather()
 
     def after_step(self, pending: PendingAppend, position: int, refused: Refusals) -> None:
-        """Takes out what a step has refused, and does the next one or appends."""
+        """Refuses the partitions that a step has refused, and begins the next one or appends."""
         if refused:
             self._refuse_entries(refused)
         self._next_step(pending, position)
 
     def _append_late(self) -> None:
-        """Appends by itself, after whatever its connection sent before: it has waited for this."""
+        """Appends outside of a socket read, after the connection's earlier requests."""
         self._context.gathered.add(self._append_request())
         self._context.gathered.append()
         self._request.exchange.release_frame()
@@ -267,7 +269,7 @@ class _ProduceReply:
         on_done = self.on_appended
         if self._acks == ACKS_ALL or self._is_late:
             on_done = self._request.guard(on_done)
-        # Handed over: a request that waits for replicas must not keep a frame that it does not own.
+        # Moved out: a request that waits for replicas must not keep a frame that it does not own.
         entries, self.entries = self.entries, []
         return AppendRequest(self._acks, self._timeout_ms, _CLIENT, entries, on_done)
 
@@ -339,7 +341,7 @@ class _AfterStep:
         self._position = position
 
     def resume(self, refused: Refusals) -> None:
-        """Goes on with the next step, or with the append."""
+        """Continues with the next step, or with the append."""
         self._reply.after_step(self._pending, self._position, refused)
 
 

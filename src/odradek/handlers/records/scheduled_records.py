@@ -1,6 +1,5 @@
-"""Records for schedule topics are read before they are appended (`before_append`).
-
-Which are refused is said in `replication.schedule.admission`.
+"""Reads the records for schedule topics before their append (`before_append`).
+`replication.schedule.admission` decides which are refused.
 """
 
 from collections.abc import Callable
@@ -18,12 +17,12 @@ class ScheduledRecords(BeforeAppend):
         self._schedules = schedules
 
     def concerns(self, append: PendingAppend) -> bool:
-        """Whether any of the topics is one of schedules."""
+        """Whether any of the topics is a schedule topic."""
         topics = self._schedules.topics
         return bool(topics) and any(where.topic in topics for where, _ in append.entries)
 
     def start(self, append: PendingAppend, on_done: Callable[[Refusals], None]) -> None:
-        """Reads the records, and refuses batches with one that cannot be done."""
+        """Reads the records, and refuses batches with an impossible schedule."""
         refused: dict[TopicPartition, BrokerError] = {}
         for where, source in append.sources():
             refusal = self._schedules.refusal(where, source, append.is_denied)

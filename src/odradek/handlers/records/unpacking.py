@@ -1,13 +1,13 @@
-"""Heavy batches are unpacked off the loop, before they are appended (`before_append`).
+"""Unpacks heavy batches off the loop, before their append (`before_append`).
 
 Every compressed batch is unpacked to be validated, and compressed again if its topic has another
 codec. For most that takes less than handing them to a thread would. But a batch may unpack to 256
-MiB, and nobody else would be served for a third of a second; of zstd a few kilobytes are enough. So
+MiB, which would stop all others for a third of a second; with zstd a few kilobytes are enough. So
 batches that are or may become large are validated on a helper thread; the result then only needs
 its offset. The order of a connection is kept: it waits.
 
-Heavy, by measurement (docs/performance/log.md), is half a millisecond of the loop. zstd says in the
-heads of its blocks how much may come out; the other codecs cannot grow by more than a factor.
+Heavy, by measurement (docs/performance/log.md), is half a millisecond of the loop. zstd has a bound
+of the unpacked size in the heads of its blocks; the other codecs cannot grow by more than a factor.
 """
 
 from collections.abc import Callable
@@ -68,7 +68,7 @@ class Unpacking(BeforeAppend):
         )
 
     def _rules(self, topic_partition: TopicPartition) -> BatchRules | None:
-        """None where the append will be refused anyhow."""
+        """The rules of the partition's log; None if the append will be refused anyway."""
         try:
             return self._replicas.partition(topic_partition).leader_log().appender.rules
         except BrokerError:
@@ -76,7 +76,8 @@ class Unpacking(BeforeAppend):
 
 
 def is_heavy(records: memoryview) -> bool:
-    """Whether unpacking may hold up the loop. Damaged batches may be anything: the log looks."""
+    """Whether unpacking may hold up the loop. The result for a damaged batch does not matter: the
+    log refuses it."""
     size_bytes = len(records)
     if size_bytes <= _HEADER_BYTES:
         return False
@@ -93,11 +94,11 @@ def _zstd_is_heavy(packed: memoryview) -> bool:
     try:
         return zstd_bound(packed) >= HEAVY_UNPACKED_BYTES
     except EOFError:
-        return False  # damaged: the log says so, after a few bytes
+        return False  # damaged: the log refuses it after a few bytes
 
 
 def _prepare_all(heavy: list[tuple[int, memoryview, BatchRules]], now_ms: int) -> Outcomes:
-    """Runs on a helper thread; a refusal is a value."""
+    """Validates batches, on a helper thread; a refusal is a value."""
     outcomes: Outcomes = []
     for position, records, rules in heavy:
         try:
@@ -120,6 +121,6 @@ def _take_over(append: PendingAppend, outcomes: Outcomes) -> Refusals:
 def _all_refused(
     append: PendingAppend, heavy: list[tuple[int, memoryview, BatchRules]]
 ) -> Refusals:
-    """After a mistake of ours, which `Background` has logged."""
+    """Refuses all batches after a fault of ours, which `Background` has logged."""
     error = BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR)
     return {append.entries[position][0]: error for position, _, _ in heavy}

@@ -21,7 +21,7 @@ from odradek.model import TopicPartition
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers when the sets are written down."""
+    """Answers when the changes are stored."""
     body = request.body()
     image = context.metadata.image
     topics = {topic.topic_id: image.topic_by_id(topic.topic_id) for topic in body.topics}

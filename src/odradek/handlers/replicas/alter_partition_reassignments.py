@@ -1,8 +1,7 @@
 """AlterPartitionReassignments (45), versions 0 and 1: gives partitions other replicas.
 
 Behaviour: answered when the reassignment has begun; ListPartitionReassignments shows its progress.
-Null replicas take back the one in progress; the replicas that a partition has already are nothing
-to do.
+Null replicas cancel the one in progress; the replicas that a partition has already change nothing.
 
 Version notes: 1 says whether the replication factor may change.
 """
@@ -40,7 +39,7 @@ def handle(context: HandlerContext, request: Request) -> None:
 
     def on_done(results: Mapping[TopicPartition, BrokerError | None]) -> None:
         request.answer(
-            # Told again, but of nothing.
+            # Kafka repeats the field, except in an empty response.
             allow_replication_factor_change=may_change_factor or not results,
             responses=(
                 {
@@ -58,8 +57,7 @@ def handle(context: HandlerContext, request: Request) -> None:
 
 
 def fail(request: Request, code: ErrorCode) -> None:
-    """Answers with an error for the whole, and for every partition unless it is of no interest
-    which they are."""
+    """Answers with an error for the whole, and for every partition, except for NOT_CONTROLLER."""
     failed = {"error_code": code, "error_message": code.text}
     responses = [
         {

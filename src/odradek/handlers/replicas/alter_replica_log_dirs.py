@@ -1,11 +1,11 @@
 """AlterReplicaLogDirs (34), versions 1 and 2: moves replicas between directories of this broker.
 
 Behaviour: answered when the moves have begun; DescribeLogDirs tells how far they are
-(`replication.alter_log_dirs` does them). A replica that lies where it is to lie is done, and gives
-up a move that it was on. A directory that is not in `log.dirs` is LOG_DIR_NOT_FOUND for any
-partition, a failed one KAFKA_STORAGE_ERROR; an unknown partition is UNKNOWN_TOPIC_OR_PARTITION, one
-without a replica here REPLICA_NOT_AVAILABLE: its replica will be created there. The last of several
-requests for one partition counts.
+(`replication.alter_log_dirs` does them). A replica that is already in the directory is done; its
+move elsewhere, if any, is given up. A directory that is not in `log.dirs` is LOG_DIR_NOT_FOUND for
+any partition, a failed one KAFKA_STORAGE_ERROR; an unknown partition is UNKNOWN_TOPIC_OR_PARTITION,
+one without a replica here REPLICA_NOT_AVAILABLE: its replica will be created there. The last of
+several requests for one partition counts.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""From the messages of a controller to the values of `metadata.control`.
+"""Converts the messages of a controller to the values of `metadata.control`.
 
 Versions differ in how they group partitions: the first name the topic with every partition, the
 later ones have partitions under topics. Here they are one list.
@@ -20,15 +20,15 @@ SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 def controlled(context: HandlerContext) -> ControlledBroker:
-    """The broker that is told or asked."""
+    """The part of this broker that carries out a controller's requests."""
     broker = context.controlled
     assert broker is not None, "only a broker of a ZooKeeper cluster has these APIs in its table"
     return broker
 
 
 def is_late(context: HandlerContext, request: Request) -> bool:
-    """Whether a command comes over a connection that its controller has given up. That is closed
-    then: a controller that does wait for the answer says it again over another."""
+    """Whether a command comes over a connection that its controller has given up, which is closed
+    then: a controller that still waits for the answer repeats the command over another."""
     number = int(request.exchange.connection_id.rpartition("-")[2])
     epoch = request.body().controller_epoch
     if not context.control_connections.is_earlier(epoch, number):

@@ -20,7 +20,7 @@ TYPES: Final = frozenset(ElectionType)
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers when the elected have taken over, or when time is over."""
+    """Answers when the elected leaders have taken over, or at the time-out."""
     body = request.body()
     election_type = getattr(body, "election_type", ElectionType.PREFERRED)
     if election_type not in TYPES:

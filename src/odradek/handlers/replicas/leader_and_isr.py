@@ -3,8 +3,8 @@
 Behaviour: an earlier controller or broker epoch is refused as a whole, and for every partition
 (STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH); else each partition has its own result.
 
-Version notes: 2 has the broker's epoch, 3 the replicas that come and go, 5 topic ids, under which
-it is answered, and says when it names all replicas.
+Version notes: 2 has the broker's epoch, 3 the replicas that are added and removed, 5 topic ids,
+also in the response, and a flag for a request with all replicas.
 """
 
 from collections.abc import Sequence

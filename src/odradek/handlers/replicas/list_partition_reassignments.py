@@ -53,8 +53,8 @@ def _fields(partition: PartitionImage) -> dict[str, object]:
 
 
 def fail(request: Request, code: ErrorCode) -> None:
-    """Answers with an error; the partitions that were named have no replicas then, or are left out
-    where another broker is to be asked."""
+    """Answers with an error; named partitions have no replicas then, or are left out if another
+    broker has to be asked."""
     topics = [
         {
             "name": topic.name,

@@ -3,8 +3,8 @@
 Behaviour: an earlier controller or broker epoch is refused as a whole (STALE_CONTROLLER_EPOCH,
 STALE_BROKER_EPOCH), without partitions; else each replica has its own result.
 
-Version notes: 1 has the broker's epoch; 3 says for each replica whether its log goes too, and under
-which leader epoch (one of before is FENCED_LEADER_EPOCH).
+Version notes: 1 has the broker's epoch; 3 has for each replica a flag that deletes its log, and a
+leader epoch (an earlier one is FENCED_LEADER_EPOCH).
 """
 
 from collections.abc import Iterator

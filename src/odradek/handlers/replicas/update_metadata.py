@@ -1,7 +1,7 @@
 """UpdateMetadata (6), versions 0 to 8: the controller sends the metadata for clients.
 
-Behaviour: a controller or a broker epoch of before is refused (STALE_CONTROLLER_EPOCH,
-STALE_BROKER_EPOCH), and nothing of the request is shown to anybody.
+Behaviour: an earlier controller or broker epoch is refused (STALE_CONTROLLER_EPOCH,
+STALE_BROKER_EPOCH), and no client sees any of the request.
 
 Version notes: 1 has several end points a broker, 2 racks, 3 names of listeners, 4 offline replicas,
 5 the broker's epoch, 7 topic ids.

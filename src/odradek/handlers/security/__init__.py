@@ -1,1 +1,1 @@
-"""SASL on connections that are past it, and the users of SCRAM."""
+"""SASL requests that come after the login, and the users of SCRAM."""

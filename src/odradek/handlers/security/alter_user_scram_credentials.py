@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers when the credentials are committed."""
-    # As for describing them: loaded where it is needed.
+    # As in DescribeUserScramCredentials: imported only if needed.
     from odradek.security import scram_users
 
     by_user: dict[str, list[scram_users.Alteration]] = {}

@@ -1,8 +1,6 @@
-"""DescribeUserScramCredentials (50), version 0: the users that can log in by SCRAM, without
-anything of their passwords.
-
-Behaviour: without names all who can. A name that comes twice is DUPLICATE_RESOURCE, one without
-credentials RESOURCE_NOT_FOUND.
+"""DescribeUserScramCredentials (50), version 0: the users that can log in by SCRAM, without their
+credentials. Behaviour: without names all of these users. A name that comes twice is
+DUPLICATE_RESOURCE, one without credentials RESOURCE_NOT_FOUND.
 """
 
 from collections import Counter
@@ -15,7 +13,7 @@ from odradek.metadata.image import MetadataImage
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers from the published image."""
-    # A broker whose clients all come without a password does not load what this needs.
+    # A broker without passwords does not import these modules.
     from odradek.security import scram_users
 
     image = context.metadata.image

@@ -1,6 +1,6 @@
 """SaslAuthenticate (36), versions 0 to 2: the messages of a SASL mechanism.
 
-Behaviour: as SaslHandshake, these are taken before requests come here: ILLEGAL_SASL_STATE.
+Behaviour: like SaslHandshake, these are handled before requests come here: ILLEGAL_SASL_STATE.
 """
 
 from odradek.errors import ErrorCode

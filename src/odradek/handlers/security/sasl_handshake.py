@@ -1,4 +1,4 @@
-"""SaslHandshake (17), versions 0 and 1: which mechanism a login is by.
+"""SaslHandshake (17), versions 0 and 1: chooses the mechanism of a login.
 
 Behaviour: a login is carried out before requests come here (`network.authentication`). A request
 that arrives here is on a listener without SASL, or follows a login too soon: ILLEGAL_SASL_STATE.

@@ -1,6 +1,5 @@
-"""AlterShareGroupOffsets (91), version 0: has a share group without members read from elsewhere.
-
-The group forgets those partitions' states: they begin again.
+"""AlterShareGroupOffsets (91), version 0: sets the offsets of a share group without members. The
+states of these partitions begin anew.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -45,7 +44,7 @@ def fail(request: Request, code: ErrorCode) -> None:
 def _read(
     image: MetadataImage, topics: Iterable[Any], starts: dict[tuple[UUID, int], int]
 ) -> Iterator[int]:
-    """Reads a partition at a step, if there is one."""
+    """Reads the partitions, one at each step."""
     for each in topics:
         topic = image.topic(each.topic_name)
         yield 1

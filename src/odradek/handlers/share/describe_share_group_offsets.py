@@ -1,10 +1,8 @@
-"""DescribeShareGroupOffsets (90), versions 0 and 1: where share groups read.
+"""DescribeShareGroupOffsets (90), versions 0 and 1: the offsets of share groups. A group without a
+list of topics is shown with every partition that it has read. A start of -1 is undecided:
+`share.auto.offset.reset` decides it when a member first reads the partition.
 
-A group without a list of topics is shown with every partition that it has read. A start of -1 is
-one that is decided when a member first reads the partition, by `share.auto.offset.reset`.
-
-Version notes: 1 adds the lag (KIP-1226), which is known where this broker leads the partition, else
-it is -1.
+Version notes: 1 adds the lag (KIP-1226); it is -1 unless this broker leads the partition.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +26,7 @@ UNKNOWN_LAG = -1
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers when every share coordinator has."""
+    """Answers when every share coordinator has answered."""
     groups = list(request.body().groups)
     answers: dict[int, _Fields] = {}
 
@@ -57,7 +55,7 @@ def _describe_all(
     groups: Iterable[Any],
     take: Callable[[int, _Fields], None],
 ) -> Iterator[int]:
-    """Looks at a topic that is asked for at a step."""
+    """Looks up the requested topics, one at each step."""
     for index, group in enumerate(groups):
         asked = _Asked(context, group)
         yield from asked.look()
@@ -67,8 +65,7 @@ def _describe_all(
 
 
 class _Asked:
-    """A group whose offsets are asked for: of which partitions, and the topics that there are
-    not."""
+    """A group whose offsets are requested: the partitions, and the missing topics."""
 
     def __init__(self, context: HandlerContext, group: Any) -> None:
         self.wanted: Final[dict[UUID, frozenset[int]]] = {}
@@ -91,7 +88,7 @@ class _Asked:
     def answer(
         self, take: Callable[[_Fields], None], outcome: list[ShareOffset] | BrokerError
     ) -> None:
-        """Hands on what is answered for the group."""
+        """Passes on the answer for the group."""
         group_id = self._group.group_id
         if isinstance(outcome, BrokerError):
             take(_refused(group_id, outcome))
@@ -129,7 +126,7 @@ def _partition(context: HandlerContext, offset: ShareOffset) -> _Fields:
 
 
 def _lag(context: HandlerContext, offset: ShareOffset) -> int:
-    """How many records have not come to their end."""
+    """The number of unfinished records."""
     topic = context.metadata.image.topic_by_id(offset.topic_id)
     if topic is None or offset.start_offset < 0 or offset.delivery_complete_count < 0:
         return UNKNOWN_LAG

@@ -7,7 +7,7 @@ from odradek.handlers.share.share_version import serves_share_groups
 
 
 def may_serve(context: HandlerContext, request: Request) -> bool:
-    """Refuses a request that is wrong as a whole; whether anything is left to do."""
+    """Refuses a request that is wrong as a whole; returns whether it may be served."""
     if not serves_share_groups(context):
         fail(request, ErrorCode.UNSUPPORTED_VERSION)
         return False

@@ -1,6 +1,6 @@
 """ShareAcknowledge (79), versions 1 and 2: a member acknowledges records that it has acquired.
 
-Behaviour: as the first half of ShareFetch, in the same session, which this request cannot begin.
+Behaviour: like the first half of ShareFetch, in the same session, which this request cannot begin.
 Answered when everything is stored.
 
 Version notes: 2 adds renewals (KIP-1222).
@@ -30,7 +30,7 @@ def handle(context: HandlerContext, request: Request) -> None:
 
 
 def handle_allowed(context: HandlerContext, request: Request, is_denied: IsDenied) -> None:
-    """The same, of topics that the caller may read; the others are answered with an error."""
+    """The same for topics that the caller may read; the others are answered with an error."""
     if not serves_share_groups(context):
         fail(request, ErrorCode.UNSUPPORTED_VERSION)
         return

@@ -1,9 +1,10 @@
-"""ShareFetch (78), versions 1 and 2: records for a member of a share group, one by one its own.
+"""ShareFetch (78), versions 1 and 2: records for a member of a share group, each for this member
+alone.
 
 Behaviour: the request's acknowledgements are carried out first, also those of partitions that it
-forgets; then records are handed out, or waited for. Nothing of an invalid request is carried out.
-Partitions that gave records come last the next time, so that none is starved. A client that opens
-one session too many is answered after its maximum wait, which slows it down.
+forgets; then records are handed out, or waited for. An invalid request has no effect. Partitions
+that gave records come last the next time, so that none is starved. A client that opens one session
+too many is answered after its maximum wait, which slows it down.
 
 Version notes: 2 adds exact limits of records (KIP-1206) and renewals, which fetch nothing
 (KIP-1222).
@@ -41,12 +42,12 @@ RECORD_LIMIT_MODE = 1
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers when there is something to hand out, or the time is over."""
+    """Answers when there are records, or at the time-out."""
     handle_allowed(context, request, allow_all)
 
 
 def handle_allowed(context: HandlerContext, request: Request, is_denied: IsDenied) -> None:
-    """The same, of topics that the caller may read; the others are answered with an error."""
+    """The same for topics that the caller may read; the others are answered with an error."""
     if not serves_share_groups(context):
         fail(request, ErrorCode.UNSUPPORTED_VERSION)
         return
@@ -172,7 +173,8 @@ class _ShareFetch:
     def _fetch(self) -> None:
         params = _params(self._body)
         if self._unknown or any(self._acknowledged.values()):
-            # A response that has to say something is sent at once, with the records found so far.
+            # A response with acknowledgements or errors is sent at once, with the records found so
+            # far.
             params = params._replace(max_wait_ms=0)
         on_done = self._request.guard(self._answer)
         connection_id = self._request.exchange.connection_id

@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat (76), version 1: everything that a member of a share group ever asks of its
+"""ShareGroupHeartbeat (76), version 1: the only request of a member of a share group to its
 coordinator (KIP-932).
 
 Behaviour: see `coordinator.share_groups`. The response has an assignment only if it has changed, or
@@ -14,7 +14,7 @@ from odradek.handlers.share.share_version import serves_share_groups
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers when what the heartbeat changed is committed."""
+    """Answers when the heartbeat's changes are committed."""
 
     def on_done(result: ShareHeartbeatResult | BrokerError) -> None:
         if isinstance(result, BrokerError):

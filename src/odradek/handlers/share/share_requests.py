@@ -53,7 +53,7 @@ def acknowledge(
     on_done: Callable[[Errors], None],
     is_denied: IsDenied,
 ) -> None:
-    """Carries acknowledgements out, and says what became of each partition's."""
+    """Carries out acknowledgements, and answers with each partition's outcome."""
     body = request.body()
     errors: Errors = {}
     if not said:
@@ -72,7 +72,7 @@ def acknowledge(
             partition = resolve(context, body.group_id, place, is_denied)
             check_acknowledgements(batches, may_renew=may_renew)
         except BrokerError as error:
-            # In words Kafka tells only what became of records.
+            # Kafka has texts only for errors about records.
             is_of_records = error.code is ErrorCode.INVALID_RECORD_STATE
             on_stored(error if is_of_records else BrokerError(error.code, ""))
             continue
@@ -82,7 +82,7 @@ def acknowledge(
 def resolve(
     context: HandlerContext, group_id: str, place: Place, is_denied: IsDenied
 ) -> ShareFetchPartition:
-    """The partition that is meant.
+    """Resolves a partition of a request.
 
     Raises:
         BrokerError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION or TOPIC_AUTHORIZATION_FAILED.
@@ -100,14 +100,14 @@ def resolve(
 
 
 def lock_duration_ms(context: HandlerContext, group_id: str) -> int:
-    """How long the group's members hold a record, which every answer says."""
+    """The lock duration of the group, which every response has."""
     image = context.metadata.image
     settings = GroupSettings("share", group_id, context.config, image)
     return settings.number("record.lock.duration.ms")
 
 
 def by_topic(partitions: Mapping[Place, Mapping[str, object]]) -> list[dict[str, object]]:
-    """Answers of partitions, put together by their topics."""
+    """Groups the answers of partitions by their topics."""
     topics: dict[UUID, list[Mapping[str, object]]] = {}
     for (topic_id, index), fields in partitions.items():
         topics.setdefault(topic_id, []).append({"partition_index": index, **fields})
@@ -115,7 +115,7 @@ def by_topic(partitions: Mapping[Place, Mapping[str, object]]) -> list[dict[str,
 
 
 class Leaders:
-    """The leaders of partitions that were asked for in the wrong place, for clients to go there."""
+    """The leaders of partitions that this broker does not lead, so that clients can go there."""
 
     def __init__(self, context: HandlerContext, listener_name: str) -> None:
         self._image = context.metadata.image

@@ -1,4 +1,4 @@
-"""Share sessions: which partitions a member fetches, and up to which request it has come.
+"""Share sessions: the partitions that a member fetches, and the epoch of its requests.
 
 A session begins with epoch 0, continues with the next one each time, and ends with -1 or with its
 connection; then the member's records are available again. A member has one at a time.
@@ -26,8 +26,8 @@ SessionPartition = tuple[UUID, int]
 
 
 class ShareSession:
-    """One member's session. `waiting` has its fetches that found nothing yet, each with the
-    connection that waits for it: a member may ask by several at once."""
+    """One member's session. `waiting` has its parked fetches, each with its connection: a member
+    may use several at once."""
 
     def __init__(self, group_id: str, member_id: str, connection_id: str) -> None:
         self.group_id = group_id
@@ -38,30 +38,29 @@ class ShareSession:
         self.waiting: list[tuple[str, DelayedShareFetch]] = []
 
     def advance(self) -> None:
-        """The next request has the next epoch; after the last comes the first again."""
+        """Advances the epoch; after the last one comes the first again."""
         self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
 
     def update(
         self, added: Iterable[SessionPartition], forgotten: Iterable[SessionPartition]
     ) -> None:
-        """Partitions come and go."""
+        """Adds and removes partitions."""
         self.partitions.update(dict.fromkeys(added))
         for each in forgotten:
             self.partitions.pop(each, None)
 
     def park(self, connection_id: str, fetch: DelayedShareFetch) -> None:
-        """Remembers a fetch that waits, and forgets those that do no more."""
+        """Remembers a parked fetch, and forgets completed ones."""
         self.waiting = [each for each in self.waiting if not each[1].is_completed]
         self.waiting.append((connection_id, fetch))
 
     def give_up(self, connection_id: str | None = None) -> None:
-        """Answers the fetches that wait, or those of one connection, without handing anything
-        out."""
+        """Answers the parked fetches, or those of one connection, without records."""
         meant = [fetch for waits_on, fetch in self.waiting if connection_id in (None, waits_on)]
         do_each(meant, lambda fetch: fetch.give_up())
 
     def move_to_end(self, partition: SessionPartition) -> None:
-        """It has given records: the others come first the next time."""
+        """Moves a partition that gave records behind the others."""
         if partition in self.partitions:
             del self.partitions[partition]
             self.partitions[partition] = None
@@ -79,7 +78,7 @@ class ShareSessionCache:
         return len(self._sessions)
 
     def open(self, group_id: str, member_id: str, connection_id: str) -> ShareSession:
-        """A new session, in place of one that the member had.
+        """Opens a session, which replaces an earlier one of the member.
 
         Raises:
             BrokerError: SHARE_SESSION_LIMIT_REACHED.
@@ -94,7 +93,7 @@ class ShareSessionCache:
         return session
 
     def go_on(self, group_id: str, member_id: str, epoch: int) -> ShareSession:
-        """The session, which has come to the next epoch, unless this was the last request.
+        """The session of a request, with its epoch advanced unless the request ends the session.
 
         Raises:
             BrokerError: SHARE_SESSION_NOT_FOUND or INVALID_SHARE_SESSION_EPOCH.
@@ -117,8 +116,8 @@ class ShareSessionCache:
         partitions: list[ShareFetchPartition],
         on_done: OnShareFetched,
     ) -> None:
-        """Hands out records, at once or when there are some; none to a session that has ended while
-        the request was on its way: nobody would be there to take them."""
+        """Hands out records, at once or when there are some. A session that has ended while the
+        request was on its way gets none: its member would not receive them."""
         if not self._is_current(session):
             on_done([])
             return
@@ -127,8 +126,8 @@ class ShareSessionCache:
             session.park(connection_id, waiting)
 
     def close(self, session: ShareSession) -> None:
-        """Ends a session: its member's records are available again. A session that another one of
-        the member has replaced has already ended."""
+        """Ends a session: its member's records are available again. A replaced session has already
+        ended."""
         if not self._is_current(session):
             return
         del self._sessions[session.group_id, session.member_id]
@@ -138,7 +137,7 @@ class ShareSessionCache:
             self._partitions.suspend_group(session.group_id)
 
     def connection_closed(self, connection_id: str) -> None:
-        """Ends the sessions of a connection, and what waits on it in others."""
+        """Ends the sessions of a connection, and its parked fetches in other sessions."""
         do_each(list(self._sessions.values()), lambda each: self._let_go(each, connection_id))
 
     def _let_go(self, session: ShareSession, connection_id: str) -> None:

@@ -1,1 +1,1 @@
-"""Clients' own metrics (KIP-714), asked for and taken."""
+"""Receives clients' own metrics (KIP-714)."""

@@ -1,4 +1,5 @@
-"""`ClientMetricsManager`: which clients push which of their metrics, and how often (KIP-714).
+"""`ClientMetricsManager`: decides which clients push which of their metrics, and how often
+(KIP-714).
 
 Subscriptions are settings of the resources CLIENT_METRICS. A client asks which of them apply to it,
 and gets the metrics to push and a subscription id; a push with another id is refused, so the client
@@ -6,12 +7,12 @@ asks again. Between two questions or pushes lies the interval of the subscriptio
 unknown here, after a restart or because newer ones replaced it, starts again with its next request,
 as it does when a subscription has changed.
 
-The last push of a client that ends may come before its time. Kafka 4.3 takes a client for ended by
-a last push that it refuses, and for living again by the next one (KAFKA-20898); here a client
-has ended once its last push was let in, and for good.
+The last push of a client that ends may come before its time. In Kafka 4.3 a refused last push ends
+a client, and the next push revives it (KAFKA-20898); here a client ends only by an accepted last
+push, and for good.
 
-With a receiver (`telemetry.receiver`) what is pushed is read, and its newest values are kept.
-Without one it is checked and dropped, as by a Kafka without a plug-in for it; ApiVersions lists
+With a receiver (`telemetry.receiver`) pushes are read, and their newest values are kept. Without
+one they are checked and dropped, as in a Kafka without a plug-in for them; ApiVersions lists
 neither API then, and no client pushes by itself. A large push is unpacked and read on a helper
 thread, and its client waits for the response.
 """
@@ -52,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 MOST_INSTANCES: Final = 16_384
 ALL_METRICS: Final = "*"
-# The ids of nobody, and of the metadata topic.
+# The nil id, and the id of the metadata topic: no client may have them.
 RESERVED_IDS: Final = frozenset({ZERO_UUID, UUID(int=1)})
 # The most bytes that a push may unpack to: kilobytes can unpack to gigabytes.
 UNPACKED_BYTES: Final = 2 << 20
@@ -62,12 +63,12 @@ MOST_LARGE: Final = 8
 """How many of those run at once; meanwhile other clients' pushes are refused."""
 MOST_TEXT: Final = 256
 """How much is kept of each of a client's own attributes, in characters."""
-# After these a client is let ask again at once: it has to find out what is right.
+# After these errors a client may ask again at once, for the right values.
 _ASKS_AGAIN: Final = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 
 class Client(NamedTuple):
-    """The attributes of a client that a subscription's patterns match, but for the instance's
+    """The attributes of a client that a subscription's patterns match, except for the instance's
     id."""
 
     client_id: str
@@ -118,8 +119,8 @@ class ClientInstance:
         self._pushed_ms = LONG_AGO_MS
 
     def may_ask(self, now_ms: int) -> bool:
-        """Whether the interval is over, which then starts again; or the client has to get an
-        answer."""
+        """Whether the client may ask: the interval is over, and starts again, or its last error
+        allows it."""
         if now_ms - max(self._asked_ms, self._pushed_ms) >= self.interval_ms:
             self._asked_ms = now_ms
             return True
@@ -164,22 +165,22 @@ class ClientMetricsManager:
         self._software: dict[str, tuple[str, str]] = {}
 
     def introduce(self, connection_id: str, name: str, version: str) -> None:
-        """Notes what a client has said of its software."""
+        """Remembers the software of a connection's client."""
         self._software[connection_id] = (name, version)
 
     def connection_closed(self, connection_id: str) -> None:
-        """Forgets it again."""
+        """Forgets the software of the connection."""
         self._software.pop(connection_id, None)
 
     def __len__(self) -> int:
         return len(self._instances)
 
     def software_counts(self) -> dict[tuple[str, str], int]:
-        """How many connections are open of each software, by its name and version."""
+        """The number of open connections by the name and version of their software."""
         return dict(Counter(self._software.values()))
 
     def software(self, connection_id: str) -> tuple[str, str]:
-        """Name and version, empty when they were not said."""
+        """The name and version of a connection's software; empty if unknown."""
         return self._software.get(connection_id, ("", ""))
 
     def ask(self, id: UUID | None, client: Client) -> ClientInstance:
@@ -215,8 +216,8 @@ class ClientMetricsManager:
         except BrokerError as error:
             done(error.code)
             return
-        # Only a push that was let in ends the client: one that is refused may be sent again. Its
-        # contents do not matter, since a client has a single push out of turn.
+        # Only an accepted push ends the client: a refused one may be sent again. Its contents do
+        # not matter, since a client has a single push out of turn.
         instance.has_ended = push.is_last
         if push.metrics:
             self._receive(instance, push, done)

@@ -1,6 +1,6 @@
 """GetTelemetrySubscriptions (71), version 0: the metrics that a client is to push (KIP-714).
 
-Behaviour: see `client_metrics`. Told of in ApiVersions where something receives what is pushed.
+Behaviour: see `client_metrics`. Listed in ApiVersions only if the broker has a receiver.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ from odradek.handlers.request import Request
 from odradek.handlers.telemetry.client_metrics import MOST_TEXT, Client
 from odradek.records.compression import Compression
 
-# In the order that we would have them used in.
+# In the order of preference.
 ACCEPTED: Final = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)
 
 
@@ -37,13 +37,12 @@ def handle(context: HandlerContext, request: Request) -> None:
 
 
 def fail(request: Request, code: ErrorCode) -> None:
-    """Answers with an error and nothing to push."""
+    """Answers with an error and no metrics."""
     request.answer(error_code=code)
 
 
 def client_of(context: HandlerContext, request: Request) -> Client:
-    """The attributes of the client that asks, as subscriptions name them; its own words are cut
-    where they are too long to be kept."""
+    """The attributes of the client that asks, as subscriptions name them; overlong ones are cut."""
     exchange = request.exchange
     name, version = context.client_metrics.software(exchange.connection_id)
     return Client(

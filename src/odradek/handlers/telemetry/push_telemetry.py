@@ -1,6 +1,6 @@
-"""PushTelemetry (72), version 0: a client's metrics, as it was asked for them (KIP-714).
+"""PushTelemetry (72), version 0: a client's metrics, by its subscription (KIP-714).
 
-Behaviour: see `client_metrics`. Told of in ApiVersions where something receives what is pushed.
+Behaviour: see `client_metrics`. Listed in ApiVersions only if the broker has a receiver.
 """
 
 from odradek.errors import ErrorCode

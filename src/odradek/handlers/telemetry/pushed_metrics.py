@@ -1,8 +1,8 @@
 """`PushedMetrics`: the newest values of the metrics that clients push (KIP-714).
 
 Each client has the values of its last push: gauges as they are, sums with their growth since the
-client's first push. They go when the client has not been heard of for three of its intervals, or a
-minute after its last push. A client chooses its names, attributes and id: so they are bounded in
+client's first push. They are dropped when the client has been silent for three of its intervals, or
+a minute after its last push. A client chooses its names, attributes and id: so they are bounded in
 number and in size, and further ones are counted, but not kept. Values of several clients under one
 name share it.
 """
@@ -44,7 +44,7 @@ class MetricName:
 
 
 class PushingClient:
-    """A client and its values; at `until_ms` they are too old."""
+    """A client and its values, which expire at `until_ms`."""
 
     __slots__ = ("client", "id", "resource", "until_ms", "values")
 
@@ -57,7 +57,7 @@ class PushingClient:
 
 
 class Counts(NamedTuple):
-    """How much is kept, and how many values were not since the start."""
+    """The numbers of kept clients and values, and of values that were not kept since the start."""
 
     clients: int
     values: int
@@ -66,7 +66,7 @@ class Counts(NamedTuple):
 
 
 class PushedMetrics:
-    """The values that are kept."""
+    """The kept values."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -77,15 +77,14 @@ class PushedMetrics:
         self._looked_ms = LONG_AGO_MS
 
     def counts(self) -> Counts:
-        """How much there is."""
+        """The present counts."""
         return Counts(len(self._clients), self._value_count, len(self._names), self._left_out)
 
     @staticmethod
     def read(data: bytes) -> MetricsData:
-        """Reads what a client has pushed, on any thread.
+        """Reads a push, on any thread.
 
-        Raises:
-            ProtocolError: it is not what clients push.
+        Raises: ProtocolError: it is no valid push.
         """
         return read_metrics(data, MOST_OF_A_PUSH)
 
@@ -109,22 +108,21 @@ class PushedMetrics:
         known.values = self._values(known.values, data.points)
 
     def forget(self, id: UUID) -> None:
-        """Drops what a client has pushed, if it has."""
+        """Drops a client's push, if it has one."""
         known = self._clients.pop(id, None)
         if known is not None:
             self._let_go(known.values.keys())
 
     def clients(self) -> Iterator[PushingClient]:
-        """The clients, those first that have pushed for the longest time; others may run between
-        two of them."""
+        """The clients, the least recent push first; other code may run between two of them."""
         self._drop_old(self._clock.monotonic_ms())
         yield from tuple(self._clients.values())
 
     def _values(
         self, before: dict[MetricName, float], points: list[NumberPoint]
     ) -> dict[MetricName, float]:
-        """The values after a push. Known series keep their room; the rest is dropped first."""
-        # A mean of nothing is no number.
+        """The values after a push. Known series keep their places; the others are dropped first."""
+        # The mean of no values is not a number.
         finite = [each for each in points if isfinite(each.value)]
         told = {(each.name, each.attributes) for each in finite}
         self._let_go([each for each in before if (each.name, each.attributes) not in told])
@@ -142,7 +140,7 @@ class PushedMetrics:
         return values
 
     def _with_room(self, name: str, attributes: Tags) -> MetricName | None:
-        """Takes room for one more value under a name; None where there is none."""
+        """Takes a place for one more value under a name; None if all are taken."""
         key = name, attributes
         metric = self._names.get(key)
         has_room = metric is not None or len(self._names) < MOST_NAMES
@@ -163,7 +161,7 @@ class PushedMetrics:
                 del self._names[metric.name, metric.attributes]
 
     def _look_for_room(self, now_ms: int) -> None:
-        """Drops what is too old; not with every push, since there may be nothing."""
+        """Drops expired clients; not at every push, since mostly none has expired."""
         if now_ms - self._looked_ms >= _LOOKS_FOR_ROOM_MS:
             self._looked_ms = now_ms
             self._drop_old(now_ms)

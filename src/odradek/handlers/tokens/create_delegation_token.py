@@ -1,6 +1,6 @@
 """CreateDelegationToken (38), versions 1 to 3: makes a token, for the caller or for another.
 
-Version notes: 2 is flexible, 3 names an owner and tells who has asked.
+Version notes: 2 is flexible, 3 names an owner and returns the requester.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ NEVER = -1
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers when it can be used at this broker."""
+    """Answers when the token can be used at this broker."""
     body = request.body()
     code = refusal(context, request)
     if code is not None:

@@ -1,10 +1,11 @@
-"""DescribeDelegationToken (41), versions 1 to 3: the tokens of owners, or all that one may see.
+"""DescribeDelegationToken (41), versions 1 to 3: the tokens of owners, or all that the caller may
+see.
 
 Behaviour: without owners all; an empty list means none. A token is returned with its password, to
 principals that may see it. These are its owner, its requester, its renewers, and principals whose
 ACLs allow DESCRIBE on the token or DESCRIBE_TOKENS on its owner.
 
-Version notes: 2 is flexible, 3 tells who has asked for a token.
+Version notes: 2 is flexible, 3 returns the requester of a token.
 """
 
 from odradek.errors import ErrorCode

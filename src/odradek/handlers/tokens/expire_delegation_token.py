@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers until when it is good."""
+    """Answers with the new expiry time."""
     body = request.body()
     period_ms = messages.milliseconds(body.expiry_time_period)
     caller = request.exchange.principal

@@ -1,4 +1,4 @@
-"""RenewDelegationToken (39), versions 1 and 2: lets a token live on.
+"""RenewDelegationToken (39), versions 1 and 2: renews a token.
 
 Version notes: 2 is flexible.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers until when it is good."""
+    """Answers with the new expiry time."""
     body = request.body()
     period_ms = messages.milliseconds(body.renew_period)
     caller = request.exchange.principal

@@ -18,7 +18,8 @@ _NEVER = -1
 
 
 def refusal(context: HandlerContext, request: Request) -> ErrorCode | None:
-    """Why nothing is done. A token makes no other tokens, and they are for those who are known."""
+    """The error for a caller that may not use tokens, or None. A login by a token cannot make
+    others, and an anonymous client has none."""
     principal = request.exchange.principal
     if principal == ANONYMOUS or isinstance(principal, TokenPrincipal):
         return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
@@ -54,7 +55,7 @@ def fail_change(request: Request, code: ErrorCode) -> None:
 
 
 def principal_fields(principal: KafkaPrincipal, prefix: str = "") -> dict[str, object]:
-    """A principal as messages have it."""
+    """The fields of a principal in messages."""
     return {
         f"{prefix}principal_type": principal.principal_type,
         f"{prefix}principal_name": principal.name,

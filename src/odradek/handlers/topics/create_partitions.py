@@ -1,8 +1,6 @@
-"""CreatePartitions (37), versions 0 to 3: topics grow, they never shrink.
-
-Behaviour: `count` is how many partitions the topic shall have in all; assignments are those
-of the new ones. With `validate_only` nothing changes. When the answer leaves, the new
-partitions can be appended to.
+"""CreatePartitions (37), versions 0 to 3: adds partitions to topics. Behaviour: `count` is the new
+total number of partitions; assignments are for the new ones. With `validate_only` nothing changes.
+When the answer leaves, the new partitions can be appended to.
 """
 
 from collections.abc import Iterable, Sequence
@@ -48,7 +46,7 @@ def fail(request: Request, code: ErrorCode) -> None:
 
 
 def _cost(context: HandlerContext, wish: PartitionsRequest) -> int:
-    """Only what a topic grows by."""
+    """The number of partitions that a topic gets."""
     topic = context.metadata.image.topic(wish.name)
     return 0 if topic is None else max(wish.count - len(topic.partitions), 0)
 

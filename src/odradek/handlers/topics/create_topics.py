@@ -4,7 +4,7 @@ Behaviour: -1 partitions or replicas (from version 4) take the broker's defaults
 replace both. With `validate_only` nothing changes. When the answer says that a topic exists,
 it can be appended to.
 
-Version notes: 5 tells counts and settings of what was created, 7 its id.
+Version notes: 5 returns counts and settings of a created topic, 7 its id.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def handle(context: HandlerContext, request: Request) -> None:
         ]
 
         def on_created(results: Sequence[CreateTopicResult]) -> None:
-            # What is refused for being named twice is answered once.
+            # A topic that is refused for being named twice is answered once.
             once = {result.name: result for result in (*results, *throttled)}
             request.answer(topics=(_result_fields(result) for result in once.values()))
 
@@ -56,7 +56,7 @@ def fail(request: Request, code: ErrorCode) -> None:
 
 
 def _cost(context: HandlerContext, wish: CreatableTopic) -> int:
-    """A topic that is there already is not made."""
+    """The number of partitions to create; 0 for an existing topic."""
     if context.metadata.image.topic(wish.name) is not None:
         return 0
     if wish.num_partitions > 0:

@@ -51,7 +51,7 @@ def handle(context: HandlerContext, request: Request) -> None:
 
 
 def _at_once(go_on: Callable[[object], None]) -> None:
-    """Slow replicas of some partitions keep nobody from deleting records of others."""
+    """A request that waits for slow replicas does not delay others."""
     go_on(None)
 
 

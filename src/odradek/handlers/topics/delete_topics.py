@@ -1,8 +1,8 @@
 """DeleteTopics (20), versions 1 to 6: by name, or (from version 6) by id.
 
-Behaviour: the topic is out of clients' sight when the answer leaves, unless that took longer than
-the request's time-out; its files are removed later. An entry with both a name and an id makes the
-whole request INVALID_REQUEST. Where deletion is switched off, clients before version 3 are told
+Behaviour: clients do not see the topic any more when the answer leaves, unless that took longer
+than the request's time-out; its files are removed later. An entry with both a name and an id makes
+the whole request INVALID_REQUEST. Where deletion is switched off, clients before version 3 are told
 INVALID_REQUEST too, since they do not know TOPIC_DELETION_DISABLED.
 """
 
@@ -53,7 +53,7 @@ def fail(request: Request, code: ErrorCode) -> None:
 
 
 def _cost(context: HandlerContext, reference: TopicReference) -> int:
-    """A topic that is not there is not removed."""
+    """The number of partitions to remove; 0 for a missing topic."""
     image = context.metadata.image
     name = reference.name
     topic = image.topic_by_id(reference.topic_id) if name is None else image.topic(name)

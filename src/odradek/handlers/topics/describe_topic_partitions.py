@@ -2,11 +2,10 @@
 
 Behaviour: topics come in the order of their names, whatever order they were asked in; asking
 for none means all. The answer holds at most `response_partition_limit` partitions, never more
-than `max.request.partition.size.limit`, and a cursor that says where to go on: a topic and
-the first partition that is missing. A cursor may name a topic that is gone by now; the
-answer goes on behind it. A topic that does not exist is answered with an error. Many topics, and
-many partitions, are looked at and answered in slices.
-What may be done with a topic is always told.
+than `max.request.partition.size.limit`, and a cursor for the next request: a topic and its first
+missing partition. A cursor may name a deleted topic; the answer continues behind it. A topic that
+does not exist is answered with an error. Many topics, and many partitions, are looked at and
+answered in slices. Authorized operations are always included.
 """
 
 from bisect import bisect_left
@@ -24,7 +23,7 @@ from odradek.metadata.image import MetadataImage, TopicImage
 # Kafka 4.2's Java admin client fails on null lists here, though the schema allows them.
 NO_ELIGIBLE_REPLICAS: dict[str, object] = {"eligible_leader_replicas": (), "last_known_elr": ()}
 
-# A topic to show, if it is there: its first partition, and how many at most.
+# A topic to show, if it exists, its first partition, and the largest number of partitions.
 _Span = tuple[str, TopicImage | None, int, int]
 
 TOLD_OPERATIONS: dict[str, object] = {"topic_authorized_operations": TOPIC_OPERATIONS}
@@ -47,7 +46,7 @@ def _room(context: HandlerContext, body: Any) -> int:
 
 
 class _Shown:
-    """The topics of the answer, as far as there is room for partitions, and where to go on."""
+    """The topics of the answer, up to its limit of partitions, and the next cursor."""
 
     def __init__(self, image: MetadataImage, room: int) -> None:
         self.image: Final = image
@@ -56,7 +55,7 @@ class _Shown:
         self._room = room
 
     def find(self, body: Any) -> Iterator[int]:
-        """Looks at a topic at a step."""
+        """Looks up the topics, one at each step."""
         for name, first in _wanted(self.image, body):
             if self.next_cursor is not None:
                 return

@@ -6,14 +6,14 @@ none when it is empty. A topic that is missing is created if the broker
 (`auto.create.topics.enable`) and the client (from version 4) allow it; where Kafka answers
 with an error and lets the client ask again, the answer here waits for the creation, for five
 seconds at most. Brokers are shown by the end point of the listener that the request came in by. A
-broker that has come to a cluster and has waited for its controller's word in vain names neither
-brokers nor topics, and creates none.
+new broker that has not received the metadata from its controller names neither brokers nor topics,
+and creates none.
 
 Version notes: 1 adds the controller, racks and the internal flag, 2 the cluster id, 5 offline
 replicas, 7 leader epochs, 9 is flexible, 10 adds topic ids, and topics may be asked for by
 id, which are never created, from 12 on; 11 drops the cluster's authorized operations, 12 allows
-null names, 13 adds a top-level error. Authorized operations are told from version 8 on, to who
-asks.
+null names, 13 adds a top-level error. Authorized operations are included on request, from version 8
+on.
 """
 
 from collections.abc import Generator, Sequence
@@ -45,7 +45,7 @@ def handle(context: HandlerContext, request: Request) -> None:
         fail(request, ErrorCode.INVALID_REQUEST)
         return
     if not context.metadata.is_told:
-        # Without brokers: clients pass such an answer over and ask again, here or elsewhere.
+        # Without brokers: clients ignore such an answer and ask again, here or elsewhere.
         request.answer(topics=_refused(request, ErrorCode.LEADER_NOT_AVAILABLE))
         return
     if body.topics is None or (request.api_version == 0 and not body.topics):
@@ -83,7 +83,7 @@ def _refused(request: Request, code: ErrorCode) -> list[_Fields]:
 
 
 def _names_ids(body: Any) -> bool:
-    """Whether a topic is named otherwise than by its name alone."""
+    """Whether the request names a topic by its id."""
     topics = body.topics or ()
     return any(topic.name is None or getattr(topic, "topic_id", None) for topic in topics)
 
@@ -99,7 +99,7 @@ def _all(image: MetadataImage) -> list[TopicImage]:
 def _creatable(
     context: HandlerContext, body: Any, image: MetadataImage, names: list[str]
 ) -> list[str]:
-    """The names that stand for no topic yet and may be turned into one."""
+    """The names of missing topics that may be created."""
     allowed = getattr(body, "allow_auto_topic_creation", True)
     if not (allowed and context.config.auto_create_topics_enable):
         return []
@@ -112,8 +112,8 @@ def _creatable(
 def _create(
     context: HandlerContext, request: Request, body: Any, names: list[str], missing: list[str]
 ) -> None:
-    """Makes topics, some at a time: others have their turn in between. Whoever asks for more than
-    there is time for is told to ask again for the rest."""
+    """Creates topics, some at a time, and others are served in between. After the time-out the
+    remaining ones are answered with a retriable error."""
     errors = dict.fromkeys(missing, ErrorCode.NONE)
     deadline_ms = context.clock.monotonic_ms() + CREATION_TIMEOUT_MS
     starts = iter(range(0, len(missing), SLICE_ENTRIES))
@@ -158,7 +158,7 @@ def _by_name(
 
 
 def _missing_error(name: str, creation_error: ErrorCode | None) -> ErrorCode:
-    """Why a topic is not there; someone else's creation under way is waited for by the client."""
+    """The error for a missing topic; retriable while its creation is under way."""
     if creation_error is None:
         return unknown_name_error(name)
     if creation_error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):

@@ -1,7 +1,7 @@
-"""Which topics of a request its client may still change, by the quota of controller mutations.
+"""Splits the topics of a request by its client's quota of controller mutations.
 
 From some version on a topic that is over the quota is refused with THROTTLING_QUOTA_EXCEEDED, the
-others are done; clients before are let through and throttled afterwards (KIP-599).
+others are done; older clients are admitted and throttled afterwards (KIP-599).
 """
 
 from collections.abc import Callable, Iterable
@@ -25,8 +25,8 @@ def within_quota(
     strict_from: int,
 ) -> None:
     """Splits changes into those that may be made and those over the quota, in slices, and hands
-    `then` both. `cost_of` says how many partitions one is about; what comes to nothing anyhow is
-    free."""
+    `then` both. `cost_of` is the number of partitions of a change; a change that will fail anyway
+    costs nothing."""
     is_strict = request.api_version >= strict_from
     admitted: list[T] = []
     refused: list[T] = []

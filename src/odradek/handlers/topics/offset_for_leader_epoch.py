@@ -1,10 +1,8 @@
-"""OffsetForLeaderEpoch, versions 2 to 4: where a leader epoch ends in this leader's log.
+"""OffsetForLeaderEpoch, versions 2 to 4: the end offset of a leader epoch in this leader's log.
+Consumers and followers find by it where their history diverged from the leader's. An epoch that
+this log does not know has the end -1.
 
-Consumers and followers ask it to find out where their history parted from the leader's.
-An epoch that this log does not know has the end -1.
-
-Version notes: 2 adds the epoch that the asker believes to be the current one, 3 the replica
-id, 4 is flexible.
+Version notes: 2 adds the leader epoch that the client knows, 3 the replica id, 4 is flexible.
 """
 
 from odradek.errors import BrokerError, ErrorCode

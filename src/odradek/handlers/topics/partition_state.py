@@ -1,4 +1,4 @@
-"""How Metadata and DescribeTopicPartitions show a partition to a client.
+"""The fields of a partition in Metadata and DescribeTopicPartitions.
 
 A leader that the client could not reach is not shown as one: a partition without a leader is
 LEADER_NOT_AVAILABLE, and so is one whose leader has no listener of the name that the client
@@ -36,7 +36,7 @@ def _leader_error(
 
 
 def _offline(image: MetadataImage, partition: PartitionImage, listener_name: str) -> list[int]:
-    """The replicas that nobody can reach: broker gone, directory failed, or no such listener."""
+    """The unreachable replicas: broker gone, directory failed, or no such listener."""
     return [
         replica
         for replica in partition.replicas

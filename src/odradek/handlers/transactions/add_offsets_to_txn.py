@@ -32,7 +32,7 @@ def handle(context: HandlerContext, request: Request) -> None:
 
 
 def fail(request: Request, code: ErrorCode) -> None:
-    """Answers, with an error or without."""
+    """Answers with a code, which may be NONE."""
     request.answer(error_code=as_known(code, request.api_version, PRODUCER_FENCED_VERSION))
 
 

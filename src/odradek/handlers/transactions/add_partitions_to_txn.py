@@ -1,9 +1,9 @@
 """AddPartitionsToTxn (24), versions 0 to 5: a producer is about to write to partitions.
 
 Before version 4 a producer asks for one transaction. From 4 on brokers ask for many at once, and
-may only want to verify that partitions belong to a transaction. A partition that does not exist
-keeps all others of its transaction from being added: those are OPERATION_NOT_ATTEMPTED. Partitions
-are looked up and answered in slices, but added together.
+may only want to verify that partitions belong to a transaction. If a partition does not exist, no
+other of its transaction is added: those are OPERATION_NOT_ATTEMPTED. Partitions are looked up and
+answered in slices, but added together.
 
 Version notes: 2 brings PRODUCER_FENCED, 3 is flexible, 5 says that the producer speaks version 2
 of transactions.
@@ -57,7 +57,7 @@ def _look_up(context: HandlerContext, request: Request, denied: Collection[str])
 
 
 class _Outcome:
-    """The code of a transaction's partitions, but for the `others`, which have their own."""
+    """The code of a transaction's partitions, except for the `others`, which have their own."""
 
     def __init__(
         self, code: ErrorCode, others: dict[TopicPartition, ErrorCode] | None = None
@@ -71,7 +71,7 @@ class _Outcome:
 
 
 class _Wish:
-    """One transaction of a request; of `wrong` partitions the producer cannot have some."""
+    """One transaction of a request; `wrong` has the partitions that cannot be added."""
 
     def __init__(self, data: Any, version: int) -> None:
         if version >= BATCH_VERSION:
@@ -94,7 +94,7 @@ class _Wish:
         self.transaction_version = 2 if version >= TRANSACTION_V2_VERSION else 0
 
     def look_up(self, image: MetadataImage, name: str, indexes: Sequence[int]) -> None:
-        """Notes partitions of a topic."""
+        """Adds partitions of a topic."""
         for index in indexes:
             partition = TopicPartition(name, index)
             self.partitions[partition] = None
@@ -102,7 +102,7 @@ class _Wish:
                 self.wrong[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def deny(self, name: str, indexes: Sequence[int]) -> None:
-        """Notes partitions that the producer may not write to."""
+        """Marks partitions that the producer may not write to."""
         denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         self.wrong |= dict.fromkeys([TopicPartition(name, index) for index in indexes], denied)
 
@@ -117,7 +117,7 @@ def _wishes(request: Request) -> list[_Wish]:
 def _look_up_all(
     wishes: list[_Wish], image: MetadataImage, denied: Collection[str]
 ) -> Iterator[int]:
-    """Looks some partitions of a topic up at a step."""
+    """Looks up the partitions, some of a topic at each step."""
     for wish in wishes:
         for name, indexes in wish.topics:
             for some in _slices(indexes):
@@ -129,7 +129,7 @@ def _look_up_all(
 
 
 def _slices(indexes: Sequence[int]) -> list[Sequence[int]]:
-    """Cuts the partitions of a topic into what a step is about."""
+    """Cuts the partitions of a topic into those of single steps."""
     if len(indexes) <= SLICE_ENTRIES:
         return [indexes]
     starts = range(0, len(indexes), SLICE_ENTRIES)
@@ -167,14 +167,14 @@ class _Answer:
         self._missing = len(wishes)
 
     def take(self, index: int, outcome: _Outcome) -> None:
-        """The outcome of one; the last one sends the answer."""
+        """Takes the outcome of a transaction; the last one sends the answer."""
         self._outcomes[index] = outcome
         self._missing -= 1
         if self._missing == 0:
             _send(self._request, self._wishes, self._outcomes)
 
     def send_if_empty(self) -> None:
-        """A request without transactions has its answer already."""
+        """Answers a request without transactions."""
         if not self._wishes:
             _send(self._request, self._wishes, self._outcomes)
 
@@ -199,7 +199,7 @@ def _make_all(
     version: int,
     topics: list[list[dict[str, object]]],
 ) -> Iterator[int]:
-    """Makes the results of some partitions of a topic at a step."""
+    """Makes the results, of some partitions of a topic at each step."""
     for wish, outcome, made in zip(wishes, outcomes, topics, strict=True):
         for name, indexes in wish.topics:
             results: list[dict[str, object]] = []

@@ -1,7 +1,7 @@
 """AllocateProducerIds (67), version 0: a broker asks the controller for a block of producer ids.
 
-Behaviour: blocks of 1000, as Kafka's controller gives them. Brokers of ours take theirs from the
-metadata themselves; those of Kafka in the same cluster ask.
+Behaviour: blocks of 1000, as Kafka's controller gives them. Our brokers take their blocks from the
+metadata store; Kafka's brokers in the same cluster send this request.
 """
 
 from odradek.errors import BrokerError, ErrorCode
@@ -11,7 +11,7 @@ from odradek.metadata.image import MetadataImage
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers when the block is written down."""
+    """Answers when the block is stored."""
     body = request.body()
     image = context.metadata.image
     refusal = _refusal(image, context.broker_id, body.broker_id, body.broker_epoch)

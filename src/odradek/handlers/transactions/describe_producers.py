@@ -1,5 +1,4 @@
-"""DescribeProducers, version 0: the producers that a replica's log here remembers, a
-follower's too.
+"""DescribeProducers, version 0: the producers in the log of a replica here, also of a follower.
 
 Operators use it to find a hanging transaction: per producer its epoch, its last sequence and time,
 and the first offset of its open transaction, or -1.

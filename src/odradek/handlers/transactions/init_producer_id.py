@@ -1,9 +1,9 @@
 """InitProducerId (22), versions 0 to 5: an id for an idempotent or transactional producer.
 
-Without a transactional id every call gets an id that nobody had before, with epoch 0. With one the
-transaction coordinator answers: the id stays, the epoch is raised, and its previous producer is
-fenced. If the client names its id (from version 3), it must name its epoch as well. An empty
-transactional id is INVALID_REQUEST, as with Kafka.
+Without a transactional id every call gets a new id, with epoch 0. With one the transaction
+coordinator answers: the id stays, the epoch is raised, and its previous producer is fenced. If the
+client names its id (from version 3), it must name its epoch as well. An empty transactional id is
+INVALID_REQUEST, as with Kafka.
 
 Version notes: 2 is flexible, 3 brings the producer's own id and epoch, 4 PRODUCER_FENCED.
 """
@@ -27,7 +27,7 @@ PRODUCER_FENCED_VERSION: Final = 4
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers at once while the block of ids lasts, else when a new one is there."""
+    """Answers at once while the block of ids lasts, else when a new block has arrived."""
     body = request.body()
     expected = _expected(body)
     if (expected.producer_id == NO_PRODUCER_ID) != (expected.producer_epoch == NO_PRODUCER_EPOCH):

@@ -8,5 +8,6 @@ _OLDER: Final = {ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
 def as_known(code: ErrorCode, version: int, fenced_version: int) -> ErrorCode:
-    """PRODUCER_FENCED in the words of versions before `fenced_version`, which do not know it."""
+    """The code for a version of the request: those before `fenced_version` do not know
+    PRODUCER_FENCED."""
     return code if version >= fenced_version else _OLDER.get(code, code)

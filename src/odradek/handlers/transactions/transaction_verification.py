@@ -1,9 +1,8 @@
-"""Whether a producer may write to a partition in its transaction, asked before the write.
-
-Before the first write of a transaction to a partition its coordinator is asked: producers of
-version 2 of transactions have the partition added by that, others must have added it, and it is
-verified that they have. So nothing can be written for a transaction that has ended, and no
-transaction can hang. Older clients get errors that they know.
+"""Verifies, before a write, that a producer may write to a partition in its transaction. Before the
+first write to a partition the transaction's coordinator is asked: for producers of version 2 of
+transactions it adds the partition, for others it verifies that they have added it. So nothing can
+be written for a transaction that has ended, and no transaction can hang. Older clients get errors
+that they know.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +60,7 @@ def _response_code(code: ErrorCode, client: ClientAbility) -> ErrorCode:
 
 
 class Write(NamedTuple):
-    """A producer's next write to a partition; -1 where nothing is numbered."""
+    """A producer's next write to a partition; `sequence` is -1 without numbers."""
 
     topic_partition: TopicPartition
     producer: ProducerIdAndEpoch
@@ -93,11 +92,11 @@ class TransactionVerifier:
         client: ClientAbility,
         on_done: Callable[[Codes], None],
     ) -> None:
-        """Asks about the writes of a producer that are the first ones in their partitions.
+        """Verifies the writes of a producer that are the first ones in their partitions.
 
-        `on_done` gets the codes of those that may not be made, as the client knows them; all others
-        have to follow at once. If an end marker has come in between, it ended the previous
-        transaction or this one; if each has its own epoch, the coordinator knows which.
+        `on_done` gets the codes of the refused writes, as the client knows them; the others have to
+        follow at once. If an end marker has come in between, it ended the previous transaction or
+        this one; if each has its own epoch, the coordinator knows which.
         """
         found = [self._first_write(write, client) for write in writes]
         firsts = [first for first in found if first is not None]
@@ -125,8 +124,9 @@ class TransactionVerifier:
         self._coordinators.add_or_verify(request, not adds, on_codes)
 
     def _first_write(self, write: Write, client: ClientAbility) -> "_FirstWrite | None":
-        """None where nothing is to be asked: the transaction has written already, the append will
-        be refused, or the settings say so of producers that add their partitions themselves."""
+        """None if no question is needed: the transaction has already written, the append will be
+        refused, or the settings switch verification off for producers that add their partitions
+        themselves."""
         adds = client is ClientAbility.IMPLICIT_ADD
         if not adds and not self._config["transaction.partition.verification.enable"]:
             return None
@@ -174,7 +174,7 @@ class TransactionVerification(BeforeAppend):
         return append.transactional_id is not None
 
     def start(self, append: PendingAppend, on_done: Callable[[Refusals], None]) -> None:
-        """Asks about the partitions in which the transaction has written nothing yet."""
+        """Verifies the partitions to which the transaction has not written yet."""
         transactional_id = append.transactional_id
         assert transactional_id is not None, "a request without a transaction is verified"
         writes = _transactional_writes(append)
@@ -202,11 +202,11 @@ class TransactionVerification(BeforeAppend):
         ask()
 
     def _is_patient(self, codes: Codes, client: ClientAbility, until_ms: int) -> bool:
-        """The transaction before may still want markers, or another partition is being added: a
-        producer that has its partitions added by writing hears of that only when it takes long,
-        since it would send all its records again.
+        """Whether to ask again: the previous transaction may lack markers, or another partition is
+        being added. A producer whose writes add its partitions gets that error only when it takes
+        long, since it would send all its records again.
 
-        Not on a clock that a test moves: the client tries again by its own.
+        Not on a clock that a test moves: there the client tries again.
         """
         if client is not ClientAbility.IMPLICIT_ADD or not self._clock.keeps_pace:
             return False
@@ -226,8 +226,8 @@ def _transactional_writes(append: PendingAppend) -> list[Write]:
 
 
 def _refusal(code: ErrorCode, client: ClientAbility) -> BrokerError:
-    """The error a producer is answered: a retriable error that it may not know of a produce becomes
-    one that it retries after."""
+    """The error for a producer: a retriable error that it does not expect of Produce becomes one
+    after which it retries."""
     if code is ErrorCode.INVALID_TXN_STATE:
         return BrokerError(code, "Partition was not added to the transaction")
     knows_concurrent = client is ClientAbility.IMPLICIT_ADD

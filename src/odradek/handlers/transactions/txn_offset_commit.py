@@ -1,9 +1,10 @@
-"""TxnOffsetCommit (28), versions 0 to 5: offsets of a group that count when a transaction commits.
+"""TxnOffsetCommit (28), versions 0 to 5: offsets of a group that become valid when a transaction
+commits.
 
 The partition of `__consumer_offsets` that holds the group must be part of the transaction: by
 AddOffsetsToTxn, or from version 5 on by this request itself.
 
-Version notes: 2 brings leader epochs, 3 is flexible and says who in the group commits, 4 knows
+Version notes: 2 brings leader epochs, 3 is flexible and names the member that commits, 4 knows
 TRANSACTION_ABORTABLE, 5 says that the producer speaks version 2 of transactions.
 """
 
@@ -30,7 +31,7 @@ ABORTABLE_VERSION: Final = 4
 IMPLICIT_ADD_VERSION: Final = 5
 _NO_RETENTION: Final = -1
 _NO_GENERATION: Final = -1
-# No producer expects it of its group coordinator: it would look for another one, or give up.
+# A producer does not expect it of its group coordinator: it would look for another one, or give up.
 _VERIFICATION_ERRORS: Final = {ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
 
@@ -90,8 +91,8 @@ def _known(context: HandlerContext, body: Any) -> list[CommittedTopic]:
 
 
 def _not_deleted(context: HandlerContext, known: list[CommittedTopic]) -> list[CommittedTopic]:
-    """Leaves topics out that have gone while the transaction's coordinator was asked: the offsets
-    of a deleted topic have been removed, and a later topic of the name would begin with these."""
+    """Leaves out topics that were deleted while the transaction's coordinator was asked: their
+    offsets have been removed, and a later topic of the same name would begin with these."""
     image = context.metadata.image
     return [each for each in known if is_same_topic(image, each.name, each.topic_id)]
 
@@ -138,7 +139,7 @@ def _refuse(request: Request, body: Any, known: list[CommittedTopic], code: Erro
 
 
 def _answer(request: Request, body: Any, codes: dict[tuple[str, int], ErrorCode]) -> None:
-    """Partitions without an outcome do not exist."""
+    """Answers; partitions without an outcome do not exist."""
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     request.answer(
         topics=[
@@ -161,7 +162,8 @@ def _answer(request: Request, body: Any, codes: dict[tuple[str, int], ErrorCode]
 
 
 def _response_code(code: ErrorCode, version: int) -> ErrorCode:
-    """Producers of the first versions took a coordinator that loads for a fatal error."""
+    """The code for a version: producers of the first ones took COORDINATOR_LOAD_IN_PROGRESS for
+    fatal."""
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < LOAD_IN_PROGRESS_VERSION:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return code

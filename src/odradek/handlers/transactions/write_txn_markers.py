@@ -24,11 +24,11 @@ def handle(context: HandlerContext, request: Request) -> None:
     """Answers when every marker is committed or refused."""
     markers = list(request.body().markers)
     if any(_is_of_nobody(each) and _is_here(context, each) for each in markers):
-        # As Kafka's broker says: it fails when it makes the marker, for partitions that it has.
+        # As in Kafka, where making the marker fails for partitions that the broker has.
         fail(request, ErrorCode.UNKNOWN_SERVER_ERROR)
         return
     answer = _Answer(request, markers)
-    # All at once: what is asked later must not come in between.
+    # All at once: no later request may come in between.
     context.markers.write_each([_write(context, request, answer, at) for at in range(len(markers))])
     answer.send_if_empty()
 
@@ -41,7 +41,7 @@ def fail(request: Request, code: ErrorCode) -> None:
 
 def _write(context: HandlerContext, request: Request, answer: "_Answer", index: int) -> MarkerWrite:
     def take(partition: TopicPartition, code: ErrorCode) -> None:
-        # As Kafka's broker says, whether or not there is such a partition elsewhere.
+        # As in Kafka, whether or not the partition exists elsewhere.
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and not _is_hosted(context, partition):
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         answer.take(index, partition, code)
@@ -99,7 +99,7 @@ class _Answer:
             _send(self._request, self.markers, self._codes)
 
     def send_if_empty(self) -> None:
-        """A request that names no partition has its answer already."""
+        """Answers a request without partitions."""
         if not any(self.partitions):
             _send(self._request, self.markers, self._codes)
 

@@ -37,8 +37,8 @@ class Database:
     """An open metadata file. May be used from several threads, one call at a time.
 
     Raises:
-        MetadataStoreError: the file is in use, corrupt, written by something else or by a
-            newer version, or its directory is not writable.
+        MetadataStoreError: the file is in use, corrupt, written by another program or by a newer
+            version, or its directory is not writable.
     """
 
     def __init__(self, directory: str) -> None:
@@ -57,7 +57,7 @@ class Database:
         _open_databases.add(self)
 
     def read(self) -> StoredMetadata:
-        """Everything that the file holds.
+        """Reads the whole file.
 
         Raises:
             MetadataStoreError: the rows do not make sense.
@@ -86,7 +86,7 @@ class Database:
                 raise
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         _open_databases.discard(self)
         self._connection.close()
 
@@ -110,7 +110,7 @@ class Database:
         self._reserve()
 
     def _create(self, version: int) -> None:
-        """Makes what a new file (version 0), or one of an earlier version, does not have."""
+        """Makes the tables that a new file (version 0), or one of an earlier version, lacks."""
         self._execute("BEGIN IMMEDIATE")
         for statement in schema.ADDED_COLUMNS if 0 < version < schema.ADDED_COLUMNS_VERSION else ():
             self._execute(statement)
@@ -204,11 +204,11 @@ class Database:
 
 
 def _check_size(path: str) -> None:
-    """Refuses what sqlite3 would take for a new file, or fill up with zeros."""
+    """Refuses a file that sqlite3 would take for a new one, or fill up with zeros."""
     size_bytes = os.path.getsize(path) if os.path.isfile(path) else 0
     if 0 < size_bytes < _LEAST_BYTES:
         raise MetadataStoreError(f"{path} is corrupt: {size_bytes} bytes are no database")
-    # A write-ahead log holds the pages that a crash has left unfinished.
+    # A write-ahead log has the pages that a crash has kept out of the file.
     if size_bytes == 0 or os.path.exists(path + "-wal"):
         return
     with _explained(path), open(path, "rb") as stream:

@@ -18,7 +18,7 @@ Statement: TypeAlias = tuple[str, Sequence[tuple[object, ...]]]
 
 
 class StoredMetadata(NamedTuple):
-    """Everything that a journal holds; an empty `cluster_id` says that it is new.
+    """The contents of a journal; an empty `cluster_id` means that it is new.
 
     `deleted_topics` may still have logs: they are removed after the commit.
     """
@@ -30,7 +30,7 @@ class StoredMetadata(NamedTuple):
     configs: Mapping[ConfigResource, Mapping[str, str]]
     deleted_topics: frozenset[UUID] = frozenset()
     controller_epoch: int = 0
-    # None while none has changed: then they are those of a new cluster.
+    # None until one has changed: then they are those of a new cluster.
     features: Mapping[str, int] | None = None
     features_epoch: int = 0
     acls: Mapping[ResourcePattern, frozenset[AccessControlEntry]] = MappingProxyType({})
@@ -41,7 +41,7 @@ class Journal(Protocol):
     """Keeps metadata beyond the process."""
 
     def read(self) -> StoredMetadata:
-        """Everything that is held; raises MetadataStoreError when it cannot be understood."""
+        """Reads all metadata; raises MetadataStoreError when it cannot be understood."""
         ...
 
     def write(self, statements: Sequence[Statement]) -> None:
@@ -49,5 +49,5 @@ class Journal(Protocol):
         ...
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         ...

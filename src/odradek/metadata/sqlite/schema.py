@@ -22,7 +22,7 @@ CLUSTER_ID: Final = "cluster_id"
 BROKER_EPOCH: Final = "broker_epoch"
 CONTROLLER_EPOCH: Final = "controller_epoch"
 NEXT_PRODUCER_ID: Final = "next_producer_id"
-# Since the first change of a feature, all that are in use.
+# All features in use, from the first change of one on.
 FEATURES: Final = "features"
 FEATURES_EPOCH: Final = "features_epoch"
 
@@ -37,7 +37,7 @@ TABLES: Final = (
     f"{_CREATE} config (resource_type INTEGER NOT NULL, resource_name TEXT NOT NULL,"
     " name TEXT NOT NULL, value TEXT NOT NULL,"
     " PRIMARY KEY (resource_type, resource_name, name)) WITHOUT ROWID",
-    # Since version 2: topics whose logs may still be there.
+    # Since version 2: deleted topics whose logs may still exist.
     f"{_CREATE} deleted_topic (topic_id BLOB PRIMARY KEY) WITHOUT ROWID",
     # Since version 4.
     f"{_CREATE} {acl_rows.TABLE}",
@@ -117,7 +117,7 @@ def put_partitions(topic_id: UUID, partitions: Iterable[PartitionImage]) -> Stat
 
 
 def delete_topics(topics: Iterable[TopicImage]) -> list[Statement]:
-    """Removes topics with their partitions and settings, and notes that they were removed."""
+    """Removes topics with their partitions and settings, and records them as deleted."""
     topics = tuple(topics)
     ids = [(topic.topic_id.bytes,) for topic in topics]
     resources = [(int(ConfigResourceType.TOPIC), topic.name) for topic in topics]
@@ -128,7 +128,7 @@ def delete_topics(topics: Iterable[TopicImage]) -> list[Statement]:
 
 
 def forget_deleted(topic_ids: Iterable[UUID]) -> Statement:
-    """Forgets deleted topics, whose logs are gone."""
+    """Removes the records of deleted topics, whose logs are gone."""
     return _FORGET_DELETED, [(topic_id.bytes,) for topic_id in topic_ids]
 
 
@@ -157,7 +157,7 @@ def feature_levels_text(levels: Mapping[str, int]) -> str:
 
 
 def feature_levels(text: str) -> dict[str, int]:
-    """Reads `feature_levels_text` back; ValueError when it is something else."""
+    """Reads `feature_levels_text` back; ValueError if it is malformed."""
     pairs = (word.split("=") for word in text.split())
     return {name: int(level) for name, level in pairs}
 

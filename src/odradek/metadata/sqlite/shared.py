@@ -1,8 +1,8 @@
 """`SharedMetadata`: the one memory behind the stores of all brokers of a process.
 
 It does for the brokers of one process, mostly just one, what ZooKeeper does for a cluster: one
-engine, whose changes the journal commits off the event loop. Without a journal they are committed
-nowhere: creating a topic costs no hop between threads.
+engine, whose changes the journal commits off the event loop. Without a journal they are not stored:
+creating a topic needs no other thread.
 """
 
 import logging
@@ -56,15 +56,15 @@ class SharedMetadata:
 
     @property
     def image(self) -> MetadataImage:
-        """The image that the last change left."""
+        """The image after the last change."""
         return self._engine.image
 
     def view(self, cache: MetadataCache, on_broken: OnBroken) -> BrokerView:
-        """A new broker's view, which takes part from `open` on."""
+        """A new broker's view, which gets changes from `open` on."""
         return BrokerView(self._engine, cache, UNREGISTERED, on_broken)
 
     def open(self, view: BrokerView) -> MetadataDelta:
-        """Takes a view in; the first one reads the journal, and names the cluster when it is new.
+        """Adds a view; the first one reads the journal, and makes the id of a new cluster.
 
         Raises:
             MetadataStoreError: the journal cannot be used.
@@ -85,15 +85,16 @@ class SharedMetadata:
         )
 
     def close(self, view: BrokerView) -> bool:
-        """Lets a view go; with the last one the journal, after the change that is being written.
-        Answers whether the memory lives on: for other brokers, or because it has no journal."""
+        """Removes a view; with the last one closes the journal, after the write under way. Returns
+        whether the memory stays valid: for other brokers, or because it has no journal."""
         if view in self._engine.views:
             self._engine.views.remove(view)
         self._maybe_close_journal()
         return bool(self._engine.views) or self._journal is None
 
     def commit(self, also: Callable[[], Sequence[Statement]] = tuple) -> Commit | None:
-        """How the journal writes a change down, with the statements of `also`; None without one."""
+        """The commit of a change by the journal, with the statements of `also`; None without a
+        journal."""
         journal = self._journal
         return None if journal is None else partial(self._commit, journal, also)
 
@@ -121,12 +122,12 @@ class SharedMetadata:
         )
 
     def next_broker_epoch(self) -> int:
-        """The epoch of the next registration; for use while an operation is worked out."""
+        """The epoch of the next registration; to be called while a change is planned."""
         self._broker_epoch += 1
         return self._broker_epoch
 
     def next_producer_ids(self, count: int) -> range:
-        """A block of producer ids; for use while an operation is worked out."""
+        """A block of producer ids; to be called while a change is planned."""
         first = self.next_producer_id
         self.next_producer_id += count
         return range(first, first + count)
@@ -136,7 +137,7 @@ class SharedMetadata:
         return new_topic_id(self._random_bytes, self.image)
 
     def stored(self) -> StoredMetadata:
-        """The content of a journal as of now; no change may be under way."""
+        """The present content of a journal; no change may be under way."""
         image = self.image
         if not image.cluster_id:
             return self._stored  # no store has been opened yet
@@ -154,7 +155,8 @@ class SharedMetadata:
         )
 
     def _read(self) -> None:
-        """No broker lives yet, so no partition has a leader until a controller elects one."""
+        """Reads the journal. No broker is alive yet, so no partition has a leader until a
+        controller elects one."""
         stored = self._journal.read() if self._journal is not None else self._stored
         self._broker_epoch = stored.broker_epoch
         self.next_producer_id = stored.next_producer_id

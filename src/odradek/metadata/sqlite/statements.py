@@ -1,7 +1,4 @@
-"""The SQL statements that write a delta down. Pure.
-
-Live brokers and offline replicas are not written down.
-"""
+"""The SQL statements that write a delta. Pure. Live brokers and offline replicas are not stored."""
 
 from odradek.metadata.image import (
     ConfigResource,
@@ -49,7 +46,7 @@ def _properties(before: MetadataImage, after: MetadataImage) -> list[Statement]:
 
 
 def _is_changed(written: tuple[PartitionImage, ...], partition: PartitionImage) -> bool:
-    """Every change that is written down raises the epoch."""
+    """Whether a partition has changed: every stored change raises its epoch."""
     index = partition.partition
     return index >= len(written) or written[index].partition_epoch != partition.partition_epoch
 

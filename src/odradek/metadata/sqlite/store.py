@@ -1,9 +1,8 @@
 """`EmbeddedMetadataStore`: one broker's session on the shared memory of its process.
 
-It requests changes in the name of its broker, and receives all brokers' changes. A broker that
-stands alone has the memory to itself, on a journal; the brokers of a cluster within one process
-share it, and there a session can be lost: `expire` is what the loss of its session is to a broker
-that keeps its metadata in ZooKeeper.
+It requests changes for its broker, and receives all brokers' changes. A single broker has the
+memory to itself, on a journal; the brokers of a cluster within one process share it, and there a
+session can be lost: `expire` has the effect of a lost session in ZooKeeper.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -49,8 +48,8 @@ T = TypeVar("T")
 
 
 class EmbeddedMetadataStore(MetadataStore):
-    """A broker's view of `shared`, published into `cache`; `on_broken` ends the broker when what is
-    done for it raises. The other brokers of the process continue."""
+    """A broker's view of `shared`, published into `cache`; `on_broken` ends the broker when its
+    code raises. The other brokers of the process continue."""
 
     def __init__(
         self, cache: MetadataCache, shared: SharedMetadata, on_broken: OnBroken = fail
@@ -62,18 +61,18 @@ class EmbeddedMetadataStore(MetadataStore):
         self._closed = False
 
     def load(self) -> MetadataImage:
-        """Publishes what the memory holds; before a controller has elected, nobody leads."""
+        """Publishes the metadata; no partition has a leader before the controller elects one."""
         delta = self._shared.open(self._view)
         self._view.cache.publish(delta)
         return delta.image
 
     @property
     def deleted_topics(self) -> frozenset[UUID]:
-        """As of the first `load`."""
+        """See `MetadataStore`; those of the first `load`."""
         return self._shared.deleted_topics
 
     def forget_deleted_topics(self) -> None:
-        """Forgets those of the first `load`; topics deleted since then stay noted."""
+        """Forgets those of the first `load`; topics deleted since then stay recorded."""
         if self._shared.deleted_topics:
             statement = schema.forget_deleted(self._shared.deleted_topics)
             self._shared.deleted_topics = frozenset()
@@ -86,7 +85,7 @@ class EmbeddedMetadataStore(MetadataStore):
             self._end_session()
 
     def expire(self) -> None:
-        """Ends the session as if the broker had fallen silent; it hears of it first."""
+        """Ends the session as if the broker had fallen silent; the broker is notified first."""
         self._view.attempt(self._tell_lost)
         self._end_session()
 
@@ -127,7 +126,7 @@ class EmbeddedMetadataStore(MetadataStore):
         )
 
     def sync(self, on_done: OnDone[None]) -> None:
-        """Answers when its turn has come."""
+        """Calls back in its turn in the queue."""
         self._submit(lambda _: Change(None), on_done)
 
     def create_topics(
@@ -181,11 +180,11 @@ class EmbeddedMetadataStore(MetadataStore):
         self._submit(lambda image: alter_client_quotas(image, altered), on_done)
 
     def update_features(self, levels: Mapping[str, int], on_done: OnDone[None]) -> None:
-        """Writes all levels down, also those of a new cluster that nobody has changed."""
+        """Stores all levels, also the unchanged ones of a new cluster."""
         self._submit(lambda image: changes.update_features(image, levels), on_done)
 
     def allocate_producer_ids(self, count: int, on_done: OnDone[range]) -> None:
-        """Takes the next block; ids of a block that was not used up are lost, never reused."""
+        """Takes the next block; the unused ids of a block are lost, never reused."""
 
         self._submit(
             lambda _: Change(self._shared.next_producer_ids(count)),
@@ -194,12 +193,12 @@ class EmbeddedMetadataStore(MetadataStore):
         )
 
     def report_offline(self, partitions: Sequence[TopicPartition], broker_id: int) -> None:
-        """Publishes replicas as offline, without writing it down."""
+        """Publishes replicas as offline, without storing it."""
         self._publish(partitions, lambda image: without_replicas(image, partitions, broker_id))
 
     def report_online(self, partitions: Sequence[TopicPartition], broker_id: int) -> None:
-        """Publishes replicas as online; nothing was ever written of their being offline. Those of
-        a broker whose session is over stay offline until it registers again."""
+        """Publishes replicas as online; the offline state was not stored. Replicas of a broker
+        whose session is over stay offline until it registers again."""
 
         def back(image: MetadataImage) -> MetadataImage:
             if broker_id not in image.brokers:
@@ -224,7 +223,7 @@ class EmbeddedMetadataStore(MetadataStore):
         self._submit(plan, ignore)
 
     def _end_session(self) -> None:
-        """Removes from the image whatever was registered under this session's epoch."""
+        """Removes the registration of this session's epoch from the image."""
         broker_id, epoch = self._view.broker_id, self._broker_epoch
         self._broker_epoch = UNREGISTERED
         if epoch != UNREGISTERED:
@@ -234,7 +233,8 @@ class EmbeddedMetadataStore(MetadataStore):
             )
 
     def _submit_registered(self, plan: Plan[T], on_done: OnDone[T]) -> None:
-        """Submits what the controller does, which shares this memory: only live brokers may ask."""
+        """Submits a change for the controller, which shares this memory: only live brokers may
+        request it."""
 
         def plan_registered(image: MetadataImage) -> Change[T]:
             if self._broker_epoch == UNREGISTERED:

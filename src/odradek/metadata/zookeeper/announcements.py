@@ -1,8 +1,8 @@
 """`Announcements`: numbered nodes that tell every broker to read something again.
 
 Settings and quotas have one folder for both, ACLs one for each kind of pattern. A number counts as
-seen when what it names is in the image, so that a session that ends before loses none. Numbers that
-are gone before this broker has seen them (the connection was lost for long) have it read all again.
+seen when its resource is in the image, so that a session that ends before loses none. If numbers
+are removed before this broker has seen them (the connection was lost for long), it reads all again.
 """
 
 import logging
@@ -38,7 +38,7 @@ class Announcements:
         self._seen = -1
 
     def follow(self, reader: Reader) -> None:
-        """Calls `reader` with whatever is announced."""
+        """Calls `reader` with every announced resource."""
         self._readers.append(reader)
 
     def load(self) -> None:
@@ -55,7 +55,7 @@ class Announcements:
         self._watches.children(self._folder, self._on_announced, self.watch)
 
     def lose(self) -> None:
-        """The session is over: waiting callers get an error."""
+        """Ends the session: waiting callers get an error."""
         self._watches.forget()
         waiting = list(self._waiting)
         self._waiting.clear()
@@ -63,7 +63,7 @@ class Announcements:
             on_done(LOST)
 
     def when_seen(self, number: int, on_done: OnDone[None]) -> None:
-        """Answers when what this announcement names has been read."""
+        """Calls back when the announced resource has been read."""
         if number <= self._seen:
             on_done(None)
         else:
@@ -88,7 +88,7 @@ class Announcements:
         self._purge([name for _, name in found])
 
     def _purge(self, names: Sequence[str]) -> None:
-        """Keeps the latest; a broker that was away longer reads everything."""
+        """Removes all but the latest; a broker that was away longer reads everything."""
         for name in names[:-KEPT]:
             self._zookeeper.commit([Delete(f"{self._folder}/{name}")], ignore)
 

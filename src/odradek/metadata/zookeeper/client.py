@@ -1,14 +1,14 @@
 """The port to ZooKeeper: kazoo in a broker, a tree in memory in tests.
 
 Requests are pipelined and take effect in the order of the calls. Each is answered exactly once, on
-the broker's loop, never before the call has returned. While there is no connection they wait; a
-request that was on its way when the connection broke is made again, so a change may find that it
-has been made before. Only the end of the session ends them all, with SESSION_LOST.
+the broker's loop, never before the call has returned. Without a connection they wait; a request
+whose connection broke is repeated, so a change may find that it has been made before. Only the end
+of the session ends them all, with SESSION_LOST.
 
-A read may be given `on_changed`, which is called once: when what was read is no longer so, or when
-nobody can tell any more because the connection was lost. The callback reads again, and misses
-nothing: the new read is watched from the same moment on. The ensemble watches nothing that could
-not be read; so `on_changed` is called some time after a read was refused, too.
+A read may have an `on_changed`, which is called once: when the node has changed, or when that is
+unknown because the connection was lost. The callback reads again, and misses nothing: the new read
+is watched from the same moment on. The ensemble does not watch a node that could not be read, so
+`on_changed` is also called some time after a refused read.
 """
 
 from abc import ABC, abstractmethod
@@ -39,7 +39,7 @@ class ZooKeeperSettings(NamedTuple):
 
 
 class Failure(Enum):
-    """Why a request came to nothing."""
+    """The reason why a request failed."""
 
     NO_NODE = auto()
     NODE_EXISTS = auto()
@@ -52,7 +52,7 @@ class Failure(Enum):
 
 class Node(NamedTuple):
     """The content of a node. `version` rises with every change of it, `created` is the number of
-    the transaction that made it, `owner` the session that it ends with (0: it stays)."""
+    the transaction that made it, `owner` the session of an ephemeral node (0: it stays)."""
 
     data: bytes
     version: int
@@ -70,7 +70,7 @@ class Create(NamedTuple):
 
 
 class SetData(NamedTuple):
-    """Changes what a node holds, if it is of that version (-1: of any)."""
+    """Changes the content of a node, if it has that version (-1: any)."""
 
     path: str
     data: bytes
@@ -78,7 +78,7 @@ class SetData(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Removes a node, if it is of that version (-1: of any) and has no children."""
+    """Removes a node, if it has that version (-1: any) and no children."""
 
     path: str
     version: int = -1
@@ -95,8 +95,8 @@ Operation: TypeAlias = Create | SetData | Delete | Check
 
 
 class Refusal(NamedTuple):
-    """A transaction of which nothing was done: the place of the first operation that could not be
-    done, and why."""
+    """A refused transaction, without effect: the place of the first operation that failed, and the
+    reason."""
 
     place: int
     failure: Failure
@@ -133,7 +133,7 @@ class ZooKeeperClient(ABC):
 
     @abstractmethod
     def on_session_lost(self, listener: Callable[[], None]) -> None:
-        """Calls `listener` when the session is over or has to be taken for it. Requests made from
+        """Calls `listener` when the session is over, or must be considered so. Requests made from
         then on belong to the next session. Ephemeral nodes may still be there: then the ensemble
         has not noticed, and `session_id` says that they are ours."""
 
@@ -165,7 +165,7 @@ class ZooKeeperClient(ABC):
 
 
 def unexpected(failure: object) -> MetadataStoreError:
-    """The error for an outcome that nothing can be done about."""
+    """The error for an unexpected outcome."""
     return MetadataStoreError(f"ZooKeeper refuses: {failure}")
 
 

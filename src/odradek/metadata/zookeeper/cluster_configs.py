@@ -1,6 +1,6 @@
 """`ClusterConfigs`: settings, features and producer ids, which every broker writes by itself.
 
-Altered settings are announced (`announcements`), and every broker reads those again.
+Altered settings are announced (`announcements`), and every broker reads them again.
 """
 
 import logging
@@ -52,7 +52,7 @@ class ClusterConfigs:
         self._view: Final = view
         self._broker_id: Final = broker_id
         self._announcements: Final = announcements
-        # The resources whose settings have been read; all that `load` has found belong to the first
+        # The resources whose settings have been read; those from `load` belong to the first
         # metadata.
         self._topics: Final[dict[str, UUID | None]] = {}
         self._features_waiting: Final[list[tuple[int, OnDone[None]]]] = []
@@ -61,7 +61,7 @@ class ClusterConfigs:
         view.follow(self._on_published)
 
     def load(self) -> tuple[dict[ConfigResource, dict[str, str]], Mapping[str, int], int]:
-        """Everything there is: settings, features, and the version of the features. Blocks.
+        """Reads everything: settings, features, and the version of the features. Blocks.
 
         Raises:
             MetadataStoreError: ZooKeeper cannot be read.
@@ -91,7 +91,7 @@ class ClusterConfigs:
         self._watches.get(znodes.FEATURES, self._on_features, self.watch)
 
     def lose(self) -> None:
-        """The session is over: waiting callers get an error."""
+        """Ends the session: waiting callers get an error."""
         self._watches.forget()
         waiting = list(self._features_waiting)
         self._features_waiting.clear()
@@ -99,8 +99,8 @@ class ClusterConfigs:
             on_done(LOST)
 
     def with_topics(self, ids: Mapping[str, UUID], then: Callable[[], None]) -> None:
-        """Calls `then` when the settings of these topics are in the image: a topic is made with
-        them, and nobody announces those. When the session ends it is called without."""
+        """Calls `then` when the settings of these topics are in the image: those of a new topic are
+        not announced. When the session ends it is called without them."""
         new = {}
         for name, topic_id in ids.items():
             if name not in self._topics:
@@ -115,13 +115,13 @@ class ClusterConfigs:
             then()
 
     def forget_untold(self) -> None:
-        """This broker has received all topics: other settings that `load` has found belong to none
-        of them, and not to a later topic of the name."""
+        """Forgets the settings of unknown topics from `load`, now that this broker has received all
+        topics: they do not belong to a later topic of the name."""
         for name in [name for name, topic_id in self._topics.items() if topic_id is None]:
             del self._topics[name]
 
     def read_topics(self, ids: Mapping[str, UUID], then: Callable[[], None]) -> None:
-        """As `with_topics`, but reads the settings again even if they are known."""
+        """Like `with_topics`, but reads the settings again even if they are known."""
 
         def on_nodes(nodes: Mapping[str, Node | None]) -> None:
             self._topics.update(ids)
@@ -179,14 +179,15 @@ class ClusterConfigs:
             on_done(None)
 
     def _may_alter(self, resource: ConfigResource) -> bool:
-        """A topic may go between the check of a request and its turn."""
+        """Whether the resource still exists: a topic may be deleted between the check of a request
+        and its turn."""
         return (
             resource.type is not ConfigResourceType.TOPIC
             or resource.name in self._view.image.topics
         )
 
     def update_features(self, levels: Mapping[str, int], on_done: OnDone[None]) -> None:
-        """Writes all levels down; answers when this broker has read them."""
+        """Stores all levels; answers when this broker has read them."""
 
         def on_node(node: Node | Failure | None) -> None:
             if not isinstance(node, Node):
@@ -212,7 +213,8 @@ class ClusterConfigs:
         self._zookeeper.get(znodes.FEATURES, on_node)
 
     def allocate_producer_ids(self, count: int, on_done: OnDone[range]) -> None:
-        """Takes the next block; one whose writer lost the connection is lost, never reused."""
+        """Takes the next block; if the connection is lost at the write, the block is lost too,
+        never reused."""
 
         def on_node(node: Node | Failure | None) -> None:
             if not isinstance(node, Node):
@@ -249,7 +251,7 @@ class ClusterConfigs:
         self._read([each for each in resources if each is not None], on_read)
 
     def _read_all(self, on_read: OnDone[None]) -> None:
-        """Reads the existing ones, and the known ones, which may be gone."""
+        """Reads the existing resources, and the known ones, which may be deleted."""
         known = [each for each in self._view.image.configs if each.type in znodes.CONFIG_TYPES]
 
         def on_paths(paths: Sequence[str]) -> None:
@@ -284,14 +286,14 @@ class ClusterConfigs:
         self._view.publish(change, on_published)
 
     def _on_published(self, delta: MetadataDelta) -> None:
-        """Topics that are gone, or their settings: another one of the name has its own."""
+        """Forgets the settings of deleted topics: another one of the name has its own."""
         gone = {topic.name for topic in delta.topics_removed}
         for name in gone | _without_settings(delta):
             self._topics.pop(name, None)
 
 
 def _without_settings(delta: MetadataDelta) -> set[str]:
-    """The topics that are not there, and whose settings have gone."""
+    """The missing topics, whose settings are deleted."""
     image = delta.image
     return {
         each.name
@@ -317,7 +319,7 @@ def _with_read(nodes: Mapping[str, Node | None], image: MetadataImage) -> Metada
 
 
 def _levels(node: Node) -> Mapping[str, int]:
-    """A cluster of which nobody has changed a feature has those of a new one."""
+    """The levels of the features; without a change those of a new cluster."""
     try:
         return znodes.read_features(node.data) or DEFAULT_LEVELS
     except ZnodeError as error:

@@ -2,7 +2,7 @@
 
 `metadata_updates` applies a request to the image; this module decides when: after earlier requests,
 with the settings of its topics read, and not if it comes from an earlier controller or was meant
-for an earlier registration of this broker. Either may come to be so between two of its steps.
+for an earlier registration of this broker. Either may happen between two of its steps.
 """
 
 import logging
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class OwnElection(Protocol):
-    """Whether this broker is itself the elected controller."""
+    """The port to this broker's own election as controller."""
 
     @property
     def epoch(self) -> int | None:
@@ -42,7 +42,7 @@ class OwnElection(Protocol):
         ...
 
     def on_deposed(self) -> None:
-        """There is a later controller."""
+        """Called when there is a later controller."""
         ...
 
 
@@ -84,7 +84,7 @@ class ControlRequests:
             def know(image: MetadataImage) -> MetadataDelta | None:
                 refused.update(updates.refusals(image, request, broker_id))
                 obeyed.extend(each for each in request.partitions if each.replica not in refused)
-                # The listeners have to see that those that are not new existed before.
+                # The listeners have to see that partitions that are not new existed before.
                 old = [state for state in obeyed if not state.is_new]
                 return _if_changed(image, updates.with_placeholders(image, old))
 
@@ -133,7 +133,7 @@ class ControlRequests:
         """See `ControlledBroker`."""
         broker_id = self._membership.broker_id
         session = self._membership.epoch
-        # Else it only tells who is there to be followed, before the roles of this broker come.
+        # Otherwise it only has the brokers to follow, before this broker's roles come.
         is_named = any(broker.id == broker_id for broker in request.brokers)
 
         def begin() -> None:
@@ -189,7 +189,7 @@ class ControlRequests:
                 if each.delete and self._view.image.topic(each.topic_partition.topic) is None
             ]
             if orphans:
-                # Their logs are here without anybody knowing: they come in, and go.
+                # Their logs are here but not in the image: they are added, and then removed.
                 self._obey(
                     request.header,
                     lambda image: difference(
@@ -231,11 +231,11 @@ class ControlRequests:
         self._queue.go_on()
 
     def refuse_all(self) -> None:
-        """The life that they were meant for is over."""
+        """Refuses all requests: the session that they were meant for is over."""
         self._queue.refuse_all()
 
     def _take(self, header: ControlHeader, begin: Callable[[], None], on_done: OnDone[T]) -> None:
-        """Carries a command out when those before it are, unless it is of the past."""
+        """Carries out a command after the earlier ones, unless it is outdated."""
 
         def refuse() -> None:
             on_done(BrokerError(ErrorCode.STALE_BROKER_EPOCH))
@@ -264,14 +264,14 @@ class ControlRequests:
         change: Callable[[MetadataImage], MetadataDelta | None],
         then: Callable[[], None] = lambda: None,
     ) -> None:
-        """Takes a step of a command, unless there is a later controller when its turn comes."""
+        """Takes a step of a command, unless there is a later controller by its turn."""
         self._view.publish(
             lambda image: None if self._is_past(header, image) else change(image), then
         )
 
     def _is_over(self, session: int, header: ControlHeader, on_done: OnDone[T]) -> bool:
-        """Whether the session in which a command was begun is over, or the term of its controller;
-        it is refused then."""
+        """Whether the session in which a command began is over, or its controller was replaced; the
+        command is refused then."""
         if self._membership.epoch != session:
             code = ErrorCode.STALE_BROKER_EPOCH
         elif self._is_past(header, self._view.image):

@@ -19,7 +19,7 @@ class _Waiter(NamedTuple):
 
 
 class ImageWaiters:
-    """Looks at every image that is published at `view`."""
+    """Calls the waiters' `look` for every published image of `view`."""
 
     def __init__(self, view: BrokerView) -> None:
         self._view: Final = view
@@ -28,17 +28,17 @@ class ImageWaiters:
     def wait(
         self, look: Callable[[MetadataImage], T | BrokerError | None], on_done: OnDone[T]
     ) -> None:
-        """Answers what `look` sees in an image, as soon as that is not None."""
-        waiter = _Waiter(look, on_done)  # type: ignore[arg-type]  # what it sees it answers
+        """Answers with the result of `look`, as soon as it is not None."""
+        waiter = _Waiter(look, on_done)  # type: ignore[arg-type]  # one type in both
         if not self._is_answered(waiter):
             self._waiters.append(waiter)
 
     def is_waited_for(self, look: Callable[[MetadataImage], object]) -> bool:
-        """Whether `look` has seen nothing yet."""
+        """Whether the waiter of `look` is still waiting."""
         return any(waiter.look is look for waiter in self._waiters)
 
     def look(self) -> None:
-        """Answers the waiters that see something in the present image."""
+        """Answers the waiters whose `look` succeeds in the present image."""
         waiters, self._waiters = self._waiters, []
         self._waiters = [each for each in waiters if not self._is_answered(each)] + self._waiters
 

@@ -1,12 +1,10 @@
-"""`IsrChanges`: the in-sync replicas that this broker's leaders ask the controller for.
-
-One question is under way at a time, with all that has come up since the last. A leader counts with
-what it has proposed until it knows what became of it: a question without an answer is asked again,
-of whoever is the controller by then, and at once when there is another one: the one before may
-stand still, and its connection with it. That it was overtaken is no answer either, for it may have
-been overtaken by itself; the answer is the state that the controller tells, which the leader waits
-for. Only a refusal that says that nothing was done, and that asking again is of no use, ends a
-proposal.
+"""`IsrChanges`: sends the ISR changes of this broker's leaders to the controller. One request is
+under way at a time, with all changes since the last one. A leader keeps its proposal open until the
+outcome is known: a request without an answer is repeated, to the controller of that time, and at
+once when another one is elected, since the earlier one may hang. INVALID_UPDATE_VERSION is no
+outcome either, for the change may have been overtaken by itself; the outcome is the state that the
+controller sends, which the leader waits for. Only a refusal that means that nothing was done, and
+that a repetition is useless, ends a proposal.
 """
 
 from collections.abc import Callable, Sequence
@@ -55,7 +53,8 @@ class IsrChanges:
         ask: Callable[[AlterPartition, OnDone[list[PartitionImage | BrokerError]]], None],
         on_answer: Callable[[PartitionChange, PartitionImage, Callable[[], None]], None],
     ) -> None:
-        """`ask` asks whoever is the controller, `on_answer` publishes an outcome and calls back."""
+        """`ask` sends a request to the current controller, `on_answer` publishes an outcome and
+        calls back."""
         self._membership: Final = membership
         self._timer: Final = timer
         self._view: Final = view
@@ -73,7 +72,7 @@ class IsrChanges:
         wanted: Sequence[PartitionChange],
         on_done: OnDone[list[PartitionImage | BrokerError]],
     ) -> None:
-        """Asks for other in-sync replicas of partitions that this broker leads."""
+        """Requests other in-sync replicas of partitions that this broker leads."""
         results: dict[int, PartitionImage | BrokerError] = {}
 
         def on_each(index: int, outcome: PartitionImage | BrokerError) -> None:
@@ -90,7 +89,7 @@ class IsrChanges:
         self._ask()
 
     def lose(self) -> None:
-        """The session is over, and this broker leads nothing any more."""
+        """Ends the session: this broker leads nothing any more."""
         self._retry.cancel()
         given_up = [*self._asked, *self._waiting, *self._overtaken]
         self._asked, self._waiting, self._overtaken = [], [], []
@@ -121,7 +120,7 @@ class IsrChanges:
             if self._asked is not asked:
                 return  # the session has ended meanwhile, or there is another controller
             if isinstance(outcome, BrokerError):
-                # Nobody is there, or somebody who is not the controller, or not yet.
+                # No controller answers, or the broker is not the controller, or not yet.
                 self._take_back()
                 self._ask_again()
                 return
@@ -133,7 +132,7 @@ class IsrChanges:
         self._ask_controller(request, on_done)
 
     def _take_back(self) -> None:
-        """Nobody has answered what was asked."""
+        """Puts the unanswered changes back into the queue."""
         self._asked, self._waiting = [], self._asked + self._waiting
 
     def _on_published(self) -> None:
@@ -143,7 +142,7 @@ class IsrChanges:
             self._ask()
 
     def _is_past(self, question: _Question) -> bool:
-        """Whether there is another topic of the name: its epochs start again, and no controller can
+        """Whether another topic has the name: its epochs start again, and no controller can
         distinguish a request about the earlier topic from one about states that it does not know
         yet."""
         topic = self._view.image.topic(question.change.topic_partition.topic)

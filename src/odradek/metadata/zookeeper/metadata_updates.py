@@ -1,8 +1,8 @@
 """Applies a controller's requests to a broker's image: image in, change out. Pure.
 
 An older state never overwrites the one here: requests may overtake each other, and a leader may get
-the response to its own request before the update to all brokers. One that is as old does: it puts
-right what this broker had changed for itself alone, when it lost its session.
+the response to its own request before the update to all brokers. A state of the same age does: it
+corrects the changes that this broker made locally when it lost its session.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -36,8 +36,8 @@ def placeholder(index: int) -> PartitionImage:
 
 
 def with_placeholders(image: MetadataImage, states: Iterable[PartitionState]) -> MetadataImage:
-    """The image in which the partitions exist, also those that come before them. A topic of the
-    same name and another id goes."""
+    """The image in which the partitions exist, and those with lower numbers. A topic of the same
+    name and another id is removed."""
     named: dict[str, tuple[UUID, int]] = {}
     for state in states:
         _, count = named.get(state.topic, (state.topic_id, 0))
@@ -59,8 +59,8 @@ def with_placeholders(image: MetadataImage, states: Iterable[PartitionState]) ->
 def refusals(
     image: MetadataImage, request: LeaderAndIsr, broker_id: int
 ) -> dict[TopicPartition, ErrorCode]:
-    """The parts of a request that are not carried out, as in Kafka. A full one may give
-    names to other topics than before: the broker was away when they were deleted."""
+    """The parts of a request that are not carried out, as in Kafka. In a full request a name may
+    belong to another topic than before: the earlier one was deleted while the broker was away."""
     found = {}
     for state in request.partitions:
         topic = image.topic(state.topic)
@@ -75,8 +75,8 @@ def refusals(
 def with_roles(
     image: MetadataImage, states: Iterable[PartitionState], broker_id: int
 ) -> tuple[MetadataImage, list[PartitionState]]:
-    """The image in which the broker has the roles that it was given, and the states that came too
-    late, or once more. The partitions are known (`with_placeholders`)."""
+    """The image with the broker's new roles, and the states that came too late, or again. The
+    partitions are known (`with_placeholders`)."""
     changed: dict[str, list[PartitionImage]] = {}
     late = []
     for state in states:
@@ -113,8 +113,8 @@ def with_metadata(image: MetadataImage, request: UpdateMetadata, broker_id: int)
 
 
 def without_unnamed(image: MetadataImage, request: UpdateMetadata, broker_id: int) -> MetadataImage:
-    """The image without topics of which a full command does not say that they are there, and this
-    broker has nothing: they were deleted while it was away."""
+    """The image without topics that a full command does not name and of which this broker has no
+    replica: they were deleted while it was away."""
     named = {state.topic for state in request.partitions if state.partition.leader != DELETED}
     gone = [
         topic
@@ -132,7 +132,7 @@ def with_brokers(
     image: MetadataImage, brokers: Sequence[BrokerRegistration], broker_id: int
 ) -> MetadataImage:
     """The image with these live brokers. The requests have no broker epochs: the known ones stay;
-    this broker knows best about itself."""
+    this broker's own registration stays as it knows it."""
     live = {}
     for broker in brokers:
         known = image.brokers.get(broker.id)
@@ -150,8 +150,7 @@ def with_brokers(
 def without_stopped(
     image: MetadataImage, replicas: Iterable[StoppedReplica], broker_id: int
 ) -> tuple[MetadataImage, list[StoppedReplica]]:
-    """The image in which the broker has these replicas no longer, and the commands that came too
-    late."""
+    """The image without these replicas of the broker, and the commands that came too late."""
     changed: dict[str, list[PartitionImage]] = {}
     deleted: set[str] = set()
     late = []
@@ -180,8 +179,8 @@ def without_stopped(
 def with_orphans(
     image: MetadataImage, orphans: Iterable[TopicPartition], broker_id: int
 ) -> MetadataImage:
-    """The image in which replicas of topics that are gone stand, offline, so that they can be
-    removed from it: their logs are still in this broker's directories."""
+    """The image with offline replicas of deleted topics, so that they can be removed from it: their
+    logs are still in this broker's directories."""
     topics: dict[str, list[int]] = {}
     for topic, partition in orphans:
         topics.setdefault(topic, []).append(partition)
@@ -197,7 +196,7 @@ def with_orphans(
 
 
 def without_orphans(image: MetadataImage, orphans: Iterable[TopicPartition]) -> MetadataImage:
-    """The image without them again, and without the settings that their topics had."""
+    """The image without them again, and without the settings of their topics."""
     names = {each.topic for each in orphans}
     gone = [topic for name in names if (topic := image.topic(name)) and topic.topic_id == ZERO_UUID]
     return without_settings(image.with_topics(removed=gone), names)
@@ -235,12 +234,12 @@ def _is_older(state: PartitionImage, known: PartitionImage) -> bool:
 
 
 def _is_of_same_epoch(state: PartitionImage, known: PartitionImage) -> bool:
-    """Whether it is the state that the broker got before, and has not changed locally."""
+    """Whether the two states have the same leader and leader epoch."""
     return (state.leader, state.leader_epoch) == (known.leader, known.leader_epoch)
 
 
 def _is_reassigned(known: PartitionImage, told: PartitionImage) -> bool:
-    """Whether it is the same state; only replicas are told that it is being reassigned."""
+    """Whether `told` is the known state without its reassignment, which only replicas are told."""
     is_same = (told.partition_epoch, told.replicas) == (known.partition_epoch, known.replicas)
     return is_same and not told.is_reassigning
 
@@ -252,8 +251,8 @@ def _is_same(known: BrokerRegistration, told: BrokerRegistration) -> bool:
 def _without_topics(
     image: MetadataImage, deleted: Iterable[PartitionState], made_anew: Collection[str]
 ) -> MetadataImage:
-    """The image without topics, and without their settings: those of names that are `made_anew`
-    have been read, and are of the new topic."""
+    """The image without topics, and without their settings, except for names `made_anew`: their
+    settings have been read, and belong to the new topic."""
     topics = {}
     names = set()
     for state in deleted:
@@ -274,7 +273,7 @@ def _with_partitions(
 
 
 def _without_strangers(partition: PartitionImage) -> PartitionImage:
-    """Only replicas are in sync: at the end of a reassignment a Kafka's controller says first who
-    is a replica no longer, and then that it has left the ISR."""
+    """The state with only replicas in its ISR: at the end of a reassignment Kafka's controller
+    first removes a replica, and then takes it out of the ISR."""
     isr = tuple(each for each in partition.isr if each in partition.replicas)
     return partition if isr == partition.isr else partition._replace(isr=isr)

@@ -1,4 +1,4 @@
-"""Reading many nodes at once: all requests are made together, one answer comes when all have."""
+"""Reads many nodes at once: all requests are made together, with one callback after all answers."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial

@@ -5,10 +5,10 @@ its own threads; every callback is put into one queue and taken out of it on the
 above needs no lock. At most `max_in_flight` requests are under way at once, as kazoo would lose
 some of many thousands; the others wait here.
 
-A process that was paused wakes believing that it is what it was. Its loop knows better: when it has
-not come round for most of the session's time-out, the ensemble may have given the session up, so
-it is taken for lost before anything else is done, whatever kazoo comes to hear. That the *ensemble*
-is silent is no loss: nobody else can be elected without it, or the epochs fence us.
+A process that was paused continues with its old state. If its loop has not turned for most of the
+session's time-out, the ensemble may have expired the session, so the session is treated as lost
+before anything else is done, whatever kazoo receives. A silent *ensemble* is no loss: no other
+broker can be elected without it, or the epochs fence this one.
 """
 
 import logging
@@ -55,12 +55,12 @@ except ImportError as error:
 logger = logging.getLogger(__name__)
 
 LOOKS_PER_TIMEOUT: Final = 12
-# ZooKeeper hangs up on a request above its jute.maxbuffer, 1 MiB unless somebody has raised it.
+# ZooKeeper closes the connection at a request above its jute.maxbuffer, by default 1 MiB.
 DEFAULT_JUTE_MAXBUFFER: Final = 0xFFFFF
 OVERSIZE_ATTEMPTS: Final = 3
 RECONNECT_MAX_S: Final = 1.0
 UNREADABLE_MS: Final = 5_000
-# It warns of every attempt to connect; here a missing connection is logged once.
+# kazoo warns of every attempt to connect; here a missing connection is logged once.
 _KAZOO_LOG: Final = logging.getLogger(f"{__name__}.kazoo")
 _KAZOO_LOG.setLevel(logging.ERROR)
 _FAILURES: Final[tuple[tuple[type[Exception], Failure], ...]] = (
@@ -75,16 +75,16 @@ _OTHERS_FAILED: Final = (exceptions.RolledBackError, exceptions.RuntimeInconsist
 
 
 class _Aim(NamedTuple):
-    """The node of a request, and its action: one that may be read may still not be written."""
+    """The node of a request, and its action: permissions to read and to write differ."""
 
     action: str
     path: str
 
 
 class _Request(NamedTuple):
-    """`begin` gives kazoo's promise of an outcome, `finish` makes ours of it. `aim` is what it does
-    to which node. `size` counts the bytes that it writes, `losses` the connections that broke while
-    it was under way."""
+    """`begin` returns kazoo's asynchronous result, `finish` converts it. `aim` is its action and
+    its node. `size` counts the bytes that it writes, `losses` the connections that broke while it
+    was under way."""
 
     begin: Callable[[], Any]
     finish: Callable[[Any], None]
@@ -94,26 +94,26 @@ class _Request(NamedTuple):
 
 
 class _Refusals:
-    """Tells of refusals of the ensemble when they begin or have another reason. Each is tried again
-    every few seconds, perhaps for weeks: repeated failures are logged at the level DEBUG."""
+    """Logs refusals of the ensemble when they begin or have another reason. Each is tried again
+    every few seconds, perhaps for weeks: repetitions are logged at the level DEBUG."""
 
     def __init__(self) -> None:
         self._told: Final[dict[_Aim, str]] = {}
 
     def note(self, aim: _Aim, reason: str) -> None:
-        """It is refused."""
+        """Logs a refusal."""
         level = logging.DEBUG if self._told.get(aim) == reason else logging.ERROR
         self._told[aim] = reason
         logger.log(level, "ZooKeeper refuses to %s %s: %s", *aim, reason)
 
     def end(self, aim: _Aim) -> None:
-        """It was done."""
+        """Ends the refusals of an action that has succeeded."""
         self._told.pop(aim, None)
 
 
 class KazooSession(ZooKeeperClient):
-    """A session by kazoo. `call_soon_threadsafe` has the broker's loop call something, `on_broken`
-    ends the broker if a callback raises."""
+    """A session by kazoo. `call_soon_threadsafe` runs a callback on the broker's loop, `on_broken`
+    ends the broker if one raises."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class KazooSession(ZooKeeperClient):
         self._listeners: Final[list[Callable[[], None]]] = []
         self._look: PeriodicTask | None = None
         self._last_look_ms = 0
-        # Until it has asked for an ephemeral node nobody takes this process for anything.
+        # Before its first ephemeral node no other broker depends on this session.
         self._stands_for_something = False
         self._closed = False
 
@@ -262,7 +262,7 @@ class KazooSession(ZooKeeperClient):
             ) from error
 
     def _await_creation(self, path: str, on_done: OnNode, on_changed: OnChanged) -> None:
-        """There was no node, and only an exists call can watch for its creation."""
+        """Watches for the creation of a missing node, which only an exists call can do."""
 
         def finish(outcome: Any) -> None:
             if isinstance(outcome, Failure):
@@ -277,7 +277,8 @@ class KazooSession(ZooKeeperClient):
         self._submit(lambda: self._client.exists_async(path, watch=watch), finish, aim)
 
     def _on_unread(self, path: str, failure: Failure, on_changed: OnChanged | None) -> None:
-        """Repeats a failed read after a while: the ensemble watches nothing that was not read."""
+        """Repeats a failed read after a while: the ensemble does not watch a node that was not
+        read."""
         if on_changed is None or failure is Failure.SESSION_LOST:
             return
         if failure is Failure.NO_NODE:
@@ -326,8 +327,8 @@ class KazooSession(ZooKeeperClient):
         self._send()
 
     def _send(self) -> None:
-        """As many as may be under way. Operations that were lost with a connection go first, in
-        their order."""
+        """Sends as many as may be under way. Operations that were lost with a connection go first,
+        in their order."""
         if self._is_between_sessions:
             return
         if self._lost:
@@ -349,7 +350,7 @@ class KazooSession(ZooKeeperClient):
         self._in_flight -= 1
         error = promise.exception
         if isinstance(error, exceptions.ConnectionLoss) and not self._closed:
-            # Whether it was done nobody knows.
+            # It is unknown whether it was done.
             request = request._replace(losses=request.losses + 1)
             if not _is_hung_up_on(request):
                 self._lost.append(request)
@@ -366,17 +367,18 @@ class KazooSession(ZooKeeperClient):
         return failure
 
     def _hand_over(self, action: Callable[[], None]) -> None:
-        """Called on kazoo's threads. One wake-up of the loop serves all that came meanwhile."""
+        """Called on kazoo's threads. One wake-up of the loop serves all callbacks that came
+        meanwhile."""
         was_empty = not self._inbox
         self._inbox.append(action)
         if was_empty and not self._closed:
             try:
                 self._call_soon_threadsafe(self._empty_inbox)
             except RuntimeError:
-                return  # the loop is closed: nobody is left to hear of it
+                return  # the loop is closed
 
     def _empty_inbox(self) -> None:
-        # A watcher that is called after `close` has nobody to tell.
+        # A watcher may be called after `close`.
         while self._inbox:
             attempt(self._inbox.popleft(), self._on_broken)
 
@@ -392,7 +394,7 @@ class KazooSession(ZooKeeperClient):
             self._hand_over(self._expire)
 
     def _expire(self) -> None:
-        """Until it has begun another session, kazoo would refuse what is asked of it."""
+        """Expires the session. kazoo would refuse requests until it has begun another session."""
         self._is_between_sessions = True
         self._lose("it has expired")
 
@@ -451,7 +453,7 @@ class _SecureHandler(SequentialThreadingHandler):  # type: ignore[misc, unused-i
     def create_connection(
         self, address: Any, hostname: str | None = None, timeout: float | None = None, **_: Any
     ) -> Any:
-        """A connection of which the other side is known."""
+        """A connection whose other side is authenticated."""
         plain = super().create_connection(address, timeout=timeout)
         plain.settimeout(timeout)
         try:
@@ -461,9 +463,9 @@ class _SecureHandler(SequentialThreadingHandler):  # type: ignore[misc, unused-i
             raise
 
     def select(self, *lists: Any, **options: Any) -> Any:
-        """Sees bytes that TLS has decrypted with an answer before: they are no longer in the
-        socket, and kazoo would wait for the next ping and take the connection for lost."""
-        # By what they know: this floor knows neither sockets nor TLS.
+        """Also finds bytes that TLS has decrypted with an earlier answer: they are no longer in the
+        socket, and kazoo would wait for the next ping and consider the connection lost."""
+        # By their methods: this floor may not import sockets or TLS.
         decrypted = [each for each in lists[0] if hasattr(each, "pending") and each.pending()]
         return (decrypted, [], []) if decrypted else super().select(*lists, **options)
 
@@ -489,7 +491,7 @@ def _connectionless(settings: ZooKeeperSettings) -> KazooClient:
 def _start(client: KazooClient, settings: ZooKeeperSettings) -> None:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the root of this cluster need not be there yet
+            warnings.simplefilter("ignore")  # the root of this cluster may not exist yet
             client.start(timeout=settings.connection_timeout_ms / 1000)
     except KazooTimeoutError as error:
         client.close()
@@ -503,7 +505,7 @@ def _start(client: KazooClient, settings: ZooKeeperSettings) -> None:
 
 
 class _TooLarge(Exception):
-    """A request of so many bytes that the ensemble closes each connection on which it comes."""
+    """A request that is so large that the ensemble closes its connection."""
 
     def __str__(self) -> str:
         return (

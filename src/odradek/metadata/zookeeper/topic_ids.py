@@ -1,6 +1,6 @@
 """Topics whose nodes have no id, but had one: a tool of Kafka before 2.8 has written them, maybe
-while no broker lived. A broker that starts knows the ids of its logs, and writes them back before
-the controller may see that it lives."""
+while no broker lived. A starting broker knows the ids of its logs, and writes them back before the
+controller can see its registration."""
 
 from collections.abc import Callable, Mapping
 from uuid import UUID
@@ -38,7 +38,7 @@ def write_ids_back(
         left, is_lost = len(writes), False
 
         def on_committed(outcome: Created | Refusal) -> None:
-            # Any other refusal: somebody has written the node since, and the controller sees to it.
+            # Any other refusal: the node has been written meanwhile, and the controller handles it.
             nonlocal left, is_lost
             left -= 1
             is_lost |= isinstance(outcome, Refusal) and outcome.failure is Failure.SESSION_LOST
@@ -60,8 +60,8 @@ def _paths(topic: str) -> tuple[str, str]:
 def _write(
     topic: str, topic_id: UUID, broker_id: int, node: Node | None, folder: Node | None
 ) -> SetData | None:
-    """A topic that nobody has led yet is a new one, whatever lies here of one before, and so does
-    what a broker has that is no replica."""
+    """Writes an id. A topic that was never led is new, so a log here belongs to an earlier one, and
+    so does the log of a broker that is no replica."""
     if node is None or folder is None:
         return None
     try:

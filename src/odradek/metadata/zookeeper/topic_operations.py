@@ -1,6 +1,6 @@
 """`TopicOperations`: topics made, extended and marked for deletion, which every broker writes by
-itself. The controller sees it and elects the partitions' leaders, or removes them; the request is
-answered when this broker's image shows that."""
+itself. The controller sees the nodes and elects the partitions' leaders, or removes the topics; the
+request is answered when this broker's image shows that."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -86,7 +86,7 @@ class TopicOperations:
         begin: Callable[[T, OnDone[TopicImage]], None],
         on_done: OnDone[list[TopicImage | BrokerError]],
     ) -> None:
-        """Begins something for each item, and answers when all are done, in their order."""
+        """Begins an operation for each item, and answers when all are done, in their order."""
         if self._membership.epoch == UNREGISTERED:
             on_done(BrokerError(ErrorCode.NOT_CONTROLLER))
             return
@@ -117,7 +117,7 @@ class TopicOperations:
             if not isinstance(outcome, Refusal):
                 self._await_topic(topic, topic_id, on_done)
             elif outcome.failure is Failure.NODE_EXISTS and outcome.place == 0:
-                # Left of an earlier topic, or of a request that was made twice.
+                # A rest of an earlier topic, or of a request that was made twice.
                 self._zookeeper.get(path, on_existing)
             elif outcome.failure is Failure.NODE_EXISTS:
                 on_done(topic_exists(topic.name))
@@ -136,14 +136,14 @@ class TopicOperations:
 
         def on_overwritten(outcome: Created | Refusal) -> None:
             if outcome == Refusal(0, Failure.NO_NODE):
-                begin()  # the earlier topic's deletion has got to its settings meanwhile
+                begin()  # the earlier topic's deletion has removed its settings meanwhile
             else:
                 on_committed(outcome)
 
         begin()
 
     def _await_topic(self, topic: NewTopic, topic_id: UUID, on_done: OnDone[TopicImage]) -> None:
-        """Answers when the topic is in the image, or gone from ZooKeeper before it came there."""
+        """Answers when the topic is in the image, or was deleted from ZooKeeper before that."""
         path = znodes.topic_path(topic.name)
         is_gone = False
 
@@ -185,7 +185,8 @@ class TopicOperations:
             elif node is None:
                 self._waiters.wait(look, on_done)
             elif _is_another(topic, node):
-                # Deletions are marked by name, and this broker has not heard of the one before.
+                # Deletions are marked by name, and this broker does not know that of the earlier
+                # topic yet.
                 on_done(BrokerError(ErrorCode.UNKNOWN_TOPIC_ID))
             else:
                 mark = Create(znodes.deletion_path(topic.name))
@@ -204,8 +205,8 @@ class TopicOperations:
     def _create_partitions(
         self, addition: NewPartitions, on_done: OnDone[TopicImage], *, is_again: bool = False
     ) -> None:
-        """When it `is_again` tried the partitions may be there already: a connection that broke
-        has not told whether they were written."""
+        """Creates partitions. When it `is_again` tried they may exist already: after a broken
+        connection it is unknown whether they were written."""
         name = addition.name
         path = znodes.topic_path(name)
         count = addition.first + len(addition.assignment)
@@ -250,7 +251,7 @@ class TopicOperations:
 
 
 def _has_partitions(topic: TopicImage, count: int) -> bool:
-    """Whether so many are known by more than that there must be some."""
+    """Whether the states of so many partitions are known, and not only their existence."""
     known = [each for each in topic.partitions if each.replicas]
     return len(known) >= count
 
@@ -263,7 +264,7 @@ def _is_topic(name: str, node: Node, topic_id: UUID) -> bool:
 
 
 def _is_another(topic: TopicImage, node: Node) -> bool:
-    """Whether the node is that of a later topic of the name; Kafka before 2.8 gave topics no id."""
+    """Whether the node belongs to a later topic of the name; Kafka before 2.8 gave topics no id."""
     try:
         return znodes.read_topic(topic.name, node.data).topic_id not in (None, topic.topic_id)
     except ZnodeError:

@@ -1,4 +1,4 @@
-"""`Watches`: one watch a node, however often it is read."""
+"""`Watches`: at most one watch for each node, however often it is read."""
 
 from collections.abc import Callable
 from typing import Final
@@ -7,8 +7,8 @@ from odradek.metadata.zookeeper.client import OnChanged, OnChildren, OnNode, Zoo
 
 
 class Watches:
-    """Reads that are repeated when their result has changed: `again` is called then, once, and
-    reads and watches again. Watches from before `forget` do not call back."""
+    """Reads nodes, and calls `again` once when the result has changed, which reads and watches
+    again. Watches from before `forget` do not call back."""
 
     def __init__(self, zookeeper: ZooKeeperClient) -> None:
         self._zookeeper: Final = zookeeper
@@ -36,5 +36,5 @@ class Watches:
         return on_changed
 
     def forget(self) -> None:
-        """The session or the term in which they were set is over."""
+        """Forgets all watches: their session or controller epoch is over."""
         self._watched.clear()

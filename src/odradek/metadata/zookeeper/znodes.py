@@ -83,7 +83,7 @@ MAX_PRODUCER_ID: Final = (1 << 62) - 1
 
 
 class ZnodeError(EnvironmentFailure):
-    """A node in ZooKeeper holds what cannot be understood; the text names the node."""
+    """An unreadable node in ZooKeeper; the text names it."""
 
 
 class PartitionStateNode(NamedTuple):
@@ -137,7 +137,7 @@ def state_path(topic_partition: TopicPartition) -> str:
 
 
 def deletion_path(topic: str) -> str:
-    """The mark of a topic that is to be deleted."""
+    """The mark of a topic to delete."""
     return f"{DELETE_TOPICS}/{topic}"
 
 
@@ -152,7 +152,7 @@ def config_folder(type: ConfigResourceType) -> str:
 
 
 def entity_path(resource: ConfigResource) -> str:
-    """A resource as notifications name it: `topics/T`, `brokers/1`, `brokers/<default>`."""
+    """The name of a resource in notifications: `topics/T`, `brokers/1`, `brokers/<default>`."""
     name = resource.name
     if resource.type is ConfigResourceType.BROKER and not name:
         name = _DEFAULT
@@ -177,7 +177,7 @@ def config_resource(entity: str) -> ConfigResource | None:
 
 
 def broker_json(broker: BrokerRegistration, wall_ms: int) -> bytes:
-    """A live broker. Its first end point stands as `host` and `port` besides, for tools of old."""
+    """A live broker. Its first end point is also in `host` and `port`, for old tools."""
     first = broker.endpoints[0] if broker.endpoints else None
     value: dict[str, object] = {
         "features": {},
@@ -272,7 +272,7 @@ def read_topic(topic: str, data: bytes) -> TopicNode:
 
 
 def _topic_id(node: "_Node") -> UUID | None:
-    """None without one, and where it is zero, by which Kafka's messages say the same."""
+    """The topic's id; None if it is missing or zero, which means the same in Kafka's messages."""
     text = node.optional("topic_id", str)
     found = None if text is None else _uuid(node, text)
     return found if found is not None and found.int else None
@@ -378,7 +378,7 @@ def read_config_change(path: str, data: bytes) -> str:
 
 
 def reassignments_json(requested: Mapping[TopicPartition, Sequence[int]]) -> bytes:
-    """The replicas that partitions are to have."""
+    """The target replicas of partitions."""
     partitions = [
         {"topic": tp.topic, "partition": tp.partition, "replicas": list(replicas)}
         for tp, replicas in requested.items()
@@ -387,7 +387,7 @@ def reassignments_json(requested: Mapping[TopicPartition, Sequence[int]]) -> byt
 
 
 def read_reassignments(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
-    """The requested that are left; raises `ZnodeError` when they are not understood."""
+    """The remaining requested reassignments; raises `ZnodeError` when they are not understood."""
     node = _Node(REASSIGNMENTS, data)
     node.version(1)
     found = {}
@@ -505,7 +505,7 @@ def _number(path: str, data: bytes) -> int:
 
 
 def _digits(text: str) -> int | None:
-    """A number that is written as it should be, and that somebody can count to."""
+    """A number in plain decimal form, of bounded size."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
 
 
@@ -514,7 +514,7 @@ def _encode(value: object) -> bytes:
 
 
 class _Node:
-    """The object of a node, or what is wrong with it."""
+    """The object of a node, with errors that name the node."""
 
     def __init__(self, path: str, data: "bytes | dict[str, Any]") -> None:
         self._path: Final = path
@@ -563,7 +563,7 @@ class _Node:
         return values
 
     def integers(self, name: str, value: object) -> tuple[int, ...]:
-        """Numbers of brokers."""
+        """A list of broker ids."""
         if not isinstance(value, list) or not all(
             type(each) is int and 0 <= each <= MAX_INT for each in value
         ):

@@ -3,8 +3,8 @@
 One purgatory for each kind of waiting, all under partitions' keys:
 
 * an append wakes the fetches of its partition;
-* what moves the high watermark, the ISR or a follower's log end wakes everything that waits
-  for the partition, and so does a change of its leadership or its end.
+* a change of the high watermark, the ISR, a follower's log end or the leadership wakes everything
+that waits for the partition, and so does its deletion.
 """
 
 from collections.abc import Iterator, Sequence

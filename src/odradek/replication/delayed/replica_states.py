@@ -1,4 +1,4 @@
-"""The port through which a waiting operation looks at the world it waits for.
+"""The port through which a delayed operation looks at the replicas that it waits for.
 
 Delayed operations hold no partitions: leadership may move, a topic may be deleted, a
 directory may fail while they wait. Each check asks again by name, and a failure is the
@@ -24,7 +24,7 @@ class EpochEndOffset(NamedTuple):
 
 
 class ReadableEnd:
-    """How far a reader may look, with the place in the log, and how far the log goes."""
+    """The end of what a reader may see, with its position in the log, and the log end."""
 
     def __init__(self, offset: LogOffsetMetadata, log_end_offset: int) -> None:
         self.offset = offset
@@ -37,11 +37,11 @@ class ReplicaStates:
     tests."""
 
     def readable_end(self, info: FetchInfo, params: FetchParams) -> ReadableEnd:
-        """Where the reader's view of the partition ends now."""
+        """The end of the reader's view of the partition."""
         raise NotImplementedError
 
     def diverging_end(self, info: FetchInfo, params: FetchParams) -> EpochEndOffset | None:
-        """Where the reader's history diverges from ours, if it does."""
+        """The point at which the reader's history diverges from ours, if it does."""
         raise NotImplementedError
 
     def is_throttled(self, topic_partition: TopicPartition, params: FetchParams) -> bool:

@@ -1,4 +1,5 @@
-"""`ReplicaFetcherManager`: which replicas are followed, from whom, over which connection.
+"""`ReplicaFetcherManager`: decides which replicas are followed, from which leader and by which
+fetcher.
 
 Each leader has `num.replica.fetchers` fetchers at most, and a partition always belongs to the same
 one of them, so that its records arrive in order. The manager acts on changes of the metadata after
@@ -55,7 +56,7 @@ class ReplicaFetcherManager:
         self._waiting: Final[set[TopicPartition]] = set()
 
     def apply_delta(self, delta: MetadataDelta) -> tuple[()]:
-        """Follows what is to be followed after a change."""
+        """Follows the new leaders after a change."""
         if delta.brokers_changed:
             self._close_outdated(delta)
             for waiting in tuple(self._waiting):

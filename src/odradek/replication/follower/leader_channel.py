@@ -34,7 +34,7 @@ class LeaderChannel(Protocol):
         ...
 
     def close(self) -> None:
-        """Lets go of the connection."""
+        """Closes the connection."""
         ...
 
 

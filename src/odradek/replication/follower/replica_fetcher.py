@@ -1,7 +1,7 @@
 """`ReplicaFetcher`: keeps the replicas that one leader leads up with it.
 
 It has one request under way at a time, and asks again as soon as the answer has been taken in: the
-leader holds a request for which it has nothing, so nothing here polls. A partition that cannot be
+leader holds a request until it has records, so nothing here polls. A partition that cannot be
 fetched now is left out until its back-off is over, on the broker's timer, and the others continue.
 If the leader does not know yet that it leads, the first back-offs are short: a producer waits
 meanwhile for its acks=all. A partition's response counts only if its role in the metadata and its
@@ -52,7 +52,7 @@ _AHEAD_OR_BEHIND: Final = (
     ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.UNKNOWN_LEADER_EPOCH,
 )
-# The first back-off where that is the matter; each further one is twice as long.
+# The first back-off after such an error; each further one is twice as long.
 _FIRST_RETRY_MS: Final = 20
 
 
@@ -100,7 +100,8 @@ class ReplicaFetcher:
         self._names: Final[dict[UUID, str]] = {}
         self._session: Final = FetchSession()
         self._backing_off: Final[dict[TopicPartition, TimerTask]] = {}
-        # How long those were left out last that the leader is ahead of, or behind.
+        # The last back-off of partitions whose leader is ahead of this broker's metadata, or behind
+        # it.
         self._retry_ms: Final[dict[TopicPartition, int]] = {}
         self._pause: TimerTask | None = None
         self._is_fetching = False
@@ -206,7 +207,7 @@ class ReplicaFetcher:
         asked = self._session.wanted(topic_partition)
         found = self._current(topic_partition)
         if asked is None or found is None or self._session.has_changed(topic_partition):
-            return  # the answer to a wish of earlier
+            return  # the answer to an earlier request
         followed, log = found
         if log.log_end_offset != asked.fetch_offset:
             self._want(topic_partition)
@@ -245,11 +246,11 @@ class ReplicaFetcher:
                 self._want(topic_partition)
 
     def _may_move(self, topic_partition: TopicPartition) -> bool:
-        """Whether the quota lets a replica that is behind ask on."""
+        """Whether the quota lets a replica that is behind fetch now."""
         return not (self._quota.is_throttled(topic_partition) and self._quota.is_exceeded())
 
     def _return_into_range(self, topic_partition: TopicPartition) -> None:
-        """Asks where the leader's log lies, and brings the replica's end there."""
+        """Asks for the range of the leader's log, and brings the replica's log end into it."""
         self._session.drop(topic_partition)
         epoch = self._followed[topic_partition].leader_epoch
         ends: list[int] = []
@@ -298,7 +299,7 @@ class ReplicaFetcher:
     # Backing off
 
     def _delay_after(self, topic_partition: TopicPartition, error: BrokerError) -> int:
-        """How long to leave a partition out that its leader has refused, in milliseconds."""
+        """The back-off after a leader's refusal, in milliseconds."""
         longest = self._settings.backoff_ms
         if error.code not in _AHEAD_OR_BEHIND:
             return longest
@@ -313,8 +314,8 @@ class ReplicaFetcher:
         delay_ms: int | None = None,
         may_go_on: Callable[[TopicPartition], bool] | None = None,
     ) -> None:
-        """Leaves a partition out for `replica.fetch.backoff.ms`, unless told how long, and again
-        while it may not go on."""
+        """Leaves a partition out for `replica.fetch.backoff.ms` or `delay_ms`, and again while it
+        may not continue."""
         self._session.drop(topic_partition)
         self._stop_backing_off(topic_partition)
 
@@ -336,7 +337,7 @@ class ReplicaFetcher:
             task.cancel()
 
     def _pause_after(self, error: BrokerError) -> None:
-        """Leaves the leader alone for a while: it cannot be reached, or does not want us."""
+        """Backs off from a leader that cannot be reached, or refuses this broker."""
         logger.info("broker %d cannot be fetched from: %s", self.leader_id, error)
         self._session.reset()
 

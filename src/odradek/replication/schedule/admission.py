@@ -1,10 +1,10 @@
 """Checks the records of a schedule topic: impossible schedules are refused before they are
 appended.
 
-INVALID_RECORD, with a sentence for each such record; nothing of its batch is appended then, as with
-Kafka's other complaints about single records. A target has to exist, and the scheduling producer
-must be allowed to write to it. It is no schedule topic itself, so that nothing goes round in
-circles.
+The error is INVALID_RECORD, with a sentence for each such record, and nothing of its batch is
+appended, as with Kafka's other errors about single records. A target has to exist, and the
+scheduling producer must be allowed to write to it. A target must not be a schedule topic, so that
+no record is scheduled without end.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class Admission(NamedTuple):
     now_ms: int
 
     def refusal(self, source: bytes) -> BrokerError | None:
-        """Why these batches are not taken, if they are not; damaged ones are left to the append."""
+        """The error that refuses these batches, or None; the append refuses damaged ones."""
         try:
             records = list(iter_records(source, check_crc=True))
         except BrokerError:

@@ -56,8 +56,8 @@ _GONE_BEFORE: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,)
 
 
 class Delivery:
-    """See the module. Steps that come later are taken by way of `attempt`, which takes none once
-    the releaser was stopped."""
+    """See the module. Later steps run through `attempt`, which does nothing once the releaser was
+    stopped."""
 
     def __init__(
         self,
@@ -77,18 +77,18 @@ class Delivery:
         self._last_batch: dict[int, Record] = {}
 
     def stop(self) -> None:
-        """Tries nothing again."""
+        """Cancels all retries."""
         for retry in self._retries.values():
             retry.cancel()
 
     def try_again_now(self) -> None:
-        """The wall clock was set: checks again what waits for it."""
+        """Runs the pending retries at once, since the wall clock was set."""
         for retry in list(self._retries.values()):
             retry.delay_ms = 0
             self._services.timer.add(retry)
 
     def send(self, release: Release, attempt: int = 0) -> None:
-        """Sends a release, or returns it where it must not go any more."""
+        """Sends a release, or returns it if it must not be delivered any more."""
         self._retries.pop(release.target, None)
         if self._state.in_flight.get(release.target) is not release:
             return
@@ -148,16 +148,16 @@ class Delivery:
             self._on_refused(release, error)
 
     def _try_again(self, release: Release, attempt: int, error: BrokerError) -> None:
-        """In doubt it continues under its sequence until its target has answered: records that were
-        returned might arrive twice, and records given up as expired might have arrived."""
+        """A release in doubt keeps its sequence until its target has answered: returned records
+        might arrive twice, and records given up as expired might have arrived."""
         if attempt == 0 or error.code in _REFUSED:
             logger.info("%s waits: %s", release.target.topic_partition, error)
         delay_ms = min(RETRY_MS << min(attempt, 10), LONGEST_RETRY_MS)
         self._send_later(release, attempt + 1, delay_ms)
 
     def _look(self, release: Release, attempt: int, error: BrokerError) -> None:
-        """A target refuses a batch before it looks whether it has that: else the refusal would
-        block it for ever."""
+        """Asks whether the target has the batch already: targets refuse before they look for
+        repetitions, so the refusal could block the release for ever."""
 
         def on_looked(found: int | BrokerError) -> None:
             self._attempt(lambda: self._on_looked(release, attempt, error, found))
@@ -182,7 +182,7 @@ class Delivery:
         self._services.timer.add(retry)
 
     def _on_refused(self, release: Release, error: BrokerError) -> None:
-        """One record may have spoilt it for the others: they are tried one by one."""
+        """Tries the records one by one, since a single one may have caused the refusal."""
         not_before_ms = LONG_AGO_MS
         if len(release.items) == 1:
             not_before_ms = self._services.clock.monotonic_ms() + REFUSED_RETRY_MS
@@ -203,8 +203,8 @@ class Delivery:
         self._on_ended(Mark(kind, release.target, release.producer_id, sequence))
 
     def _finish_thinned(self, release: Release) -> None:
-        """Some of its records were deleted, perhaps after it had been sent with them: how far the
-        sequences of its producer have come, nobody can say."""
+        """Ends a release of which records were deleted, perhaps after it had been sent with them:
+        the last sequence of its producer is unknown."""
         if self._state.in_flight.get(release.target) is release:
             self._finish(release)
             self._return(release)

@@ -1,12 +1,12 @@
-"""The headers of a record on a schedule topic: when it is to go where.
+"""The headers of a record on a schedule topic: its target, and when it is due.
 
 They are text, so that every client and command line can write them. A record is read with the
 moment of its append, from which `deliver-after` and `expire-after` count: read again from the log
 it says the same. The last of several headers of a name counts, so a client that sends a record
 again may append headers. A record without a value takes back the schedule of its key.
 
-Whether the target is there and may be written to is asked once, when the record is produced, by
-`handlers.scheduled_records`.
+`handlers.scheduled_records` checks once, when the record is produced, whether the target exists and
+may be written to.
 """
 
 from collections.abc import Sequence
@@ -59,10 +59,9 @@ class Instructions(NamedTuple):
 def read_instructions(
     key: bytes | None, value: bytes | None, headers: Headers, accepted_ms: int
 ) -> Instructions | None:
-    """Reads a record that was, or shall be, appended at `accepted_ms`; None where it cancels.
+    """Reads a record that was, or shall be, appended at `accepted_ms`; None if the record cancels.
 
-    Raises:
-        Unreadable: it says something that cannot be done.
+    Raises: Unreadable: it cannot be carried out.
     """
     given = _given(headers)
     if value is None:
@@ -133,7 +132,7 @@ def _due(given: dict[str, str], repeat: Repeat | None, accepted_ms: int) -> int:
 
 
 def _moment(given: dict[str, str], at: str, later: str, accepted_ms: int) -> int | None:
-    """The moment that one of two headers names, if one is there."""
+    """The moment that one of two headers names, if there is one."""
     if at in given and later in given:
         raise Unreadable(f"of the headers {at} and {later} only one can count")
     try:

@@ -1,4 +1,4 @@
-"""Pending schedules as people look at them."""
+"""Pending schedules, for display."""
 
 from typing import NamedTuple
 

@@ -1,7 +1,8 @@
 """`ScheduleManager`: the releasers of the schedule partitions that are led here.
 
 It follows the metadata: a releaser begins when this broker is elected, or a topic becomes one of
-schedules, and ends with the leadership. It also knows which topics are such, for those who produce.
+schedules, and ends with the leadership. It also knows which topics are schedule topics, for
+producers.
 """
 
 from collections.abc import Callable
@@ -40,7 +41,7 @@ class ScheduleManager:
 
     def apply_delta(self, delta: MetadataDelta) -> tuple[()]:
         """Follows a change of the metadata, after the replica manager."""
-        # It learns of earlier topics by the partitions that it is to lead.
+        # Existing topics come with the partitions that this broker is to lead.
         changed = {topic.name for topic, _ in delta.partitions()}
         changed |= {topic.name for topic in delta.topics_removed}
         changed |= {
@@ -53,7 +54,7 @@ class ScheduleManager:
                 name for name in changed if is_schedule_topic(delta.image, name)
             }
         if changed & self.topics or any(each.topic in changed for each in self.releasers):
-            # Once the change is through; to append in the middle of one would be too early.
+            # After the change is applied: an append in the middle of it would be too early.
             self._services.timer.call_threadsafe(self._follow)
         if changed:
             for releaser in self.releasers.values():
@@ -66,21 +67,21 @@ class ScheduleManager:
         source: Buffer,
         is_denied: Callable[[TopicPartition], bool] = lambda _: False,
     ) -> BrokerError | None:
-        """Why batches for a partition are refused, if its topic is a schedule topic; `is_denied`
-        says which topics its producer may not write."""
+        """The error that refuses batches for a partition of a schedule topic, or None; `is_denied`
+        says which topics the producer may not write."""
         if where.topic not in self.topics:
             return None
         partition = self._replicas.partitions.find(where)
         if partition is None or partition.log is None:
-            return None  # the append says it better
+            return None  # the append has the right error
         image = self._replicas.partitions.image
         now_ms = self._services.clock.wall_ms()
         admission = Admission(partition.log.config, image, is_denied, now_ms)
         return admission.refusal(bytes(source))
 
     def _follow(self) -> None:
-        """Starts and stops releasers, so there is one for each schedule partition led here. One
-        that raises keeps none of the others from it, and is tried again."""
+        """Starts and stops releasers, so there is one for each schedule partition led here. A
+        releaser that raises does not affect the others, and is tried again."""
         try:
             run_each([self._end_others, self._begin_own, self._watch_clock])
         except Exception:
@@ -146,10 +147,11 @@ class ScheduleManager:
             self._clock_check = None
 
     def check_clock(self) -> None:
-        """Schedules are due by the wall clock, and timers count on the other one."""
+        """Checks all schedules again if the wall clock was set: they are due by it, and timers
+        follow the monotonic clock."""
         drift_ms = _drift(self._services.clock)
         if abs(drift_ms - self._drift_ms) > _JUMP_MS:
-            # Only now: a clock may go off by less each time.
+            # Only now: smaller drifts add up, and count together.
             self._drift_ms = drift_ms
             for releaser in list(self.releasers.values()):
                 releaser.place_again()

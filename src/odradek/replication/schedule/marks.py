@@ -6,10 +6,10 @@ release:
     RELEASE    these records go to this partition now, under this sequence of this producer
     RELEASED   the target has them
 
-A crash between the two leaves it open whether the target has them. The next leader sends the same
-records under the same sequence again; a target that has them takes them for the repetition they
-are. RETURNED instead of RELEASED takes a release back that the target will never take; EXPIRED
-names records whose time was over before they could be delivered.
+After a crash between the two it is unknown whether the target has them. The next leader sends the
+same records under the same sequence again; a target that has them recognises the repetition.
+RETURNED instead of RELEASED takes back a release that the target will never append; EXPIRED names
+records whose time was over before they could be delivered.
 
 Key: version (2 bytes), kind (2 bytes), as end markers of transactions have them.
 """

@@ -4,8 +4,8 @@ It reads its own log like a consumer and replays it (`state`); it writes its dec
 marks, and acts only once they are committed and replayed. So it releases exactly once: see `marks`.
 
 Schedules wait on the broker's timer. Due records wait in one queue per target partition, in the
-order of their due times; one batch is in flight to each, so a target that refuses does not hold up
-others. The wall clock decides whether something is due, looked at when the timer says so: never
+order of their due times; one batch is in flight to each, so a target that refuses does not delay
+the others. The wall clock decides whether something is due, looked at when the timer says so: never
 early, even when clocks are put back.
 """
 
@@ -69,11 +69,12 @@ class Releaser(ScheduleListener):
         self._on_failed: Final = on_failed
         self._reading: DelayedFetch | None = None
         self._is_closed = False
-        # Everything below was there when this broker was elected, marks of leaders before included.
+        # Everything below was in the log when this broker was elected, including earlier leaders'
+        # marks.
         self._load_end = log.log_end_offset
         self._is_loaded = False
         self._queues: dict[TopicPartition, list[tuple[int, int]]] = {}
-        # Marks that are to be written, and where those end that are on their way.
+        # Marks to be written, and the end offset of those that are being written.
         self._ended: list[Mark] = []
         self._is_marking = False
         self._marks_end: int | None = None
@@ -95,7 +96,7 @@ class Releaser(ScheduleListener):
         self._soon(self._read_on)
 
     def stop(self) -> None:
-        """Lets go of everything; the log goes back to keeping all it has."""
+        """Stops reading and delivering; the log keeps all of its records again."""
         self._is_closed = True
         self.log.first_needed_offset = None
         if self._reading is not None:
@@ -111,8 +112,8 @@ class Releaser(ScheduleListener):
         self._services.timer.call_threadsafe(lambda: self._attempt(step))
 
     def _attempt(self, step: Callable[[], None]) -> None:
-        """Takes a step. Expected errors are handled there; after any other this state cannot be
-        trusted, only the log."""
+        """Takes a step. The step handles the expected errors; after any other one only the log can
+        be trusted, and not this state."""
         if self._is_closed:
             return
         try:
@@ -124,7 +125,7 @@ class Releaser(ScheduleListener):
 
     @property
     def is_loaded(self) -> bool:
-        """Whether it knows all that is pending."""
+        """Whether the releaser has read all pending schedules."""
         return self._is_loaded
 
     # Reading its own log
@@ -137,7 +138,7 @@ class Releaser(ScheduleListener):
         self._reading = self._services.replicas.fetch_messages(params, [info], self._on_read)
 
     def _on_read(self, results: list[FetchResult]) -> None:
-        # Not from here, which may be the middle of somebody's append.
+        # At the next turn: this may be in the middle of an append.
         self._reading = None
         self._soon(lambda: self._take_in(results[0]))
 
@@ -147,7 +148,7 @@ class Releaser(ScheduleListener):
                 raise BrokerError(result.error_code)
             self.state.replay(b"".join(result.records))
         except BrokerError as error:
-            # Not led here any more, which the metadata will say, or a disk has failed.
+            # The leadership is over, as the metadata will say, or a disk has failed.
             logger.info("%s: reading schedules: %s", self.topic_partition, error)
             self._services.timer.add(self._next_read)
             return
@@ -164,8 +165,8 @@ class Releaser(ScheduleListener):
     def _on_loaded(self) -> None:
         self._is_loaded = True
         if self.log.log_start_offset > 0:
-            # With marks that were deleted it is forgotten how far sequences have come; one that is
-            # begun again a target would take for a repetition, and the records would be lost.
+            # Marks were deleted, and the last sequences with them. A target would take a sequence
+            # that begins again for a repetition, and the records would be lost.
             self.state.producer_id = NO_PRODUCER
         logger.info("%s: %d schedules pending", self.topic_partition, len(self.state.pending))
         for pending in self.state.pending.values():
@@ -207,12 +208,12 @@ class Releaser(ScheduleListener):
         self.request_round()
 
     def _remaining_ms(self, pending: ScheduledRecord) -> int:
-        """How long it has to wait, by the clock as it is now; 0 or less when it may go."""
+        """The time until it is due by the present clock; 0 or less when it may be released."""
         clock = self._services.clock
         return max(pending.due_ms - clock.wall_ms(), pending.not_before_ms - clock.monotonic_ms())
 
     def place_again(self) -> None:
-        """The wall clock was set: checks again what waits for it."""
+        """Places all schedules again, since the wall clock was set."""
         self._attempt(self._place_all)
 
     def _place_all(self) -> None:
@@ -247,7 +248,8 @@ class Releaser(ScheduleListener):
             self._soon(self._round)
 
     def on_topics_changed(self) -> None:
-        """A target may be there now that was not, or be another one with fewer partitions."""
+        """Checks the targets again: a missing one may exist now, or have been recreated with fewer
+        partitions."""
         self._attempt(self._look_for_targets)
 
     def _look_for_targets(self) -> None:
@@ -260,7 +262,7 @@ class Releaser(ScheduleListener):
         self.request_round()
 
     def _round(self) -> None:
-        """Writes down what has ended, and what is to be released next."""
+        """Writes marks for the releases that have ended and for the next ones."""
         self._is_round_due = False
         if not self._is_loaded or self._is_marking:
             return
@@ -349,7 +351,7 @@ class Releaser(ScheduleListener):
         return entries, expired
 
     def _allowed(self) -> int:
-        """How many records may go now; sets an alarm where that is none yet."""
+        """The number of records that may be released now; if there is none yet, sets a timer."""
         rate = self.log.config.schedule_release_max_rate
         now_ms = self._services.clock.monotonic_ms()
         if rate < 0:
@@ -413,7 +415,8 @@ class Releaser(ScheduleListener):
 
     def _on_written(self, marks: list[Mark], result: AppendResult) -> None:
         if result.last_offset != UNKNOWN_OFFSET:
-            # They are there, whatever else: should they not be committed, another leads then.
+            # The marks are in the log, even after an error: if they are not committed, another
+            # broker leads.
             self._marks_end = result.last_offset + 1
             self._after_replay()
             return

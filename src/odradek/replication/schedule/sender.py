@@ -1,4 +1,4 @@
-"""The port by which released records reach their target, whichever broker leads it."""
+"""The port that sends released records to the leader of their target."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -14,8 +14,8 @@ NO_SEQUENCE: Final = -1
 
 
 class NotAppended(BrokerError):
-    """The batch is not in the target's log by this attempt, nor will it come. Any other error
-    leaves that in doubt."""
+    """This attempt has not appended the batch, and will not. After any other error that is
+    unknown."""
 
 
 def outcome_of(code: ErrorCode, message: str | None, base_offset: int) -> BrokerError | None:
@@ -35,9 +35,9 @@ class RecordSender(ABC):
     def send(self, target: TopicPartition, batch: bytearray, on_done: OnSent) -> None:
         """Appends one batch with acks=all. `on_done` is called exactly once, maybe before this
         returns, with None when all in-sync replicas have the batch, from now or from before, and
-        with `NotAppended` when this attempt has certainly brought nothing."""
+        with `NotAppended` when this attempt has certainly appended nothing."""
 
     def look(self, target: TopicPartition, producer_id: int, on_done: OnLooked) -> None:  # noqa: ARG002
-        """Looks which sequence the target's leader has last had of a producer; `NO_SEQUENCE` if it
-        knows none. `on_done` is called exactly once. This one cannot tell."""
+        """Asks the target's leader for the last sequence of a producer; `NO_SEQUENCE` if it knows
+        none. `on_done` is called exactly once. This implementation always fails."""
         on_done(BrokerError(ErrorCode.UNSUPPORTED_VERSION))

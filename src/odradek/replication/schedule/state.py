@@ -1,7 +1,7 @@
 """Everything that is pending in one schedule partition, from its log alone.
 
 Records and marks are replayed in the order of the log, and nothing else changes the state: a
-restart, another leader and a tool that looks at the topic come to the same. A record of a
+restarted broker, another leader and a tool that reads the topic get the same state. A record of a
 transaction counts when that is committed, in its place in the order of its key. A release that has
 begun and has not ended is in flight: its target may have the records or not.
 
@@ -37,10 +37,9 @@ logger = logging.getLogger(__name__)
 
 
 class ScheduledRecord(TimerTask):
-    """One schedule that is to come; as a task of the timer it waits until it is due.
-
-    `alone` says that a target has refused it in company, `not_before_ms` that it was refused alone,
-    and is not tried again before (by the monotonic clock: nobody sets that back).
+    """One pending schedule; as a task of the timer it waits until it is due. `alone` says that a
+    target has refused it together with others. A record that was refused alone is not tried again
+    before `not_before_ms` (by the monotonic clock, which is never set back).
     """
 
     __slots__ = (
@@ -74,12 +73,13 @@ class ScheduledRecord(TimerTask):
         self.listener.on_due(self)
 
     def describe(self) -> str:
-        """Which schedule it is, for people."""
+        """Describes the schedule for people."""
         name = "" if self.key is None else f" {self.key.decode('utf-8', 'replace')}"
         return f"the schedule{name} at offset {self.offset} of {self.listener.name}"
 
     def next_due_ms(self, now_ms: int) -> int:
-        """When it is due after this time, however often it was missed; `NEVER` for its last."""
+        """The first due time after this moment, even if several were missed; `NEVER` after the
+        last."""
         repeat = self.instructions.repeat
         if repeat is None:
             return NEVER
@@ -88,7 +88,7 @@ class ScheduledRecord(TimerTask):
         return NEVER if expires_ms != NEVER and next_ms > expires_ms else next_ms
 
     def is_expired(self, now_ms: int) -> bool:
-        """Whether it must not be delivered any more."""
+        """Whether the record must not be delivered any more."""
         return self.instructions.expires_ms != NEVER and now_ms > self.instructions.expires_ms
 
 
@@ -128,7 +128,7 @@ class Release:
 
 
 class ScheduleListener:
-    """Hears what the replay changes. This one does nothing with it."""
+    """Receives the changes that the replay makes. This implementation ignores them."""
 
     name = "a schedule topic"
 
@@ -158,8 +158,9 @@ class ScheduleState:
         # The newest schedule of each key, those in flight included.
         self._by_key: dict[bytes, int] = {}
         self._open: dict[int, list[Record]] = {}
-        # How many records of a key are in open transactions; and of such keys alone, up to where
-        # all is over: committed records may be older than cancelled or released ones.
+        # The number of records of a key in open transactions, and for these keys the offset below
+        # which records are obsolete: a committed record may be older than a cancelled or released
+        # one.
         self._undecided: Counter[bytes] = Counter()
         self._over: dict[bytes, int] = {}
 
@@ -236,8 +237,7 @@ class ScheduleState:
                 record.key, record.value, record.headers, record.timestamp
             )
         except Unreadable as error:
-            # From a time when the topic accepted everything; or a cron schedule, and the extra is
-            # not installed any more.
+            # The record is older than the topic's schedules, or a cron schedule without its extra.
             logger.warning("the record at offset %d schedules nothing: %s", record.offset, error)
             return
         assert instructions is not None, f"the record at {record.offset} has a value"
@@ -276,7 +276,7 @@ class ScheduleState:
             self._end_key(key, pending.offset)
 
     def _end_key(self, key: bytes, offset: int) -> None:
-        """From here on older records of a key are over, whenever they are committed."""
+        """Makes older records of a key obsolete, even if they are committed later."""
         if key in self._undecided:
             self._over[key] = max(offset, self._over.get(key, -1))
 
@@ -295,7 +295,7 @@ class ScheduleState:
                     self._expire(entry)
 
     def _begin(self, mark: Mark) -> None:
-        """Leaves alone whatever was cancelled or replaced before the mark that names it."""
+        """Ignores records that were cancelled or replaced before the mark that names them."""
         items: list[tuple[ScheduledRecord, int]] = []
         for entry in mark.entries:
             pending = self.pending.get(entry.offset)

@@ -41,7 +41,7 @@ _ISO_UNITS: Final = ("w", "d", "h", "m", "s")
 
 
 class Unreadable(ValueError):
-    """A header says something that cannot be done; the text is a sentence for the producer."""
+    """A header that cannot be carried out; the text is a sentence for the producer."""
 
 
 def parse_moment(text: str) -> int:

@@ -1,4 +1,4 @@
-"""The acknowledgements of a member, in the form that a share partition carries out.
+"""The acknowledgements of a member, in the form that a share partition takes.
 
 A batch has one type for all of its offsets or one for each. Batches come in the order of their
 offsets and do not overlap.
@@ -21,7 +21,7 @@ class AcknowledgementBatch(NamedTuple):
 
 
 class AcknowledgedRange(NamedTuple):
-    """Offsets of which the same is said."""
+    """Offsets with the same acknowledgement."""
 
     first: int
     last: int

@@ -1,8 +1,8 @@
 """`Acquisition`: the records that one member acquires at a time, and where they end.
 
 By default a member gets whole record batches: a client decompresses a fetched batch as a whole
-anyway. Records that were delivered often come in parts that get smaller, the last time one by one,
-so that one which nobody can process takes ever fewer others with it to the limit.
+anyway. Records that were delivered often come in ever smaller parts, at last one by one, so that a
+record that cannot be processed takes ever fewer others to the delivery limit.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class OffsetRange(NamedTuple):
 
 
 class AcquiredRecords(NamedTuple):
-    """Records that were handed out together, for the so-many-th time."""
+    """Records that were handed out together, for the `delivery_count`th time."""
 
     first_offset: int
     last_offset: int
@@ -28,8 +28,8 @@ class AcquiredRecords(NamedTuple):
 
 class Wanted(NamedTuple):
     """The request of a member. It gets whole record batches, with `max_records` reached or passed,
-    or exactly `max_records` at most if it `limits_records`; `batch_size` is how many records it
-    would like to be told of together."""
+    or exactly `max_records` at most if it `limits_records`; `batch_size` is the number of records
+    that it would like in one piece of the response."""
 
     max_records: int
     batch_size: int
@@ -55,8 +55,8 @@ class Acquisition:
         self._count = 0
 
     def take(self, first: int, last: int, delivery_count: int) -> None:
-        """Takes records that can be had, as many as are wanted still. Those that have been
-        delivered often come by themselves."""
+        """Takes as many of the available records as are still wanted. Records that were delivered
+        often are acquired apart from others."""
         size = last - first + 1
         part = self._limits.part_size(size, delivery_count)
         if part < size or delivery_count >= self._limits.isolates_from():
@@ -72,8 +72,8 @@ class Acquisition:
             self.is_full = True
 
     def end_of(self, first: int, last: int, room: int) -> int:
-        """Where it ends if it begins at `first`: after the records still wanted, or with the record
-        batch in which those end."""
+        """The last offset of an acquisition from `first` on: the last record that is still wanted,
+        or the end of its record batch."""
         end = first + min(self._wanted.max_records - self._count, room) - 1
         if end >= last:
             return last

@@ -1,6 +1,5 @@
-"""`BackOff`: nobody's hold on records that came back, until they may be handed out again.
-
-A timer as a lock is one. Records that come back together and are due at one time share it.
+"""`BackOff`: holds back returned records until they may be handed out again. It is a timer, as a
+lock is. Records that come back together and are due at the same time share it.
 """
 
 from collections.abc import Callable
@@ -48,7 +47,7 @@ class BackOffs:
         self._made: dict[int, BackOff] = {}
 
     def until(self, due_ms: int, first: int, last: int) -> BackOff | None:
-        """The hold on records until they are due; None for those that are."""
+        """The back-off of records until they are due; None if they are due already."""
         if due_ms <= 0:
             return None
         made = self._made.get(due_ms)

@@ -34,7 +34,7 @@ class DelayedShareFetch(DelayedOperation):
         self._on_done: OnShareFetched | None = on_done
 
     def try_complete(self) -> bool:
-        """Completes when there is enough, or something to complain of."""
+        """Completes when there are enough records, or an error."""
         return self._has_enough(self.params, self._partitions) and self.force_complete()
 
     def give_up(self) -> None:

@@ -53,7 +53,7 @@ def read_params(max_bytes: int, isolation_level: int) -> FetchParams:
 
 
 def read_info(partition: ShareFetchPartition, offset: int, max_bytes: int) -> FetchInfo:
-    """From where, and how much of a partition."""
+    """The fetch offset and the limit for a partition."""
     topic_id = partition.key.topic_id
     return FetchInfo(partition.topic_partition, offset, max_bytes, topic_id=topic_id)
 

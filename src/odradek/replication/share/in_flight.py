@@ -17,10 +17,9 @@ from odradek.replication.share.states import RecordState
 
 
 class InFlightBatch:
-    """Records that follow one another and are alike.
-
-    `lock` is set while they are acquired, or available but held back; `write` while it is being
-    stored what becomes of them: until that is known they are acquired and nobody's to change.
+    """Consecutive records in the same state. `lock` is set while they are acquired, or available
+    but held back; `write` while their next state is being stored: until then they stay acquired,
+    and no request may change them.
     """
 
     __slots__ = ("delivery_count", "first", "last", "lock", "state", "write")
@@ -43,7 +42,7 @@ class InFlightBatch:
 
     @property
     def is_available(self) -> bool:
-        """Whether they may be handed out now."""
+        """Whether the records may be handed out now."""
         return self.state is RecordState.AVAILABLE and self.lock is None
 
     @property

@@ -6,8 +6,8 @@ the end of the leadership.
          ▼                   │ └───────nobody reads────────┼──────────────────────────┘
        FAILED                └──another leader or state────┴─► FENCED
 
-FAILED and FENCED ones are not used any more: the next request begins with another one. While nobody
-reads an operator may set the group's offsets; so who comes next has the state looked at.
+FAILED and FENCED ones are not used any more: the next request begins with another one. While no
+member reads an operator may set the group's offsets, so the next reader has the state checked.
 """
 
 from enum import Enum
@@ -24,7 +24,7 @@ from odradek.replication.share.share_partition import SharePartition
 
 
 class SharePartitionStatus(Enum):
-    """How far it is."""
+    """The states of the diagram above."""
 
     INITIALIZING = "initializing"
     ACTIVE = "active"
@@ -35,8 +35,8 @@ class SharePartitionStatus(Enum):
 
 
 class LedSharePartition:
-    """A share partition in one epoch of its leader; `error` is why it failed, `stored` what the
-    coordinator was last known to have."""
+    """A share partition in one epoch of its leader; `error` is why it failed, `stored` the last
+    known state of the coordinator."""
 
     def __init__(
         self,
@@ -60,20 +60,20 @@ class LedSharePartition:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether it is known in which state its records are."""
+        """Whether the state of the records is known."""
         return self.is_active or self.status in (
             SharePartitionStatus.UNUSED,
             SharePartitionStatus.CHECKING,
         )
 
     def is_stored_as(self, summary: ShareSummary) -> bool:
-        """Whether the coordinator has this state still. A recreated state may have the same epoch,
-        and the same start where an operator has set it; no leader has read it, and no record has
-        come to its end in it."""
+        """Whether the coordinator still has this state. A recreated one may have the same epoch,
+        and a start that an operator has set; it differs in that no leader has read it and no record
+        in it is finished."""
         return summary == self.stored
 
     def on_stored(self, state: ShareState) -> None:
-        """The coordinator has this state: it was read, or written."""
+        """Takes over the coordinator's state, which was read or written."""
         self.stored = ShareSummary(
             state.state_epoch,
             self.leader_epoch,
@@ -82,12 +82,12 @@ class LedSharePartition:
         )
 
     def fail(self, error: BrokerError) -> None:
-        """Its state could not be read."""
+        """Fails the share partition: its state could not be read."""
         self.status = SharePartitionStatus.FAILED
         self.error = error
         self.records.close()
 
     def fence(self) -> None:
-        """Somebody else leads, or the state is another."""
+        """Fences the share partition: another broker leads, or the state was replaced."""
         self.status = SharePartitionStatus.FENCED
         self.records.close()

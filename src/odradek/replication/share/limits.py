@@ -5,9 +5,8 @@ from typing import Final, NamedTuple
 
 class ShareLimits(NamedTuple):
     """A record is locked for `lock_duration_ms`, delivered `delivery_count_limit` times at most,
-    and a partition's start and end are at most `max_record_locks` apart. One that comes back is
-    held back for `backoff_ms`, each time `backoff_multiplier` times as long, up to
-    `backoff_max_ms`."""
+    and a partition's start and end are at most `max_record_locks` apart. A returned record is held
+    back for `backoff_ms`, each time `backoff_multiplier` times as long, up to `backoff_max_ms`."""
 
     lock_duration_ms: int = 30_000
     delivery_count_limit: int = 5
@@ -18,8 +17,7 @@ class ShareLimits(NamedTuple):
     backoff_max_ms: int = 3_600_000
 
     def backoff_after(self, delivery_count: int) -> int:
-        """For how long a record is held back that comes back from so many deliveries, in
-        milliseconds."""
+        """The back-off of a record that comes back after so many deliveries, in milliseconds."""
         if self.backoff_ms <= 0:
             return 0
         try:
@@ -29,13 +27,13 @@ class ShareLimits(NamedTuple):
         return min(round(min(delay_ms, float(self.backoff_max_ms))), self.backoff_max_ms)
 
     def isolates_from(self) -> int:
-        """The delivery count from which on records are handed out in ever smaller parts, so that
-        one that nobody can process takes fewer and fewer others with it."""
+        """The delivery count from which on records are handed out in ever smaller parts, so that a
+        record that cannot be processed takes ever fewer others to the limit."""
         return max(_LEAST_ISOLATED, -(-self.delivery_count_limit // 2))
 
     def part_size(self, size: int, delivery_count: int) -> int:
-        """How many of `size` records are handed out together that were delivered so often; on
-        their last delivery one by one."""
+        """How many of `size` records with this delivery count are handed out together; on the last
+        delivery one by one."""
         if delivery_count < self.isolates_from():
             return size
         if delivery_count + 1 >= self.delivery_count_limit:

@@ -10,8 +10,8 @@ from odradek.timer.timer_task import TimerTask
 
 
 class AcquisitionLock(TimerTask):
-    """Held by a member on `held` of the records from `first` to `last`. What is being stored of
-    them outlives its time, and a member that is gone and has `is_abandoned` it."""
+    """A member's lock on `held` of the records from `first` to `last`. Acknowledgements that are
+    being stored remain valid after its time-out, or after the member is gone (`is_abandoned`)."""
 
     __slots__ = (
         "_on_expired",
@@ -41,7 +41,7 @@ class AcquisitionLock(TimerTask):
         self._on_expired = on_expired
 
     def run(self) -> None:
-        """The time is over."""
+        """Ends the lock: its time is over."""
         self.has_expired = True
         self._on_expired(self)
 
@@ -50,11 +50,11 @@ class AcquisitionLock(TimerTask):
         return f"{self.member_id} holds {self.held} records from {self.first} to {self.last}"
 
     def take(self, count: int) -> None:
-        """More records are held."""
+        """Adds records to the lock."""
         self.held += count
 
     def let_go(self, count: int) -> None:
-        """So many records are held no more; with the last one the lock ends."""
+        """Takes records off the lock; with the last one it ends."""
         self.held -= count
         assert self.held >= 0, f"{-self.held} records more are let go than were held"
         if self.held == 0:

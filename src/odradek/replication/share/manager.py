@@ -1,7 +1,7 @@
 """`SharePartitionManager`: the share partitions that are led here, as requests see them.
 
-Finds or loads what a request is about, reads logs and hands out what was read, and parks a fetch
-that found nothing. `share_partition` has the rules of one share partition.
+Finds or loads the share partitions of a request, reads logs and hands out their records, and parks
+a fetch that found nothing. `share_partition` has the rules of one share partition.
 """
 
 import logging
@@ -88,7 +88,7 @@ _CLIENT_CODES: Final = {
 
 
 class SharePartitionManager:
-    """See the module. Called on the broker's loop only; `states` keeps what becomes of records."""
+    """See the module. Called on the broker's loop only; `states` stores the states of records."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class SharePartitionManager:
         try:
             led = self._find_or_load(partition)
             if led is None:
-                # Says why it is not to be had here.
+                # Raises the reason why it is not led here.
                 self._log(partition.topic_partition)
                 return ShareFetchResult(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             if led.error is not None:
@@ -243,7 +243,7 @@ class SharePartitionManager:
         """Acknowledges records of one partition; see `SharePartition.acknowledge`."""
         led = self.partitions.get(partition.key)
         if led is None or not led.is_active or not self._is_led(led):
-            # As Kafka says it, also where another broker leads: nothing is acquired here.
+            # As in Kafka, also where another broker leads: nothing is acquired here.
             on_done(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             return
 
@@ -255,14 +255,15 @@ class SharePartitionManager:
         led.records.acknowledge(member_id, batches, on_stored)
 
     def release_member(self, group_id: str, member_id: str) -> None:
-        """A member is gone: what it holds may be handed out again."""
+        """Releases the records of a member that is gone; they may be handed out again."""
         active = [each for each in self.partitions.values() if each.is_active]
         held = [each for each in active if each.key.group_id == group_id]
         do_each(held, lambda led: led.records.release(member_id))
 
     def suspend_group(self, group_id: str) -> None:
-        """No member reads for the group here any more: before one does again its states are
-        checked, since an operator may have set other offsets meanwhile."""
+        """Marks the group's share partitions as unused, since no member reads here any more. Their
+        states are checked before the next read: an operator may have set other offsets meanwhile.
+        """
         for led in self.partitions.values():
             if led.key.group_id == group_id and led.is_active:
                 led.status = SharePartitionStatus.UNUSED
@@ -327,8 +328,8 @@ class SharePartitionManager:
         return led
 
     def _ask(self, led: LedSharePartition, ask: Callable[[], None]) -> None:
-        """Asks for a state. Where that raises, nobody may ever answer, and who comes next begins
-        with another share partition."""
+        """Asks for a state. If that raises, an answer may never come: the share partition is
+        dropped, and the next request makes another one."""
         try:
             ask()
         except Exception:
@@ -377,7 +378,7 @@ class SharePartitionManager:
     # Ends
 
     def apply_delta(self, delta: MetadataDelta) -> tuple[()]:
-        """Drops share partitions that are led elsewhere, or gone."""
+        """Drops share partitions that are led elsewhere or deleted."""
         changed = {
             TopicPartition(topic.name, image.partition) for topic, image in delta.partitions()
         }
@@ -401,7 +402,7 @@ class SharePartitionManager:
     def _drop(self, led: LedSharePartition) -> None:
         self._forget(led)
         led.fence()
-        # Not from here, which may be the middle of an answer.
+        # At the next turn: this may be in the middle of an answer.
         self._timer.call_threadsafe(lambda: self._wake(led.key))
 
     def _forget(self, led: LedSharePartition) -> None:
@@ -426,7 +427,7 @@ class SharePartitionManager:
         return self._replicas.partition(topic_partition).leader_log()
 
     def _end(self, group_id: str, log: Log) -> int:
-        """The end of the records that the group may see."""
+        """The end of the records that the group may read."""
         if self._isolation_level(group_id) == READ_COMMITTED:
             return log.last_stable_offset
         return log.high_watermark
@@ -467,5 +468,5 @@ class _CachedLimits:
 
 
 def _is_form(error: BrokerError) -> bool:
-    """Whether the member said what cannot be, and not the coordinator."""
+    """Whether the member's request is at fault, and not the coordinator."""
     return error.code is ErrorCode.INVALID_REQUEST

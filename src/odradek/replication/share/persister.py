@@ -1,4 +1,4 @@
-"""The port by which a share partition keeps its state: the share coordinator, wherever that is."""
+"""The port through which a share partition stores its state in the share coordinator."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -27,8 +27,8 @@ class SharePartitionKey(NamedTuple):
 
 
 class StateBatch(NamedTuple):
-    """Records that follow one another and are alike, as they are stored. Available ones may be
-    handed out from `due_ms` on, in milliseconds since 1970; 0 is at once."""
+    """Consecutive records in the same state, as they are stored. Available ones may be handed out
+    from `due_ms` on, in milliseconds since 1970; 0 is at once."""
 
     first_offset: int
     last_offset: int
@@ -39,7 +39,7 @@ class StateBatch(NamedTuple):
 
 class ShareState(NamedTuple):
     """The stored state of a share partition. `delivery_complete_count` is how many records from the
-    start on have come to their end, -1 where it is not known."""
+    start on are finished, -1 if unknown."""
 
     state_epoch: int
     start_offset: int
@@ -72,7 +72,7 @@ class SharePersister(ABC):
 
     @abstractmethod
     def delete(self, key: SharePartitionKey, on_done: OnPersisted) -> None:
-        """Forgets a state; one that is not there is forgotten already."""
+        """Deletes a state; deleting a missing one succeeds."""
 
     @abstractmethod
     def summarize(
@@ -100,11 +100,11 @@ class SharePersister(ABC):
         state: ShareState,
         on_done: OnPersisted,
     ) -> None:
-        """Stores what has changed: the start, and the batches of `state`."""
+        """Stores the changes: the start, and the batches of `state`."""
 
 
 def combined(batches: Sequence[StateBatch]) -> tuple[StateBatch, ...]:
-    """The same, in order, with neighbours joined that are alike."""
+    """The batches in order, with equal neighbours joined."""
     joined: list[StateBatch] = []
     for batch in batches:
         last = joined[-1] if joined else None

@@ -2,17 +2,18 @@
 
 The group has a window on the log. Records before its `start_offset` are finished; from there to
 `end_offset` every record has one state (`states`) and possibly a member that holds it; later ones
-were never handed out. The start moves when the records there have come to their end.
+were never handed out. The start moves when the records there are finished.
 
     acquire       records that were read are locked for a member, for a time
-    acknowledge   the member says what became of them; that counts when it is stored
-    release       the member is gone: what it holds may be handed out again
-    time-out      the same, by the wheel (`lock`)
-    back-off      what came back is held back for a time, if the group wants that (`backoff`)
+    acknowledge the member says what became of them; takes effect when it is stored release
+    the member is gone: what it holds may be handed out again time-out      the same, by the wheel
+    (`lock`) back-off      what came back is held back for a time, if the group wants that
+    (`backoff`)
 
 A write can fail: then the acknowledgement has no effect. So an acknowledged record stays acquired,
-and nobody's to change, until its state is stored. The end of a lock takes effect at once, stored or
-not: a new coordinator has no locks either. States that could not be stored go with the next write.
+and no request may change it, until its state is stored. The end of a lock takes effect at once,
+stored or not: a new coordinator has no locks either. States that could not be stored go with the
+next write.
 
 Called on the broker's loop only. Rules of form that a request breaks are found before
 (`acknowledgements`); here a member's claim to a record is checked.
@@ -60,8 +61,8 @@ OnAcknowledged = Callable[[BrokerError | None], None]
 
 
 class _Write:
-    """A member's acknowledgements until they are stored: the states that records come to. Those
-    that stay acquired are renewed then."""
+    """A member's acknowledgements until they are stored: the next states of its records. Locks of
+    records that stay acquired are renewed then."""
 
     __slots__ = ("batches",)
 
@@ -71,8 +72,8 @@ class _Write:
 
 class SharePartition:
     """See the module. `limits` are the group's as they are now; `store` keeps states, asked for one
-    write at a time; `on_available` hears when there may be more to hand out; `wall_ms` is the time
-    by which records are due that are held back."""
+    write at a time; `on_available` is called when there may be more to hand out; held-back records
+    are due by `wall_ms`."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class SharePartition:
     # Its life
 
     def begin(self, state: ShareState) -> None:
-        """Takes up what was stored; its start is known."""
+        """Begins with the stored state; its start is known."""
         self.state_epoch = state.state_epoch
         self.start_offset = self._first_available = state.start_offset
         backoffs = self._backoffs()
@@ -110,7 +111,7 @@ class SharePartition:
             first = max(batch.first_offset, self.end_offset + 1)
             if batch.last_offset < first:
                 continue
-            # The member that had acquired these records does not hold them any more.
+            # A new leader has no locks: these records are not acquired any more.
             is_free = batch.state is RecordState.ACQUIRED
             after = RecordState.AVAILABLE if is_free else batch.state
             self._extend(first - 1, RecordState.AVAILABLE)
@@ -119,7 +120,7 @@ class SharePartition:
         self._move_start()
 
     def close(self) -> None:
-        """Ends all locks: nothing is handed out or stored here any more."""
+        """Ends all locks; nothing is handed out or stored here any more."""
         self._is_closed = True
         for batch in self.in_flight.clear():
             if batch.lock is not None:
@@ -133,7 +134,7 @@ class SharePartition:
 
     @property
     def next_fetch_offset(self) -> int:
-        """From where on there may be something to hand out."""
+        """The first offset that may have something to hand out."""
         if self.available_count:
             for batch in self.in_flight.overlapping(self._first_available, self.end_offset):
                 if batch.is_available:
@@ -143,7 +144,7 @@ class SharePartition:
 
     @property
     def can_acquire(self) -> bool:
-        """Whether the window has room, or something in it that can be handed out again."""
+        """Whether the window has room, or has records that can be handed out again."""
         return self.available_count > 0 or self._room > 0
 
     @property
@@ -160,9 +161,8 @@ class SharePartition:
         read: Sequence[OffsetRange],
         aborted: Sequence[OffsetRange] = (),
     ) -> list[AcquiredRecords]:
-        """Locks records for a member that were `read` from `fetch_offset` on.
-
-        `aborted` are those of them that belong to aborted transactions.
+        """Locks records that were `read` from `fetch_offset` on for a member. `aborted` are the
+        ones of aborted transactions.
         """
         if self._is_closed or wanted.max_records <= 0 or not read:
             return []
@@ -199,7 +199,7 @@ class SharePartition:
         last: int,
         aborted: Sequence[OffsetRange],
     ) -> None:
-        """Acquires records that were never handed out, as far as the window has room."""
+        """Acquires new records, as far as the window has room."""
         room = self._room
         if room <= 0:
             return
@@ -250,8 +250,7 @@ class SharePartition:
     ) -> None:
         """Carries out a member's acknowledgements, all of them or none. `on_done` gets None when
         they are stored, or INVALID_REQUEST for records that were never handed out,
-        INVALID_RECORD_STATE for those that the member does not hold, or what kept them from being
-        stored."""
+        INVALID_RECORD_STATE for those that the member does not hold, or the error of the write."""
         ranges = [
             each._replace(first=max(each.first, self.start_offset))
             for each in ranges_of(batches)
@@ -266,8 +265,8 @@ class SharePartition:
         self._finish(ranges, on_done)
 
     def release(self, member_id: str) -> None:
-        """A member is gone: its records are available again. Those with a write in progress come
-        back only if that is refused."""
+        """Releases the records of a member that is gone. Records with a write in progress are
+        released only if the write is refused."""
         locks: dict[AcquisitionLock, None] = {}
         for batch in self.in_flight:
             if batch.lock is not None and batch.lock.member_id == member_id:
@@ -294,7 +293,7 @@ class SharePartition:
                 )
 
     def _finish(self, ranges: Sequence[AcknowledgedRange], on_done: OnAcknowledged) -> None:
-        """Stores what becomes of acquired records, and then lets it be so."""
+        """Stores the next states of acquired records, and then applies them."""
         if not ranges:
             on_done(None)
             return
@@ -345,7 +344,7 @@ class SharePartition:
             self._hold(batch, lock)
 
     def _cut_what_is_left(self, first: int, last: int) -> list[InFlightBatch]:
-        """Picks the records that the log has not lost meanwhile."""
+        """The batches of these records that the log still has."""
         first = max(first, self.start_offset)
         return self.in_flight.cut(first, last) if first <= last else []
 
@@ -366,8 +365,8 @@ class SharePartition:
         on_done(error)
 
     def _settled(self) -> list[StateBatch]:
-        """All records that were ever handed out, as a coordinator should know them: of those that
-        are held how often they had come back before."""
+        """All records that were ever handed out, as a coordinator should store them: held ones with
+        their delivery count before this delivery."""
         return [
             StateBatch(batch.first, batch.last, RecordState.AVAILABLE, batch.delivery_count - 1)
             if batch.state is RecordState.ACQUIRED
@@ -387,7 +386,7 @@ class SharePartition:
         return ShareState(self.state_epoch, self.start_offset, batches, done)
 
     def _unfinished(self, stored: StateBatch) -> int:
-        """How many of the records have not come to their end yet."""
+        """How many of the records are not finished yet."""
         first, last = stored.first_offset, stored.last_offset
         return sum(
             min(batch.last, last) - max(batch.first, first) + 1
@@ -401,7 +400,8 @@ class SharePartition:
         self._end((lock,))
 
     def _end(self, locks: Iterable[AcquisitionLock]) -> None:
-        """Releases what is still held by these locks, so that it may be handed out again."""
+        """Releases the records that these locks still hold, so that they may be handed out
+        again."""
         stored: list[StateBatch] = []
         backoffs = self._backoffs()
         for lock in locks:
@@ -421,7 +421,7 @@ class SharePartition:
         return BackOffs(self._timer, self._wall_ms, limits.backoff_max_ms, self._come_due)
 
     def _on_due(self, backoff: AcquisitionLock) -> None:
-        """Lets go of records that were held back: they may be handed out again."""
+        """Ends a back-off: its records may be handed out again."""
         for batch in self.in_flight.overlapping(backoff.first, backoff.last):
             if batch.lock is backoff:
                 self._let_go(batch)
@@ -432,7 +432,7 @@ class SharePartition:
     # The log
 
     def on_log_start(self, log_start_offset: int) -> None:
-        """Records are gone from the log: they are finished, even if a member holds them."""
+        """Finishes records that the log has deleted, even if a member holds them."""
         if log_start_offset <= self.start_offset:
             return
         for batch in self.in_flight.drop_before(log_start_offset):
@@ -443,7 +443,7 @@ class SharePartition:
     # The states
 
     def _extend(self, last: int, state: RecordState) -> None:
-        """Adds what lies between the end and `last`."""
+        """Adds the records between the end and `last`."""
         first = self.end_offset + 1
         if first <= last:
             self._append(first, last, state, 0)
@@ -481,7 +481,7 @@ class SharePartition:
         return StateBatch(batch.first, batch.last, after, batch.delivery_count, due_ms)
 
     def _become(self, batch: InFlightBatch, outcome: StateBatch, backoffs: BackOffs) -> None:
-        """Acquired records come to another state."""
+        """Moves acquired records to another state."""
         self._let_go(batch)
         batch.state = outcome.state
         backoff = backoffs.until(outcome.due_ms, batch.first, batch.last)
@@ -507,13 +507,13 @@ class SharePartition:
         lock.let_go(batch.size)
 
     def _forget(self, batch: InFlightBatch) -> None:
-        """The batch is in the window no more."""
+        """Ends the lock of a batch that leaves the window."""
         self._count(batch, -1)
         if batch.lock is not None:
             self._let_go(batch)
 
     def _move_start(self) -> None:
-        """Moves the start past the records that have come to their end."""
+        """Moves the start past the finished records."""
         start = self.start_offset
         for batch in self.in_flight:
             if batch.state not in FINAL_STATES:
@@ -527,5 +527,5 @@ class SharePartition:
 
 
 def _due_ms(batch: InFlightBatch) -> int:
-    """When records are due; 0 of those that are not held back."""
+    """The time at which records are due; 0 if they are not held back."""
     return batch.lock.due_ms if isinstance(batch.lock, BackOff) else 0

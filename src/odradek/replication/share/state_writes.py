@@ -13,9 +13,9 @@ from odradek.replication.share.persister import OnPersisted, StateBatch
 
 
 class StateWrites:
-    """The writes of one share partition; `send` carries one out and calls back once. What is to be
-    said beside the batches it adds then: earlier the write before might still be refused. A write
-    that raises has failed, and keeps none of those behind it from their turn."""
+    """The writes of one share partition; `send` carries one out and calls back once. `send` adds
+    other facts to the batches itself, since an earlier write may be refused until then. A write
+    that raises has failed; later ones are sent all the same."""
 
     def __init__(self, send: Callable[[Sequence[StateBatch], OnPersisted], None]) -> None:
         self._send = send
@@ -23,7 +23,7 @@ class StateWrites:
         self._waiting: list[tuple[Sequence[StateBatch], OnPersisted]] = []
 
     def store(self, batches: Sequence[StateBatch], on_done: OnPersisted) -> None:
-        """Stores what has changed; `on_done` is called once."""
+        """Stores the batches; `on_done` is called once."""
         self._waiting.append((batches, on_done))
         self._go_on()
 
@@ -40,13 +40,13 @@ class StateWrites:
             nonlocal is_done
             if not is_done:
                 is_done = True
-                # What these have stored in their turn goes together as well.
+                # The writes that these callbacks begin share the next one, too.
                 run_each([*(partial(on_stored, error) for _, on_stored in together), self._end])
 
         try:
             self._send([batch for batches, _ in together for batch in batches], on_done)
         except Exception:
-            on_done(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))  # nobody else would
+            on_done(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))  # it will not call back
             raise
 
     def _end(self) -> None:

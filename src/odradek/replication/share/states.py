@@ -8,8 +8,8 @@
         │ archive                ▼
         └──────────────────► ARCHIVED
 
-The last two columns' states are final. A record is archived that was rejected, that was delivered
-as often as it may be, or that is gone from the log.
+The last two columns' states are final. A record is archived when it was rejected, has reached the
+delivery limit, or is gone from the log.
 """
 
 from collections.abc import Mapping

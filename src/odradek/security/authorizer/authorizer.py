@@ -113,7 +113,7 @@ class Caller:
         self._known_on_any: Final[dict[int, bool]] = {}
 
     def decision(self, operation: AclOperation, type: ResourceType, name: str) -> Decision:
-        """Whether it may do something, and why."""
+        """Whether the caller may do the operation, and why."""
         known = self._known.setdefault(slot(operation, type), {})
         decision = known.get(name)
         if decision is None:
@@ -124,20 +124,21 @@ class Caller:
         return decision
 
     def known_to_be_allowed(self, place: int, name: str) -> bool:
-        """Whether it was decided before that it may do what the `slot` says. For requests that come
-        ten thousand times a second; False means that the decision has to be made."""
+        """Whether the caller's operation (a `slot`) was allowed before. For requests that come ten
+        thousand times a second; False means that the decision has to be made."""
         known = self._known.get(place)
         decision = None if known is None else known.get(name)
         return decision is not None and decision.is_allowed
 
     def may_see(self, operation: AclOperation, type: ResourceType, name: str) -> bool:
-        """Whether it may do something; not worth an entry in the log."""
+        """Whether the caller may do the operation; without an entry in the audit log."""
         return self.decision(operation, type, name).is_allowed
 
     def may(
         self, operation: AclOperation, type: ResourceType, name: str, request: str, count: int = 1
     ) -> bool:
-        """Whether it may do something, as `request` wants to, which names it `count` times."""
+        """Whether the caller may do the operation, for the API `request`, which names the resource
+        `count` times."""
         decision = self.decision(operation, type, name)
         if not decision.is_allowed or AUDIT_LOG.isEnabledFor(logging.DEBUG):
             self._audit(decision, operation, type, name, request, count)

@@ -27,7 +27,7 @@ class ClaimRules(NamedTuple):
 
 
 def check_claims(claims: Mapping[str, Any], rules: ClaimRules, now_ms: int) -> ValidToken:
-    """Whom a token with these claims makes known, and until when.
+    """The principal's name and the expiry of a token with these claims.
 
     Raises:
         TokenRefused: it is no good, not yet or no more.

@@ -50,7 +50,7 @@ class SignedTokenValidator:
         self._key_set: Any = None
 
     def __call__(self, token: str) -> ValidToken:
-        """Whom a token makes known.
+        """The principal's name and the expiry of a token.
 
         Raises:
             TokenRefused: it is no good.

@@ -68,8 +68,8 @@ class ClientQuotas:
         )
 
     def _busy_ns(self) -> int:
-        # Most handlers take less than a millisecond. One in so many sees the next one begin, which
-        # comes to their time in the end.
+        # Most handlers take less than a millisecond. One in many crosses a tick of this clock and
+        # counts as a whole one: the average is right.
         return self._clock.monotonic_ms() * 1_000_000
 
 

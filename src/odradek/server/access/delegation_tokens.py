@@ -21,7 +21,7 @@ def delegation_tokens(
     controller: Controller,
     random_bytes: Callable[[int], bytes],
 ) -> "DelegationTokens | None":
-    """Makes what gives tokens, and knows them."""
+    """Makes the manager of delegation tokens, or none without a secret key."""
     secret_key: str | None = config["delegation.token.secret.key"]
     if not secret_key:
         return None

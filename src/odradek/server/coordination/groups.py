@@ -77,11 +77,11 @@ class GroupCoordination(Coordination[GroupShard]):
             self._services.heartbeats.expire(key)
 
     def _on_published(self, delta: MetadataDelta) -> None:
-        """Forgets the offsets of topics that are deleted, but not of those of which it is only
-        known that nobody speaks of them: they may be there."""
+        """Forgets the offsets of deleted topics. A topic that is only missing from the metadata may
+        still exist, so its offsets stay."""
         removed = {topic.topic_id: topic.name for topic in delta.topics_removed}
         if removed and delta.are_deleted and GROUP_METADATA_TOPIC not in removed.values():
-            # Once the change is through; to append in the middle of one would be too early.
+            # After the change is applied: an append in the middle of it would be too early.
             self._timer.call_threadsafe(lambda: self._on_topics_deleted(removed))
 
     def _on_topics_deleted(self, removed: Mapping[UUID, str]) -> None:

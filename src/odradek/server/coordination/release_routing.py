@@ -1,7 +1,7 @@
 """Takes released records to the broker that leads their target: this one, or another by Produce.
 
-What is due at the same time for several partitions of a broker goes together, and a partition that
-is slow holds up none of the others (`BatchedRequests`).
+Records that are due at the same time for several partitions of a broker share a request, and a slow
+partition does not delay the others (`BatchedRequests`).
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -59,7 +59,8 @@ class RoutedReleases(RecordSender):
         if partition is None:
             on_done(NotAppended(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{target} is not there"))
         elif is_schedule_topic(image, target.topic):
-            # It was none when the record was taken. With its headers it would go round in circles.
+            # It became one after the record was taken. There the record's headers would schedule it
+            # again, without end.
             on_done(NotAppended(ErrorCode.INVALID_RECORD, f"{target.topic} is a schedule topic"))
         elif partition.leader == self._config.broker_id:
             self._append(target, batch, on_done)
@@ -119,9 +120,9 @@ class RoutedReleases(RecordSender):
         )
 
     def _on_published(self, delta: MetadataDelta) -> None:
-        """Waits no more for brokers that are gone."""
+        """Stops waiting for brokers that are gone."""
         if delta.brokers_changed:
-            # Once the change is through; to append in the middle of one would be too early.
+            # After the change is applied: an append in the middle of it would be too early.
             self._timer.call_threadsafe(self._requests.drop_gone)
 
     def close(self) -> None:

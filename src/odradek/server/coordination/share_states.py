@@ -98,8 +98,8 @@ class ShareCoordination(Coordination[ShareShard]):
         )
 
     def _on_published(self, delta: MetadataDelta) -> None:
-        """Waits no more for brokers that are gone, and forgets deleted topics."""
-        # Once the change is through; to append in the middle of one would be too early.
+        """Stops waiting for brokers that are gone, and forgets deleted topics."""
+        # After the change is applied: an append in the middle of it would be too early.
         if delta.brokers_changed:
             self._timer.call_threadsafe(self._requests.drop_gone)
         if delta.topics_removed and delta.are_deleted:

@@ -1,9 +1,9 @@
 """Transactions across brokers: markers to the leaders, and questions to the coordinators.
 
-What this broker leads or coordinates is done here without a request; the rest goes to the broker
-that does, with the requests that brokers of several machines would send. Markers and questions have
-separate connections, and go many at once (`BatchedRequests`). A broker that cannot be reached is
-answered for with an error that whoever asked tries again after.
+This broker handles the partitions and ids that it leads or coordinates without a request; all
+others go to their broker, with the requests that brokers of several machines would send. Markers
+and questions have separate connections, and share requests (`BatchedRequests`). For an unreachable
+broker the caller gets a retriable error.
 """
 
 from collections import deque
@@ -48,9 +48,9 @@ _ADD_PARTITIONS_TO_TXN: Final = ClientApi(24, "AddPartitionsToTxn", 4, 5, 3)
 class LocalMarkers(MarkerWriter):
     """Writes end markers into the partitions that this broker leads.
 
-    Those of `__consumer_offsets` go by way of the group coordinator, which has the offsets that
-    they decide. While this broker does not know all partitions (`knows_all`), one that it does not
-    know may be there.
+    Markers for `__consumer_offsets` go through the group coordinator, which has the pending offsets
+    of the transaction. While this broker does not know all partitions (`knows_all`), one that it
+    does not know may be there.
     """
 
     def __init__(
@@ -114,13 +114,13 @@ class LocalMarkers(MarkerWriter):
 
 class SlicedMarkers(MarkerWriter):
     """Writes the markers of many partitions in slices, of which `defer` runs each but the first at
-    the loop's next turn. What was begun is written to its end, whether or not the connection that
-    asked for it is still there, as by Kafka; and before what was asked later. A coordinator that
-    has lost its connection asks again, and once it is answered the producer may write on under the
-    same epoch: a marker that came behind would end its next transaction.
+    the loop's next turn. As in Kafka a write that was begun is completed, even if the connection
+    that asked for it is gone; and it comes before later writes. A coordinator that has lost its
+    connection asks again, and once it is answered the producer may write on under the same epoch: a
+    marker that came behind would end its next transaction.
 
-    A fault of ours costs the partition that it is about: it is answered, and the coordinator tries
-    it again. `defer` hears of it.
+    A fault of ours fails only its partition: that is answered with an error, and the coordinator
+    tries it again. `defer` raises the fault.
     """
 
     def __init__(self, markers: MarkerWriter, defer: Callable[[Callable[[], None]], None]) -> None:
@@ -175,7 +175,7 @@ class SlicedMarkers(MarkerWriter):
 
         try:
             self._markers.write(marker, partitions, take)
-        except Exception as error:  # noqa: BLE001 - the others are answered before it is heard of
+        except Exception as error:  # noqa: BLE001 - the others are answered before it is raised
             left = list(unanswered)
             unanswered.clear()
             if len(partitions) > 1:
@@ -196,9 +196,9 @@ def _raise(error: Exception) -> None:
 
 
 def _marked(code: ErrorCode) -> ErrorCode:
-    """Unknown to the log but not to the metadata: it is about to come, or to go. Likewise one whose
-    groups are not coordinated here, or not yet: Kafka's transaction coordinator gives up at errors
-    of another one."""
+    """A partition that the metadata has and the log directory lacks is about to come or to go, and
+    groups may not be coordinated here, or not yet. All these are answered with the one error at
+    which Kafka's transaction coordinator tries again."""
     return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _RETRIED else code
 
 

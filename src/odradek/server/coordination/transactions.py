@@ -95,10 +95,10 @@ class TransactionCoordination(Coordination[TransactionShard]):
         return super().apply_delta(delta)
 
     def _on_published(self, delta: MetadataDelta) -> None:
-        """Waits no more for brokers that are gone."""
+        """Stops waiting for brokers that are gone."""
         self._is_changing = False
         if delta.brokers_changed:
-            # Once the change is through; to append in the middle of one would be too early.
+            # After the change is applied: an append in the middle of it would be too early.
             self._timer.call_threadsafe(self._drop_gone)
 
     def _knows_all(self) -> bool:

@@ -8,7 +8,7 @@ KINDS: Final = ("group", "topic", "client", "transaction")
 
 
 class Question(NamedTuple):
-    """Whom it is about: its kind is one of `KINDS`."""
+    """The subject of a question: its kind is one of `KINDS`."""
 
     kind: str
     name: str
@@ -26,8 +26,8 @@ class Reading(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction in a partition: nobody who reads only what is committed gets past its first
-    record. The id is empty where another broker coordinates it."""
+    """A transaction in a partition: consumers with read_committed stop at its first record. The id
+    is empty where another broker coordinates it."""
 
     producer_id: int
     transactional_id: str
@@ -95,7 +95,8 @@ class TransactionPicture(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """All that the causes look at. `missing` is why the one in question is not there."""
+    """Everything that the causes look at. `missing` says why the subject of the question does not
+    exist."""
 
     question: Question
     missing: str = ""

@@ -28,7 +28,7 @@ class Effect(Enum):
 
 
 class Filter(NamedTuple):
-    """Which requests are meant: all for which every part that is given holds."""
+    """The requests that a fault applies to: those that match every field that is set."""
 
     apis: frozenset[int] | None = None
     topic: str | None = None
@@ -39,11 +39,11 @@ class Filter(NamedTuple):
 
     @property
     def looks_inside(self) -> bool:
-        """Whether the body of a request says if it is meant."""
+        """Whether the filter has to look into the body of a request."""
         return self.topic is not None or self.group is not None
 
     def admits(self, broker_id: int, api_key: int, client_id: str | None) -> bool:
-        """Whether a request may be meant, as far as its header tells."""
+        """Whether the header of a request matches."""
         return (
             (self.apis is None or api_key in self.apis)
             and (self.client_id is None or client_id == self.client_id)
@@ -51,7 +51,7 @@ class Filter(NamedTuple):
         )
 
     def holds(self, named: "Named") -> bool:
-        """Whether the body of a request is about what is meant."""
+        """Whether the body of a request matches."""
         if self.group is not None and self.group not in named.groups:
             return False
         return self.topic is None or named.has_topic(self.topic, self.partition)
@@ -123,11 +123,11 @@ class Fault:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether it has struck as often as it was to."""
+        """Whether the fault has struck as often as `times` allows."""
         return self.max_strikes is not None and self.struck >= self.max_strikes
 
     def end(self) -> None:
-        """Takes it out of force. Doing so again does nothing."""
+        """Takes the fault out of force; a second call does nothing."""
         self._end(self)
 
     def __enter__(self) -> "Fault":

@@ -44,7 +44,7 @@ class Named:
         self.groups: set[str] = set()
 
     def has_topic(self, topic: str, partition: int | None) -> bool:
-        """Whether it may be about the topic, or the partition of it."""
+        """Whether the request names the topic, or that partition of it."""
         if partition is None:
             return topic in self.topics
         return TopicPartition(topic, partition) in self.partitions

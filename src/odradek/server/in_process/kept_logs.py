@@ -1,7 +1,7 @@
 """The logs of a broker between its stop and its next start.
 
-A broker makes the logs that it does not find, as Kafka does, and its topics would be empty. Who
-starts it again in the same program has to know of that.
+As in Kafka a broker creates missing logs, and its topics would be empty. A restart in the same
+program reports that instead.
 """
 
 import os

@@ -1,7 +1,7 @@
 """`LastErrors`: the requests that were last answered with an error, to explain failures.
 
 Answers are kept as they were sent, the last few small ones of each API, and only read when
-somebody asks: a request costs no more than being put into a queue.
+somebody asks: a request costs one append to a queue.
 """
 
 from collections import deque
@@ -51,7 +51,7 @@ class LastErrors(RequestObserver):
         self._answers: Final[dict[int, deque[_Answer]]] = {}
 
     def completed(self, request: Request) -> None:
-        """Keeps the answer, if it is a small one: one with records is none with an error."""
+        """Keeps a small answer; an answer with records has no error."""
         buffers: list[Buffer] | None = getattr(request.exchange, "answer", None)
         if buffers is None or sum(map(len, buffers)) > KEPT_BYTES:
             return

@@ -32,7 +32,7 @@ class LoopCalls:
     """A base class whose subclass has the brokers, and the thread they live in, if any."""
 
     _own_thread: LoopThread | None = None
-    # Where they run. A process that was forked from it has copies that nobody serves.
+    # The process of the brokers. A process that was forked from it has copies that nobody serves.
     _process_id: int | None = None
     _servers: list[BrokerServer]
     _helpers: BrokerHelpers
@@ -40,7 +40,7 @@ class LoopCalls:
     _errors: LastErrors
 
     def _check_running(self) -> None:
-        """Raises RuntimeError where there is nobody to ask."""
+        """Raises RuntimeError if no broker runs."""
         raise NotImplementedError
 
     @property

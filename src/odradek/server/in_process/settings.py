@@ -32,7 +32,7 @@ node."""
 def check_settings(
     settings: Mapping[str, str], given: Iterable[str], *, is_cluster: bool = False
 ) -> None:
-    """Tells of a mistake where it was made, in the program, and not at the start. `given` names
+    """Reports a mistake where it was made, in the program, and not at the start. `given` names
     those of the settings that the program chose.
 
     Raises:
@@ -49,7 +49,7 @@ def check_settings(
 
 
 def refuse_settings(config: Mapping[str, object], instead: Mapping[str, str]) -> None:
-    """Tells of settings that something else decides, here and in every start: `instead` says what.
+    """Refuses settings that something else decides, here and in every start: `instead` says what.
 
     Raises:
         ValueError: there are such settings.
@@ -60,7 +60,7 @@ def refuse_settings(config: Mapping[str, object], instead: Mapping[str, str]) ->
 
 
 def check_topic_settings(names: Iterable[str]) -> None:
-    """Tells of a mistyped name, and of the likely one.
+    """Refuses a mistyped name, and suggests the likely one.
 
     Raises:
         BrokerError: INVALID_CONFIG, there is no such setting of topics.
@@ -86,8 +86,8 @@ def topic_name(name: object) -> str:
 def refuse_arguments(
     call: Callable[..., object], mistyped: Mapping[str, object], settings: Container[str]
 ) -> None:
-    """Tells of arguments that a call does not take: of the likely one, or of the setting that was
-    meant, which goes into `config` under Kafka's name.
+    """Refuses arguments that a call does not take, and suggests the likely one, or the setting that
+    was meant, which goes into `config` under Kafka's name.
 
     Raises:
         TypeError: there are such arguments.

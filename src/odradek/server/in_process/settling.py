@@ -12,8 +12,8 @@ does not read its responses, or sends only half a request, delays nothing.
 
 Brokers answer each other, and an answer that one has read becomes a request to the other a few
 turns of the loop later. So they have to be found at rest some turns in a row. A client that sends
-without end cannot keep them from it: in the most turns that are taken, what it had sent before has
-been read many times over.
+without end does not prevent that: the number of turns is bounded, and large enough to read
+everything it had sent before.
 """
 
 import asyncio

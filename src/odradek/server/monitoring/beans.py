@@ -279,8 +279,8 @@ def _leader_values(partition: Partition, states: list[str]) -> Iterator[tuple[st
 
 
 def _bounded(counts: dict[tuple[str, str], int]) -> dict[tuple[str, str], int]:
-    """The commonest, and the others together; clients choose these words, so there may be as many
-    as connections, and any of them may call itself what the others are called together."""
+    """The commonest, and the sum of the others. Clients choose these words, so there may be as many
+    as connections, and a client may also choose the name of that sum."""
     ordered = sorted(counts.items(), key=lambda each: -each[1])
     bounded = dict(ordered[:MOST_SOFTWARE])
     rest = sum(count for _, count in ordered[MOST_SOFTWARE:])

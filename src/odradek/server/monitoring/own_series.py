@@ -49,7 +49,8 @@ def _add_timer(out: Exposition, server: "BrokerServer") -> None:
 
 
 def _add_waits(out: Exposition, server: "BrokerServer") -> Iterator[None]:
-    """How many wait in each purgatory, by how long they have been: `le` is as of histograms."""
+    """How many operations wait in each purgatory, by their age, in cumulative buckets as in a
+    histogram."""
     now_ms = server.timer.now_ms
     for purgatory in server.purgatories():
         counts = [0] * (len(AGES_S) + 1)

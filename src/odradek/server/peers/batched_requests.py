@@ -1,17 +1,17 @@
 """`BatchedRequests`: other brokers are asked for many things at once.
 
-A broker answers the requests of one connection in their order, each when all that it asks for is
-done. So what is slow would hold up everything behind it: several requests are under way to a
-broker, on a connection each, and of one key there is one under way. What comes meanwhile goes
-together with the next, as far as it has the same form and fits in; but of one name only one
-question, since an answer does not tell two of them apart: a producer that was fenced would take the
-answer of the one that took its place.
+A broker answers the requests of one connection in their order, each when everything that it asks
+for is done. A slow request would hold up all behind it, so several requests are under way to a
+broker, each on its own connection, and at most one for a key. Questions that come meanwhile share
+the next request if they have the same form and fit. A request has only one question of a name,
+since an answer does not tell two of them apart: a fenced producer would take the answer of its
+successor.
 
 Few requests of many keys cost least, but a slow key holds up those that are asked about together
 with it. A request that has waited for long is slow, and so are its keys until an answer about them
-is quick. Slow requests keep no others from being sent, however many they are; and while there are
-slow keys, what waits is divided among many requests: what is known to be slow, and apart from that
-what is not. Only what is known to be slow waits for its turn where very much is.
+is quick. Slow requests, however many, do not delay others; and while there are slow keys, the
+waiting questions are divided among many requests: those about slow keys, and separately those about
+the others. Only questions about slow keys wait while very many requests are slow.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -97,7 +97,7 @@ class _Request(Generic[K]):
         return self.form.encode([each.content for each in self.questions])
 
     def answer(self, outcome: Any) -> None:
-        """Tells those who wait, each of them whatever `decode` or another one raises."""
+        """Answers every waiting caller, even if `decode` or another caller raises."""
         answers: Mapping[Hashable, Any] = {}
         missing = outcome if isinstance(outcome, BrokerError) else _LACKING
         try:
@@ -143,7 +143,7 @@ class _Broker(Generic[K]):
         return (DIVIDED if self._slow else UNDER_WAY) - self._others[False]
 
     def on_slow(self, request: _Request[K]) -> None:
-        """Counts a request that has waited for long no more."""
+        """Stops counting a request that has waited for long."""
         request.is_slow = True
         self._others[request.are_slow] -= 1
         self._slow_requests += 1
@@ -204,9 +204,9 @@ def _answered_together(
 
 
 class BatchedRequests(Generic[K]):
-    """Asks other brokers. Everything that is asked is answered once, whatever another asker or a
-    form raises: with the answer, or with a BrokerError if there is none, which has
-    UNKNOWN_SERVER_ERROR if it cannot be asked or understood.
+    """Asks other brokers. Every question is answered once, even if another caller or a form raises:
+    with the answer, or with a BrokerError, which has UNKNOWN_SERVER_ERROR if the question cannot be
+    encoded or the answer not be decoded.
     """
 
     def __init__(
@@ -241,16 +241,17 @@ class BatchedRequests(Generic[K]):
         self._send(broker_id, broker)
 
     def drop_gone(self) -> None:
-        """Waits no more for brokers that are gone."""
+        """Stops waiting for brokers that are gone."""
         do_each(tuple(self._channels), lambda each: each.drop_gone())
 
     def close(self) -> None:
-        """Lets go of all connections; nobody is left without an answer."""
+        """Closes all connections; every caller is answered."""
         self._is_closed = True
         do_each(tuple(self._channels), lambda each: each.close())
 
     def _send(self, broker_id: int, broker: _Broker[K]) -> None:
-        """Sends what may be sent. What is answered at once does not nest the next one in itself."""
+        """Sends what may be sent. A request that is answered at once does not send the next one
+        recursively."""
         if broker.is_sending:
             return
         broker.is_sending = True
@@ -271,7 +272,7 @@ class BatchedRequests(Generic[K]):
                 return
             request.is_answered = True
             slow.cancel()
-            # What is asked because of an answer comes behind what waits.
+            # Questions that an answer causes come after those that wait.
             tell, end = partial(request.answer, outcome), partial(broker.on_answered, request)
             run_each([tell, end, partial(self._send, broker_id, broker)])
 

@@ -22,7 +22,7 @@ class BrokerChannel(Protocol):
         ...
 
     def close(self) -> None:
-        """Lets go of the connection."""
+        """Closes the connection."""
         ...
 
 
@@ -46,14 +46,14 @@ class _Way:
         self._channel.ask(api, values, on_answered)
 
     def close(self) -> None:
-        """Every caller is answered."""
+        """Closes the channel; every caller is answered."""
         self._channel.close()
         waiting, self._waiting = list(self._waiting.values()), {}
         do_each(waiting, lambda on_done: on_done(BrokerError(ErrorCode.NETWORK_EXCEPTION)))
 
 
 class BrokerChannels:
-    """The channels to all other brokers; one that comes back elsewhere gets a new one.
+    """The channels to all other brokers; a broker that registers again gets a new one.
 
     Every call is answered exactly once.
     """
@@ -69,7 +69,7 @@ class BrokerChannels:
     def ask(
         self, broker_id: int, api: ClientApi, values: Mapping[str, object], on_done: OnAnswered
     ) -> None:
-        """Asks a broker; one that is not there is answered for at once."""
+        """Asks a broker; the answer for an unregistered broker is an error at once."""
         broker = self._metadata.image.brokers.get(broker_id)
         if broker is None or self._is_closed:
             on_done(BrokerError(ErrorCode.BROKER_NOT_AVAILABLE))
@@ -83,7 +83,8 @@ class BrokerChannels:
         run_each([ask] if way is None else [way.close, ask])
 
     def drop_gone(self) -> None:
-        """Lets go of brokers that are gone, or back elsewhere: they will not answer."""
+        """Closes the channels to brokers that are gone or have registered again: these will not
+        answer."""
         brokers = self._metadata.image.brokers
         gone: list[_Way] = []
         for broker_id, way in list(self._ways.items()):
@@ -93,7 +94,7 @@ class BrokerChannels:
         do_each(gone, lambda way: way.close())
 
     def close(self) -> None:
-        """Lets go of all connections; none is made any more."""
+        """Closes all channels, and opens no more."""
         self._is_closed = True
         ways, self._ways = list(self._ways.values()), {}
         do_each(ways, lambda way: way.close())

@@ -1,4 +1,4 @@
-"""Which way leads to another broker: over which of its listeners, and how patiently."""
+"""Chooses the listener and the time-out of a channel to another broker."""
 
 from collections.abc import Callable
 from functools import partial
@@ -38,12 +38,13 @@ class PeerChannels:
         self._security: Final = security
 
     def to_replicate(self, broker: BrokerRegistration) -> "SocketLeaderChannel | WatchedChannel":
-        """Over the listener that brokers use among themselves."""
+        """Opens a channel to the listener that brokers use among themselves."""
         name = self._config.inter_broker_listener_name
         return self._open(broker, name, self._config["replica.socket.timeout.ms"], "fetcher")
 
     def to_control(self, broker: BrokerRegistration) -> "SocketLeaderChannel | WatchedChannel":
-        """Between a controller and its brokers, over the listener that is kept free for that."""
+        """Opens a channel between the controller and its brokers, to the listener that is kept free
+        for it."""
         name = self._config.control_plane_listener_name
         return self._open(broker, name, self._config["controller.socket.timeout.ms"], "controller")
 
@@ -62,7 +63,7 @@ class PeerChannels:
             timeout_ms,
             lambda error: self._on_broken(f"asking broker {broker.id}: {error!r}"),
             purpose=purpose,
-            # On a clock that a test moves every broker would be silent at once, and be dropped.
+            # A clock that a test moves would time out every request at once.
             measures_silence=self._clock.keeps_pace,
             security=partial(self._security, endpoint.listener_name),
         )

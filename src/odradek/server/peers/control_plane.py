@@ -66,7 +66,7 @@ class _Way:
             self._send_first()
 
     def close(self) -> None:
-        """Every caller is answered."""
+        """Closes the channel; every caller is answered."""
         self._closed = True
         self._retry.cancel()
         self._channel.close()
@@ -190,7 +190,7 @@ class SocketControlPlane(ControlPlane):
         self._way_to(controller).send(_Command(api, fields, read, on_done, must_arrive=False))
 
     def _way_to(self, broker: BrokerRegistration) -> _Way:
-        """A broker that has come back, or that is somewhere else, gets a new way."""
+        """A broker that has registered again gets a new channel."""
         known = self._ways.get(broker.id)
         if known is not None:
             registration, way = known

@@ -1,4 +1,4 @@
-"""From the values of `metadata.control` to the requests that carry them, and back from the answers.
+"""Converts the values of `metadata.control` to requests, and the responses back.
 
 The versions are for brokers of Kafka 2.6 and later. The counterpart, which reads the requests, is
 `handlers.control_values`.
@@ -111,7 +111,7 @@ def _endpoint_fields(endpoint: EndPoint) -> Fields:
 
 
 def update_metadata_outcome(answer: Any) -> BrokerError | None:
-    """Whether the broker tells its clients."""
+    """The error for an UpdateMetadata that the broker did not take over; None if it did."""
     return _refusal(answer)
 
 

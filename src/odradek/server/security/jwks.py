@@ -67,8 +67,8 @@ class JsonWebKeys:
         return self._keys
 
     def refresh(self) -> None:
-        """Reads them again, unless that is under way, waits for another try, or has just been done:
-        anybody can make tokens that name a key which nobody has."""
+        """Reads the keys again, unless a read is under way, is to be retried, or has just been
+        done: anybody can make tokens that name a missing key."""
         now_ms = self._timer.now_ms
         if self._is_reading or self._retry is not None or now_ms < self._not_before_ms:
             return

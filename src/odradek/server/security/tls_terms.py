@@ -103,7 +103,7 @@ class ListenerTls:
         return context, client, _names_of(settings.key_store)
 
     def _check_names(self, new: "_Names", config: BrokerConfig) -> None:
-        """Refuses a certificate that clients, or other brokers, take for somebody else's."""
+        """Refuses a certificate whose names clients or other brokers would not accept."""
         old, name = self._names, self._listener_name
         if new.subject != old.subject and not config.of_listener(name, "ssl.allow.dn.changes"):
             raise TlsError(
@@ -156,7 +156,8 @@ def tls_settings(config: BrokerConfig, endpoint: EndPoint) -> TlsSettings:
 
     client_auth = of("ssl.client.auth") or "none"
     if endpoint.security_protocol == "SASL_SSL":
-        # As in Kafka: a login tells who is there, unless this very listener asks for both.
+        # As in Kafka SASL identifies the client, unless this very listener also asks for a
+        # certificate.
         client_auth = config.for_listener(listener_name, "ssl.client.auth") or "none"
     return TlsSettings(
         KeyStore(

@@ -1,1 +1,1 @@
-"""Compaction: which logs, which segments, and what is kept of a batch."""
+"""Compaction: chooses logs and segments, and filters their batches."""

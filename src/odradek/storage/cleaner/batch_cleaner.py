@@ -1,12 +1,12 @@
-"""Compacts one batch: the batch itself, a smaller one, an empty one, or nothing remains.
+"""Compacts one batch: it stays as it is, or becomes smaller, empty, or nothing.
 
 Offsets stay as they are: the first and the last offset of a batch survive all its records,
-so that neither offsets nor sequences shift. An empty batch stays where it holds the last
-sequence of a producer that is still known, or ends the round. A batch with tombstones gets a
-delete horizon: the attribute bit 6, and in the place of the base timestamp the moment from
-which on its tombstones may go (KIP-534). A transaction's marker waits for a horizon as well.
+so that neither offsets nor sequences shift. An empty batch stays if it has the last sequence of a
+producer that is still known, or ends the round. A batch with tombstones gets a delete horizon: the
+attribute bit 6, and in the place of the base timestamp the moment from which on its tombstones may
+go (KIP-534). A transaction's marker waits for a horizon as well.
 
-Bytes in, bytes out; files are `segment_cleaner`'s business.
+Bytes in, bytes out; `segment_cleaner` handles files.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ _LIMIT_BYTES: Final = 1 << 30
 
 
 class LastRecord(NamedTuple):
-    """The last thing known of a producer: its last data offset (-1: none), its epoch."""
+    """The last known state of a producer: its last data offset (-1: none), its epoch."""
 
     offset: int
     epoch: int
@@ -97,7 +97,7 @@ class BatchCleaner:
         """Returns the batch's replacement; None for nothing.
 
         The batch itself comes back as a view of `buffer`. Messages of the old formats have no
-        horizon: their tombstones go when the caller says that their segment is old enough.
+        horizon: their tombstones are dropped when the caller says that their segment is old enough.
 
         Raises:
             BrokerError: the batch is damaged.
@@ -164,7 +164,7 @@ class BatchCleaner:
         return self._offsets.is_newest(bytes(record.key), record.offset)
 
     def _emptied(self, header: BatchHeader) -> bytes | None:
-        """The batch without its records, where somebody needs to know that it was there."""
+        """The batch without its records, if its sequence or offset is still needed."""
         if header.next_offset != self._offsets.latest_offset + 1 and not self._is_last_of_producer(
             header
         ):

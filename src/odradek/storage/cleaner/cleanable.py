@@ -5,10 +5,10 @@
 
 Not yet: the active segment, records above the last stable offset, records younger than
 `min.compaction.lag.ms`, and records that may not be on the disk: a record must not be removed for a
-newer one that a power failure would take. A log is taken up when its dirty part is large enough
-against the whole (`min.cleanable.dirty.ratio`), or its oldest dirty record waits for longer than
+newer one that a power failure would take. A log is due when its dirty part is large enough compared
+with the whole (`min.cleanable.dirty.ratio`), or its oldest dirty record has waited for longer than
 `max.compaction.lag.ms`. Records held by a reader's lease are not compacted either; only a log that
-is due looks for leases. It looks, `LogCleaner` acts.
+is due looks for leases. It only assesses; `LogCleaner` acts.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from odradek.storage.log.segment import LogSegment
 
 
 class Cleanable(NamedTuple):
-    """A log and its parts; `ratio` is the cleanable share of all that would be read."""
+    """A log and its parts; `ratio` is the cleanable share of the bytes that would be read."""
 
     log: Log
     first_dirty_offset: int

@@ -1,15 +1,15 @@
 """Which batches of a log belong to aborted transactions, and which end markers may go.
 
 The cleaner walks the log in order and passes every transactional batch and every marker. A batch of
-an aborted transaction goes at once. A marker may go only when no batch of its transaction is left:
-until then readers need the marker (and the transaction index's entry of an aborted one) to know
-whether the batch was committed. It also stays in a segment at whose beginning its transaction was
-open: a replay of the log may begin there, from the snapshot of that moment, and has to find the
-end.
+an aborted transaction is dropped at once. A marker may be dropped only when no batch of its
+transaction is left: until then readers need the marker (and the transaction index's entry of an
+aborted one) to know whether the batch was committed. It also stays in a segment at whose beginning
+its transaction was open: a replay of the log may begin there, from the snapshot of that moment, and
+has to find the marker.
 
-A round ends below the first transaction that is not decided, so whatever begins within the round
-is decided for good, even if its marker lies behind the round's end. Behind that end all batches
-stay, and so do the entries of the markers there.
+A round ends below the first undecided transaction, so each transaction that begins within the round
+is decided, even if its marker lies behind the round's end. Behind that end all batches stay, and so
+do the entries of the markers there.
 """
 
 from collections import deque
@@ -35,12 +35,12 @@ class CleanedTransactions:
         self._has_batches: set[int] = set()
         # Producers with a batch of a transaction that will be committed.
         self._committed: set[int] = set()
-        # Producers whose first marker in the segment ends a transaction of before it.
+        # Producers whose first marker in the segment ends a transaction that began before it.
         self._open_before: set[int] = set()
         self.retained: list[AbortedEntry] = []
 
     def begin_segment(self, open_before: Collection[int]) -> None:
-        """Another segment comes, at whose beginning these producers are in a transaction."""
+        """Begins a segment, at whose beginning these producers are in a transaction."""
         self._open_before = set(open_before)
 
     def is_aborted(self, header: BatchHeader) -> bool:
@@ -55,7 +55,7 @@ class CleanedTransactions:
         return False
 
     def may_drop_marker(self, buffer: Buffer, header: BatchHeader) -> bool:
-        """Takes in a control batch; returns whether nobody needs it for its transaction."""
+        """Takes in a control batch; returns whether its transaction does not need it any more."""
         ends_earlier_one = header.producer_id in self._open_before
         self._open_before.discard(header.producer_id)
         return self._has_nothing_left(buffer, header) and not ends_earlier_one

@@ -7,9 +7,8 @@ above the map's last offset stay as they are.
 
 `steps` yields the steps one by one, and the code between them runs on the event loop: it opens the
 segments for reading, and replaces a group if the log still has all of it and no reader has a lease
-on it. If not (retention or a query was quicker), the round ends. So it does between any two steps
-once what it has read is not in the log any more, or what it goes by is not what the topic's
-settings say.
+on it. If not (retention or a query was quicker), the round ends. It also ends, between any two
+steps, once the log has lost records that it has read, or the topic's settings have changed.
 """
 
 from collections.abc import Callable, Generator
@@ -31,8 +30,8 @@ from odradek.storage.producers.replay import open_in_snapshot
 class Step:
     """A piece of a round. `run` gives the bytes that were read and written.
 
-    One that `is_brief` computes, and is over before the event loop misses anything: it is for
-    the loop itself. All others are for another thread.
+    A step that `is_brief` only computes, in so short a time that it runs on the event loop itself.
+    All others are for another thread.
     """
 
     def __init__(self, run: Callable[[], int], *, is_brief: bool = False) -> None:
@@ -53,8 +52,8 @@ class Cleaning:
     """One round.
 
     `end_offset` is where the next round has to continue; `is_over` ends this one early, and its
-    findings in the records then mean nothing. While `is_committing`, a disk that refuses anything
-    leaves files of which nothing is known.
+    findings in the records are invalid then. While `is_committing`, an error of the disk leaves
+    files in an unknown state.
     """
 
     def __init__(self, cleanable: Cleanable, now_ms: int, limits: CleanerLimits) -> None:
@@ -132,7 +131,7 @@ class Cleaning:
                 source.file.close()
             if collector.is_done:
                 return
-            # Offsets that an earlier round took away at the segment's end count as known.
+            # Offsets at the segment's end that an earlier round has removed count as known.
             following = self.log.segments.following(segment)
             if following is not None:
                 known = min(following.base_offset, end) - 1
@@ -200,7 +199,7 @@ class Cleaning:
     def _finish(
         self, group: list[LogSegment], target: SegmentCleaner
     ) -> Generator[Step, None, None]:
-        """Puts the cleaned segment in the place of the group; leaves it unfinished if it cannot."""
+        """Replaces the group by the cleaned segment, if that is possible."""
         if len(group) == 1 and group[0].size_bytes > 0 and not target.has_changed:
             yield Step(target.discard)
         else:
@@ -220,7 +219,7 @@ class Cleaning:
         self._unfinished = None
 
     def _is_leased(self) -> bool:
-        """Whether a reader has come meanwhile that is to see the log as it is."""
+        """Whether a reader has taken a lease meanwhile, so that the log must stay as it is."""
         log = self.log
         now_ms = log.log_directory.clock.wall_ms()
         held = log.held_from_compaction.offset(
@@ -232,7 +231,7 @@ class Cleaning:
         return all(self.log.segments.holds(segment) for segment in group)
 
     def _aborted_entries(self) -> list[AbortedEntry]:
-        """All of the log: a transaction of this round may end behind it."""
+        """The aborted transactions of the whole log: one of this round may end behind it."""
         return [
             entry for segment in self.log.segments.all() for entry in segment.transactions.entries()
         ]
@@ -246,7 +245,7 @@ class Cleaning:
         }
 
     def _legacy_horizon_ms(self) -> int:
-        """Segments not younger than this have tombstones of the old formats to lose."""
+        """In segments that are not newer than this, tombstones of the old formats are dropped."""
         clean = [
             segment
             for segment in self.log.segments.all()
@@ -258,10 +257,9 @@ class Cleaning:
 def group_segments(
     segments: list[LogSegment], end_offset: int, max_bytes: int, max_index_bytes: int
 ) -> list[list[LogSegment]]:
-    """Neighbours that fit into one segment of `max_bytes`, with both of its indexes.
-
-    `end_offset` is where the last of them ends. An index has 31 bits for the distance of an
-    offset from the base, so a group does not reach further either.
+    """Groups of neighbours that fit into one segment of `max_bytes`, with both of its indexes.
+    `end_offset` is the end of the last segment. An index has 31 bits for the distance of an offset
+    from the base, which also bounds a group.
     """
     groups: list[list[LogSegment]] = []
     ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
@@ -286,7 +284,7 @@ def group_segments(
 
 
 def _policy(config: LogConfig) -> tuple[bool, int, int]:
-    """The settings of a topic by which records may go."""
+    """The settings of a topic that decide which records are dropped."""
     return config.compact, config.min_compaction_lag_ms, config.delete_retention_ms
 
 

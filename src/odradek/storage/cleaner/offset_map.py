@@ -3,12 +3,12 @@
 A table of 16-byte entries, linearly probed. The first half is a 64-bit hash of the key, 0 in
 an empty entry; the second holds 24 bits of another hash and 40 bits of offset, counted from
 the first dirty one. Keys themselves are not kept, so the memory is bounded whatever their
-length. Two keys are held to be one only when 88 bits agree: among five million keys that
-happens once in 10^13 times, and since Python's hash of bytes is keyed with a secret of the
-process, nobody outside can look for such a pair.
+length. Two keys are taken for one only when 88 bits agree: among five million keys that happens
+once in 10^13 times, and since Python's hash of bytes is keyed with a secret of the process, no
+client can search for such a pair.
 
-Entries are never removed. The table is a `vec` of machine words: compiled code reads and writes
-it without making a number of each word.
+Entries are never removed. The table is a `vec` of machine words: compiled code reads and writes it
+without making an object for each word.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ ENTRY_BYTES: Final = 16
 _POSITIVE: Final = 0x7FFFFFFFFFFFFFFF
 _OFFSET_BITS: Final = 40
 _OFFSET_MASK: Final = (1 << 40) - 1
-# Makes the second hash another one than the first.
+# Makes the second hash differ from the first.
 _SALT: Final = b"\xa5second"
 # How much of the table is cleared at once: less than a tenth of a millisecond's worth.
 _CLEARED_WORDS: Final = 1 << 14
@@ -29,8 +29,8 @@ _CLEARED_WORDS: Final = 1 << 14
 class OffsetMap:
     """Keys to offsets, in `memory_bytes` of which the share `load_factor` is used at most.
 
-    `first_offset` is the smallest that will be noted. The memory is reserved at once, but has
-    to be cleared before the first key comes, which takes long where it is large: `clear_some`.
+    `first_offset` is the smallest that will be stored. The memory is reserved at once, but has to
+    be cleared before the first key, which takes long if it is large: `clear_some`.
     """
 
     def __init__(self, memory_bytes: int, load_factor: float, first_offset: int) -> None:
@@ -58,7 +58,8 @@ class OffsetMap:
         self._table = table
 
     def put(self, key: bytes, offset: i64) -> bool:
-        """Notes that `key` was written at `offset`, above all before; false if there is no room."""
+        """Stores that `key` was written at `offset`, above all earlier ones; false if there is no
+        room."""
         table = self._table
         relative = offset - self._first_offset
         if relative > _OFFSET_MASK:

@@ -67,7 +67,7 @@ def _collect_keys(
 
 
 class RecordFilter:
-    """Which records of a batch stay, by an `OffsetMap`.
+    """Selects the records of a batch that stay, by an `OffsetMap`.
 
     After `filter`: `kept` are the records that stay, None when all do; `kept_count` how many;
     `has_tombstone` whether there is one among them; `max_timestamp_delta` is their largest.
@@ -85,8 +85,7 @@ class RecordFilter:
     ) -> None:
         """Keeps the newest record of each key, and all that are newer than the map knows.
 
-        Records without a key go. Tombstones stay unless `drop_tombstones` says that their
-        time is over.
+        Records without a key are dropped. Tombstones stay unless `drop_tombstones` is set.
 
         Raises:
             InvalidRecords: the records are malformed.

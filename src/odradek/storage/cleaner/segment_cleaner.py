@@ -1,13 +1,12 @@
 """Reads segments for the cleaner, and writes the cleaned one that takes their place.
 
 Both work in steps. Some touch the disk and are for another thread: `Source.fill` reads a window
-of a segment, `SegmentCleaner.write` writes what is kept of it. Those in between only compute,
-a few batches at a time, and are over within a tenth of a millisecond: compiled code keeps the
-interpreter for as long as that takes, and the event loop waits. Between two steps nothing is
-held but the objects here, which belong to one round.
+of a segment, `SegmentCleaner.write` writes what is kept of it. The steps between them only compute,
+a few batches at a time, within a tenth of a millisecond: compiled code keeps the interpreter
+meanwhile, and the event loop waits. Between two steps a round holds only the objects here.
 
 The cleaned segment is written beside the old ones, with `.cleaned` behind its names, synced,
-and handed over; putting it in their place is the log's own doing (`LocalLog.replace_segments`).
+and handed over; the log itself replaces the old ones (`LocalLog.replace_segments`).
 """
 
 from collections.abc import Iterator
@@ -51,7 +50,7 @@ class Source:
         self.position = 0
         self._least_offset = base_offset
         self._window = b""
-        # Where in the window the next batch begins.
+        # The position of the next batch in the window.
         self._next = 0
 
     @property
@@ -66,7 +65,7 @@ class Source:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the next batch is read as it is, neither compressed nor of an old format."""
+        """Whether the next batch is plain: neither compressed nor of an old format."""
         header = self._window[self._next : self._next + HEADER_BYTES]
         magic = header[MAGIC_POSITION : MAGIC_POSITION + 1]
         attributes = int.from_bytes(header[ATTRIBUTES_POSITION : ATTRIBUTES_POSITION + 2])
@@ -193,11 +192,11 @@ class SegmentCleaner:
 
     @property
     def has_kept(self) -> bool:
-        """Whether there is something to write."""
+        """Whether there are kept bytes to write."""
         return bool(self._kept)
 
     def write(self) -> int:
-        """Writes what was kept of the batches since the last time; returns how many bytes.
+        """Writes the bytes kept since the last call; returns how many.
 
         Raises:
             CorruptRecords: it would not fit into a segment.
@@ -223,7 +222,7 @@ class SegmentCleaner:
         return 0
 
     def finish(self, modified_ms: int) -> int:
-        """Syncs all of it to the disk, as old as the newest of the group says; returns 0.
+        """Syncs all files to the disk, with the time of the newest of the group; returns 0.
 
         Raises:
             OSError: the disk failed.
@@ -238,7 +237,7 @@ class SegmentCleaner:
         return 0
 
     def discard(self) -> int:
-        """Removes what was written; returns 0.
+        """Removes the written files; returns 0.
 
         Raises:
             OSError: the disk failed; the next start removes it.

@@ -47,7 +47,7 @@ class IndexFile(Handle):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the file is there and holds no part of an entry, as a closed index must."""
+        """Whether the file exists and has only whole entries, as a closed index must."""
         return not self.was_missing and self._file_bytes == self.entry_count * self.entry_bytes
 
     @property
@@ -60,10 +60,10 @@ class IndexFile(Handle):
         self._file_system.open(self.path, create=True)
 
     def trim(self) -> None:
-        """Cuts the file to its entries and lets the mapping go."""
+        """Cuts the file to its entries and releases the mapping."""
         self.release()
         used = self.used_bytes
-        # Asked again: an extension that a full disk refused may have gone half the way.
+        # The size is asked again: an extension that a full disk refused may be half done.
         if self._file_system.size(self.path) != used:
             self._file_system.truncate(self.path, used)
         self._file_bytes = used
@@ -86,7 +86,7 @@ class IndexFile(Handle):
         self.path = path
 
     def _keep(self, entry_count: int) -> None:
-        """Drops the entries behind the first ones, so that none shows in the file again."""
+        """Drops the entries behind the first ones, and clears them in the file."""
         if entry_count < self.entry_count:
             start = entry_count * self.entry_bytes
             self._mapped()[start : self.used_bytes] = bytes(self.used_bytes - start)

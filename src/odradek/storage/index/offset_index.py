@@ -1,4 +1,4 @@
-"""The offset index of a segment: which position to start reading at for an offset.
+"""The offset index of a segment: finds the position to start reading at for an offset.
 
 An entry is 8 bytes, big-endian: the offset relative to the segment's base, and a position
 in the segment's file. It is sparse: one entry for about every `index.interval.bytes` of

@@ -1,4 +1,4 @@
-"""The time index of a segment: from which offset on a timestamp can be found.
+"""The time index of a segment: finds the offset to start looking at for a timestamp.
 
 An entry is 12 bytes, big-endian: a timestamp and an offset relative to the segment's base.
 It says that the segment's largest timestamp up to and including that offset is this one, so
@@ -48,7 +48,7 @@ class TimeIndex(IndexFile):
 
     @property
     def is_nearly_full(self) -> bool:
-        """Whether only the last place is free, which a roll needs for its closing entry."""
+        """Whether only the last entry is free, which a roll needs for its closing entry."""
         return self.entry_count >= self.max_entries - 1
 
     def maybe_append(self, timestamp: int, offset: int) -> bool:

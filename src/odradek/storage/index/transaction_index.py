@@ -3,12 +3,12 @@
 An entry is 34 bytes, big-endian: version (2 bytes, 0), producer id, first offset, last offset and
 last stable offset (8 each). The file exists only where a transaction was aborted. Readers of
 committed data use it: a transaction may begin in an older segment than the one that ends it, so a
-reader looks through later segments until an entry's last stable offset covers all that it read.
+reader looks through later segments until an entry's last stable offset covers all its records.
 
 Without an entry aborted records would pass for committed ones, and Kafka's format does not tell
-whether one is missing. So when a segment is closed a file of ours is put beside an index that
-has entries: `.txncheck`, with their number and their CRC-32C, as text. Kafka takes no notice
-of it. `transaction_check` holds the two against each other and against the records.
+whether one is missing. So a closed segment whose index has entries gets a file of ours beside it:
+`.txncheck`, with their number and their CRC-32C, as text. Kafka ignores it. `transaction_check`
+compares the two with each other and with the records.
 """
 
 import struct
@@ -54,7 +54,7 @@ class TransactionIndex:
         self._file_system = file_system
         self._file: File | None = None
         self._entries: list[AbortedEntry] | None = None
-        # Whether the check file is what it should be; there is none for an empty index.
+        # Whether the check file is up to date; an empty index has none.
         self.is_sealed = True
 
     def entries(self) -> list[AbortedEntry]:
@@ -91,7 +91,7 @@ class TransactionIndex:
         entries.append(entry)
 
     def seal(self, *, sync: bool) -> None:
-        """Writes the check file: nothing will be added soon."""
+        """Writes the check file, at the end of appends."""
         if self.is_sealed:
             return
         if self.entries():
@@ -104,9 +104,8 @@ class TransactionIndex:
     def collect(
         self, fetch_offset: int, upper_offset: int, found: list[AbortedTransaction]
     ) -> bool:
-        """Adds what a reader of [fetch offset, upper offset) has to skip.
-
-        Returns whether the search is over: later segments cannot add anything.
+        """Adds the entries that a reader of [fetch offset, upper offset) has to skip. Returns
+        whether the search is over: later segments cannot have more.
         """
         entries = self.entries()
         for index in range(_first_ending_at(entries, fetch_offset), len(entries)):
@@ -143,7 +142,7 @@ class TransactionIndex:
             self._file.renamed(path)
 
     def close(self) -> None:
-        """Lets the file go."""
+        """Closes the file."""
         if self._file is not None:
             self._file.close()
             self._file = None

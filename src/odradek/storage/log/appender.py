@@ -1,12 +1,12 @@
-"""`LogAppender`: the end of a log where records come in: checked, given offsets, written.
+"""`LogAppender`: appends records to a log: checks them, assigns offsets, writes.
 
-Offsets are given here and nowhere else. Appending takes everything that one read of a socket
-brought for this partition and writes it at once; each produce request gets its own answer, and none
-is accepted whose bytes are not in the file. `records.validate` checks records, `producer_state`
-checks producers; `LocalLog` has the files.
+Only this module assigns offsets. An append takes all records for this partition from one read of a
+socket and writes them at once; each produce request gets its own answer, and is accepted only if
+its bytes are in the file. `records.validate` checks records, `producer_state` checks producers;
+`LocalLog` has the files.
 
 Failures of the disk come out as BrokerError with KAFKA_STORAGE_ERROR, and the `LogDirectory`
-decides whether it was the disk's last word.
+decides whether it goes offline.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ _CLIENT: Final = AppendOrigin.CLIENT
 class LogAppender:
     """Appends to one log, as its leader or as a follower; keeps its producers and epochs in step.
 
-    `rules` is what is demanded of records now; another object after a change of the settings.
+    `rules` are the present rules for records; a change of the settings makes another object.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class LogAppender:
         """Appends the records of many produce requests; one result for each, in order.
 
         Every view is one request's records, writable and valid until this returns: offsets,
-        leader epoch and (by topic) timestamps are stamped in place. A refused one does not
-        hold up the others. Never raises a BrokerError: errors are values here. End markers are
+        leader epoch and (by topic) timestamps are stamped in place. A refused request does not
+        affect the others. Never raises a BrokerError: errors are values here. End markers are
         checked by the rules of the `transaction_version` that their coordinator names.
         """
         failure = self._unusable()
@@ -105,7 +105,7 @@ class LogAppender:
         return validate_produced(records, self.rules, now_ms, origin)
 
     def append_as_follower(self, records: memoryview) -> LogAppendInfo:
-        """Appends what the leader's log holds, offsets and epochs as they are.
+        """Appends batches of the leader's log, with their offsets and epochs.
 
         A partial batch at the end, as Fetch answers may have, is left out.
 
@@ -180,9 +180,8 @@ class LogAppender:
     def _make_room(
         self, staged: Staged, valid: ValidRecords, now_ms: int, results: list[AppendResult]
     ) -> bool:
-        """Rolls the segment if the records do not belong into it; writes what waits first.
-
-        Returns whether it had to: the waiting batches are in the log then, or were refused.
+        """Rolls the segment if the records do not fit into it, after writing the staged batches.
+        Returns whether it had to: the staged batches are in the log then, or were refused.
 
         Raises:
             BrokerError: RECORD_LIST_TOO_LARGE; KAFKA_STORAGE_ERROR, the new segment could not
@@ -201,7 +200,7 @@ class LogAppender:
         self._write_or_refuse(staged, now_ms, results)
         staged.clear(self._local.log_end_offset, len(results))
         self._directory.check()
-        # Not if the disk has just refused what would have filled it.
+        # Not if the disk has just refused the batches that would have filled it.
         if self._should_roll(staged, header, size_bytes, now_ms):
             self.roll()
         return True
@@ -225,7 +224,7 @@ class LogAppender:
             ) from error
 
     def _stage(self, staged: Staged, valid: ValidRecords, leader_epoch: int) -> LogAppendInfo:
-        """Gives the records their offsets and puts them in the row for the next write."""
+        """Assigns offsets and stages the records for the next write."""
         first_offset = staged.end_offset
         valid.assign(first_offset, leader_epoch)
         for header in valid.batches:
@@ -246,7 +245,7 @@ class LogAppender:
         )
 
     def _take_in(self, header: BatchHeader, batch: Buffer, staged: Staged) -> None:
-        """Lets the producer state know of a producer's batch that has its offsets."""
+        """Updates the producer state by a batch that has its offsets."""
         if not header.is_control:
             self._producers.update(header)
             return
@@ -274,7 +273,7 @@ class LogAppender:
         return headers
 
     def _write_or_refuse(self, staged: Staged, now_ms: int, results: list[AppendResult]) -> None:
-        """Writes what is staged; if the disk refuses it, its results become errors."""
+        """Writes the staged batches; if the disk refuses them, their results become errors."""
         try:
             self._write(staged, now_ms)
         except BrokerError as failure:
@@ -284,7 +283,7 @@ class LogAppender:
                     results[index] = failure
 
     def _write(self, staged: Staged, now_ms: int) -> None:
-        """Writes what is staged.
+        """Writes the staged batches.
 
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR; nothing was written.

@@ -1,7 +1,7 @@
-"""Which leader epoch began at which offset of a log.
+"""The start offsets of the leader epochs in a log.
 
 A leader stamps its epoch into every batch; the cache remembers the first offset of each epoch, so
-that a follower can find where its log and the leader's part ways. It lies beside the log as
+that a follower can find where its log diverges from the leader's. It lies beside the log as
 `leader-epoch-checkpoint`. The file is not synced: the batches have the same facts, and a lost or
 broken file is rebuilt from them.
 """
@@ -34,12 +34,12 @@ class LeaderEpochCache:
         return list(self._entries)
 
     def restore(self, entries: list[tuple[int, int]]) -> None:
-        """Takes over what the file says; nothing, when it says nothing of use."""
+        """Reads the file; an unusable one counts as empty."""
         self._entries = entries
         self._is_changed = not entries
 
     def note(self, epoch: int, start_offset: int) -> bool:
-        """As `assign`, without writing the file: for the many epochs of a rebuilt log."""
+        """Like `assign`, without writing the file: for the many epochs of a rebuilt log."""
         if epoch < 0 or (self._entries and epoch <= self.latest_epoch):
             return False
         # An epoch in which nothing was written is replaced by the next one.

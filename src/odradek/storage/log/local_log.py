@@ -1,11 +1,10 @@
-"""`LocalLog`: the records of a replica on the disk, without what the cluster knows of them.
+"""`LocalLog`: the records of a replica on the disk, without their state in the cluster. It has the
+segments, the log start and end offsets, and the recovery point. It writes, rolls, flushes, and cuts
+at either end; `segment_reader` reads. `Log` has the other offsets (high watermark, leaders,
+producers).
 
-A row of segments, the offsets between which they are shown, and how far everything is on the disk.
-Writing, rolling, flushing, cutting at either end; reading is `segment_reader`'s. `Log` knows what
-offsets mean to others (high watermark, leaders, producers).
-
-A segment that goes is renamed first, file by file with the log last, and removed after
-`file.delete.delay.ms`; a reader that holds it reads on undisturbed.
+A segment to delete is renamed first, file by file with the log last, and removed after
+`file.delete.delay.ms`; a reader that has it open can read on.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +25,7 @@ from odradek.storage.log.swap import end_replacement, put_in_place
 from odradek.storage.log_directory import LogDirectory
 from odradek.storage.producers.replay import remove_snapshots
 
-# Durations and counts are this large when they are not meant.
+# Durations and counts from this value on mean "never".
 NEVER_MS: Final = 2**63 - 1
 
 
@@ -35,19 +34,19 @@ class LogListener:
     """A log's events for housekeeping; by default none has an effect."""
 
     def on_unflushed(self, log: "LocalLog") -> None:
-        """The first record waits for the disk, and `flush.ms` is set."""
+        """Called when the first record waits for the disk, and `flush.ms` is set."""
 
     def on_flush_due(self, log: "LocalLog") -> None:
-        """`flush.messages` records wait for the disk."""
+        """Called when `flush.messages` records wait for the disk."""
 
     def on_rolled(self, log: "LocalLog") -> None:
-        """A segment has been closed, and should be on the disk soon."""
+        """Called when a segment was closed, and should be on the disk soon."""
 
     def on_log_start_offset(self, log: "LocalLog") -> None:
-        """The log start offset has moved, and should be written down."""
+        """Called when the log start offset has moved, and should be written to the checkpoint."""
 
     def on_truncated(self, log: "LocalLog") -> None:
-        """The log was truncated: its checkpoints may claim too much."""
+        """Called when the log was truncated: its checkpoints may be too high."""
 
 
 class LocalLog:
@@ -80,13 +79,13 @@ class LocalLog:
         self.unflushed_records = 0
         self.is_closed = False
         self.listener = LogListener()
-        # Whether a flush has put the log's directory itself on the disk.
+        # Whether a flush has synced the log's directory itself.
         self._is_listed = False
         # Whether a segment has been closed since the last flush.
         self._has_closed_segment = False
         # The lowest end since a follower of this log has asked for it (see `alter_log_dirs`).
         self.lowest_end_offset = log_end_offset
-        # Up to where what a flush under way syncs is still what the log holds.
+        # The offset below which the log still has the records that a flush under way syncs.
         self._flushing_to = 0
         # How often the log was truncated: a task that is reading its records has to start again.
         self.cuts = 0
@@ -163,7 +162,7 @@ class LocalLog:
     # Flushing.
 
     def note_unflushed(self, record_count: int) -> None:
-        """Notes that more records wait for the disk, and says when that calls for a flush."""
+        """Counts records that wait for the disk, and calls the listener when a flush is due."""
         if self.unflushed_records == 0 and self._has_flush_ms:
             self.listener.on_unflushed(self)
         self.unflushed_records += record_count
@@ -172,7 +171,7 @@ class LocalLog:
 
     @property
     def needs_flush(self) -> bool:
-        """Whether there are records, or indexes of them, that are not on the disk for certain."""
+        """Whether records, or their indexes, may not be on the disk."""
         return self.recovery_point < self.log_end_offset or self._has_closed_segment
 
     def prepare_flush(self) -> tuple[int, Callable[[], None]]:
@@ -191,8 +190,8 @@ class LocalLog:
         closed = [segment for segment in unflushed if segment is not self.segments.active]
         indexes = [path for segment in closed for path in segment.paths()[1:]]
         file_system = self.log_directory.file_system
-        # New segments are only there after a power failure when the directory says so, and a
-        # new log only when the one above says so.
+        # A new segment survives a power failure only if its directory is synced, and a new log only
+        # if the one above is.
         directories = [self.path] if self._is_listed else [self.path, self.log_directory.path]
 
         def work() -> None:
@@ -210,9 +209,8 @@ class LocalLog:
         return target, work
 
     def on_flushed(self, offset: int) -> None:
-        """Notes that everything below `offset` is on the disk.
-
-        If the log was truncated since the flush was prepared, records written again were not in it.
+        """Moves the recovery point: everything below `offset` is on the disk. Records that were
+        written again after a truncation were not part of the flush.
         """
         self._is_listed = True
         offset = min(offset, self._flushing_to)
@@ -263,10 +261,9 @@ class LocalLog:
         self.log_directory.delete_later(paths, self.config.file_delete_delay_ms)
 
     def replace_segments(self, old: list[LogSegment]) -> None:
-        """Puts the cleaned segment that lies beside them in the place of `old`.
-
-        It has the base offset of the first of them and is on the disk. A crash at any point
-        leaves the old ones or the new one (`swap`).
+        """Replaces `old` segments by the cleaned one beside them, which has the base offset of the
+        first of them and is on the disk. A crash at any point leaves the old ones or the new one
+        (`swap`).
 
         Raises:
             OSError: the disk refused; the contents of the files are unknown then.
@@ -303,9 +300,8 @@ class LocalLog:
         self.log_directory.delete_later(paths, self.config.file_delete_delay_ms)
 
     def cut_end(self, offset: int) -> None:
-        """Drops everything from `offset` on, which lies in the log.
-
-        A batch goes whole: the log end is below `offset` when that lies within one.
+        """Drops everything from `offset` on, which is in the log. Only whole batches are dropped:
+        if `offset` is within a batch, the log ends below it.
 
         Raises:
             OSError: the disk refused.
@@ -313,7 +309,7 @@ class LocalLog:
         active = self.segments.floor(offset)
         assert active is not None, f"{self.path} begins behind {offset}"
         self.cuts += 1
-        # Before anything goes: a full disk may refuse to show where that is.
+        # Before any change: a full disk may refuse the look-up.
         place = active.locate(offset)
         self.remove_segments([s for s in self.segments.all() if s.base_offset > active.base_offset])
         if place is not None:
@@ -354,7 +350,7 @@ class LocalLog:
             segment.moved(path)
 
     def abandon(self) -> None:
-        """Lets go of all files as they are: the log is being deleted or its disk has failed."""
+        """Releases all files as they are: the log is being deleted or its disk has failed."""
         self.is_closed = True
         self.release_files()
 
@@ -370,8 +366,8 @@ class LocalLog:
 
 
 def _sync_if_there(file_system: FileSystem, path: str) -> None:
-    """Syncs an index. Retention or compaction may take it out of the way at any moment; then
-    nobody needs it, or what is in its place has been synced.
+    """Syncs an index. Retention or compaction may remove it at any moment; then it is not needed,
+    or its replacement has been synced.
     """
     try:
         if file_system.size(path) > 0:

@@ -1,10 +1,10 @@
-"""`Log`: one replica's records, and what the replica may promise about them.
+"""`Log`: one replica's records, and the offsets that it guarantees to readers.
 
     log start offset        high watermark         log end offset
           |                       |                      |
     [ segment 0 ][ segment 4711 ][ segment 9200, active  )
 
-A log consists of parts, and code that needs only one of them gets that: the `appender` checks
+A log consists of parts, and code that needs only one of them gets that one: the `appender` checks
 records and gives them offsets, `local` has the files and the log's two ends, `reader` finds records
 in them, `producers` and `leader_epochs` keep what follows from the records. `Log` itself has the
 high watermark, and what involves several parts: bounds of reads, retention, truncation and closing.
@@ -57,11 +57,11 @@ class Log:
         self.config = local.config
         self.topic_id = topic_id
         self.high_watermark = local.log_start_offset
-        # Everything below has been compacted, as far as that is this log's policy.
+        # Everything below has been compacted, if that is the log's policy.
         self.cleaned_offset = 0
         self.held_from_compaction: Final = Holding()
         self._held_from_retention: Final = Holding()
-        # The leader of a schedule topic says from which offset on records are pending.
+        # The offset from which on a schedule topic has pending records, set by its leader.
         self.first_needed_offset: Callable[[], int] | None = None
 
     @property
@@ -76,7 +76,7 @@ class Log:
 
     @property
     def last_stable_offset(self) -> int:
-        """Readers of committed data see what lies below."""
+        """The end of the records for readers of committed data."""
         unstable = self.producers.first_unstable_offset
         if unstable < 0 or unstable > self.high_watermark:
             return self.high_watermark
@@ -97,7 +97,7 @@ class Log:
 
         At most `max_bytes`, from one segment; the last batch may be cut short, which every
         client allows for, since Kafka does the same. If not even the first batch fits, it is
-        returned whole with `min_one_message`, and else nothing is.
+        returned whole with `min_one_message`, otherwise nothing is.
 
         Raises:
             BrokerError: OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
@@ -186,7 +186,7 @@ class Log:
             return True
         try:
             local.cut_end(offset)
-            # A full disk must not come between: other files would still count the truncated
+            # A full disk must not stop this half-way: other files would still have the truncated
             # records.
             self._end_epochs()
             replay_producers(
@@ -206,15 +206,14 @@ class Log:
         return True
 
     def _keep_end(self) -> None:
-        """Begins a segment at the log end where compaction has left nothing in front of it.
-
-        The next start looks for the end behind the last batch, or at the last segment's beginning.
+        """Begins a segment at the log end if compaction has left no batch in front of it: the next
+        start takes the end of the last batch, or the base of the last segment, for the log end.
         """
         if self.segments.active.next_offset() < self.local.log_end_offset:
             self.appender.roll()
 
     def _end_epochs(self) -> None:
-        """Forgets the epochs that begin where the log ends; their file may be written later."""
+        """Forgets the epochs that begin at the log end; the file may be written later."""
         local = self.local
         self.log_directory.attempt(
             lambda: self.leader_epochs.truncate_from_end(local.log_end_offset),
@@ -229,7 +228,7 @@ class Log:
         """
         local = self.local
         try:
-            # First, since those of the records that go are no beginning for others.
+            # First: producers of dropped records must not be the start of a replay.
             remove_snapshots(self.log_directory.file_system, local.path)
             local.start_over(offset)
             self.log_directory.attempt(self.leader_epochs.clear, f"writing in {local.path}")
@@ -267,8 +266,8 @@ class Log:
             if not doomed:
                 return 0
             if len(doomed) == len(self.segments):
-                # The active one goes too: its successor has to exist first, and so does a snapshot
-                # of the producers.
+                # The active one is deleted too: its successor has to exist first, and so does a
+                # snapshot of the producers.
                 self.appender.roll()
             local.remove_segments(doomed)
         except OSError as error:
@@ -277,8 +276,8 @@ class Log:
         return len(doomed)
 
     def _without_needed(self, doomed: list[LogSegment]) -> list[LogSegment]:
-        """The first of them, that hold no pending schedule; a follower leaves it to the leader,
-        whose log start it follows."""
+        """The first segments without pending schedules; a follower leaves that to the leader, whose
+        log start it follows."""
         if not self.config.is_schedule or not doomed:
             return doomed
         start, needed = self.local.log_start_offset, self.first_needed_offset
@@ -294,8 +293,7 @@ class Log:
     def close(self) -> None:
         """Leaves the files as the next start expects them; the log cannot be used after it.
 
-        Raises:
-            BrokerError: KAFKA_STORAGE_ERROR; recovery will do what could not be done.
+        Raises: BrokerError: KAFKA_STORAGE_ERROR; the next start recovers the log.
         """
         local = self.local
         if local.is_closed:

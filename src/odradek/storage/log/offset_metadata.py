@@ -8,9 +8,8 @@ UNKNOWN_POSITION: Final = -1
 
 
 class LogOffsetMetadata:
-    """An offset, and where it lies: the base offset of its segment and the position in it.
-
-    The last two are -1 where only the offset is known.
+    """An offset and its place: the base offset of its segment and the position in it, both -1 if
+    only the offset is known.
     """
 
     def __init__(
@@ -25,7 +24,7 @@ class LogOffsetMetadata:
 
     @property
     def message_offset_only(self) -> bool:
-        """Whether the place of the offset is unknown."""
+        """Whether only the offset is known."""
         return self.segment_base_offset < 0
 
     def on_older_segment(self, that: "LogOffsetMetadata") -> bool:

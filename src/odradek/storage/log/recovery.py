@@ -1,8 +1,8 @@
-"""Reading segments from end to end: to check them after a crash, to rebuild what hangs on them.
+"""Reads segments from end to end: to check them after a crash, and to rebuild their indexes.
 
 A batch counts if it is complete, its lengths and its checksum agree, and its offsets follow those
 before it. The first that does not ends the log: the batches behind it were never acknowledged as
-durable, or the disk lost them. The file is read in large slices and each byte is looked at once.
+durable, or the disk lost them. The file is read in large slices, and each byte once.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ OnBatch = Callable[[BatchHeader, Buffer], None]
 
 
 class SegmentEnd:
-    """Where the valid part of a segment ends. `reason` is None when nothing is wrong."""
+    """The end of the valid part of a segment. `reason` is None if all of it is valid."""
 
     def __init__(self, position: int, next_offset: int, reason: str | None) -> None:
         self.position = position
@@ -43,8 +43,8 @@ def walk_segment(
     """Calls `on_batch` with every valid batch: its header and its bytes.
 
     The header's position is the one in the segment. Stops at the first batch that is not
-    valid. `next_offset` is the least that the first batch may have, `end_offset` is above all
-    that any may have; `check` says whether checksums are looked at.
+    valid. The first batch must not begin below `next_offset`, and no batch reach `end_offset`; with
+    `check` checksums are compared.
 
     Raises:
         OSError: the disk failed; that says nothing about the records.
@@ -52,7 +52,7 @@ def walk_segment(
     expected = segment.base_offset if next_offset is None else next_offset
     end = segment.base_offset + MAX_RELATIVE_OFFSET + 1 if end_offset is None else end_offset
     position = from_position
-    # The last batch that did not follow the one before it, and where its offset should be.
+    # The last batch that did not follow the one before it, and its expected offset.
     jumped_position = -1
     jumped_expected = expected
     wanted = _SLICE_BYTES
@@ -64,8 +64,8 @@ def walk_segment(
                 header = _checked_header(window, at, expected, end, check)
             except OffsetWentBack as error:
                 if jumped_position >= 0 and error.offset >= jumped_expected:
-                    # The batch that jumped is wrong, not this one: the checksum does not cover a
-                    # batch's offset, its successors show it.
+                    # The batch with the gap is wrong, not this one: a checksum does not cover the
+                    # batch's offset, but its successors show the damage.
                     return SegmentEnd(jumped_position, jumped_expected, str(error))
                 return SegmentEnd(position + at, expected, str(error))
             except BrokerError as error:

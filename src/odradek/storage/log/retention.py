@@ -1,7 +1,7 @@
-"""Which segments retention does not keep. It decides; `Log` deletes.
+"""Decides which segments retention drops; `Log` deletes them.
 
-Always from the oldest on, and nothing that reaches the high watermark: records that not every
-replica has are not old. By time: the newest record of the segment is older than `retention.ms`. By
+Always the oldest ones first, and none that reaches the high watermark: records that not every
+replica has must stay. By time: the newest record of the segment is older than `retention.ms`. By
 size: without the segment the log still has `retention.bytes`. By start: the log start offset has
 moved beyond it, whatever the cleanup policy. Records held by a reader's lease stay, unless the log
 already starts behind them.
@@ -20,8 +20,8 @@ def segments_to_delete(
     log_end_offset: int,
     now_ms: int,
 ) -> list[LogSegment]:
-    """The oldest segments of a log that nothing keeps; the active one only if it is old, or if
-    nothing is to be kept at all."""
+    """The oldest segments of a log that retention drops; the active one only if it is old, or if no
+    record may stay."""
     doomed: list[LogSegment] = []
     excess = _excess_bytes(segments, config)
     for segment in segments.all():
@@ -45,14 +45,14 @@ def without_held(
     log_start_offset: int,
     held_offset: int | None,
 ) -> list[LogSegment]:
-    """The first of the segments that end at or before what is held by a lease."""
+    """The first of the segments, up to the offset that a lease holds."""
     if held_offset is None:
         return doomed
     limit = max(held_offset, log_start_offset)
     free: list[LogSegment] = []
     for segment in doomed:
         following = segments.following(segment)
-        # The active one goes only when nothing holds anything.
+        # The active one is dropped only without any lease.
         if following is None or following.base_offset > limit:
             break
         free.append(segment)
@@ -60,7 +60,7 @@ def without_held(
 
 
 def _excess_bytes(segments: LogSegments, config: LogConfig) -> int:
-    """The bytes beyond `retention.bytes`, -1 when that does not count."""
+    """The bytes beyond `retention.bytes`, -1 without that limit."""
     if not config.delete or config.retention_bytes < 0:
         return -1
     return segments.size_bytes - config.retention_bytes

@@ -1,4 +1,4 @@
-"""After how long a segment is closed even when it is not full. Pure."""
+"""The time after which a segment is closed even when it is not full. Pure."""
 
 from zlib import crc32
 

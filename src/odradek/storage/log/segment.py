@@ -1,14 +1,14 @@
 """A segment: a stretch of the log in one file, with its offset, time and transaction index.
 
-The file holds whole batches, one behind the other; the name is the base offset. Only the last
-segment of a log is written to. The indexes are opened when first needed, so that a broker
-with ten thousand logs touches only what is read.
+The file holds whole batches, one behind the other; its name is the base offset. Only the last
+segment of a log is written to. The indexes are opened when first needed, so that a broker with ten
+thousand logs opens only those that are read.
 
-Appending writes the file first and the indexes after it: an index never names what is not
-there. If either fails, both are taken back, so that an append is in the segment or is not.
+Appending writes the file first and the indexes after it: an index never names a missing batch. If
+either fails, both are undone, so that an append is in the segment as a whole or not at all.
 
-An index is a hint. Every entry that a look-up uses is compared with the batch that it names; if one
-does not fit, both indexes are rebuilt from the records, unless these are damaged.
+An index is a hint. Every entry that a look-up uses is compared with its batch; if they differ, both
+indexes are rebuilt from the records, unless these are damaged.
 """
 
 from collections.abc import Sequence
@@ -34,10 +34,10 @@ MAX_SEGMENT_BYTES: Final = 2**31 - 1
 class LogSegment:
     """One segment. `size_bytes` is the length of its file.
 
-    `max_timestamp` is the largest of its records. `created_ms` is when it was made, by the broker's
-    clock, -1 for one that was there before: the time of its file counts then. `appended_ms` is when
-    it was last written, as the appending code sets it. It is -1 of one that was there before and
-    has not been appended to: the time of its file counts.
+    `max_timestamp` is the largest of its records. `created_ms` is the time of its creation, by the
+    broker's clock; -1 for a segment from before the start, for which the time of its file is taken.
+    `appended_ms` is the time of the last append, set by the appending code; -1 for a segment
+    without one since the start, for which the time of its file is taken.
     """
 
     def __init__(
@@ -120,7 +120,8 @@ class LogSegment:
 
     @property
     def created_ms(self) -> int:
-        """When the segment was made; of one that was there before, when it was written last."""
+        """The time of the segment's creation; if it is older than the start, the time of its
+        file."""
         if self._created_ms < 0:
             self._created_ms = self.modified_ms
         return self._created_ms
@@ -132,7 +133,8 @@ class LogSegment:
 
     @property
     def newest_ms(self) -> int:
-        """How new the newest record is: its timestamp, else when the last one came."""
+        """The time of the newest record: its timestamp, or without one the time of the last
+        append."""
         if self.max_timestamp >= 0:
             return self.max_timestamp
         return self.appended_ms if self.appended_ms >= 0 else self.modified_ms
@@ -155,8 +157,8 @@ class LogSegment:
     ) -> bool:
         """Whether an append like this belongs into a new segment.
 
-        `waiting_bytes` are those that will be written here before it. Time is counted from the
-        first record's timestamp, or from the making of the segment when records have none.
+        `waiting_bytes` will be written here before it. Time is counted from the first record's
+        timestamp, or from the segment's creation when records have none.
         """
         held = self.file.size + waiting_bytes
         if held == 0:
@@ -205,7 +207,7 @@ class LogSegment:
     def index_batch(
         self, position: int, size_bytes: int, last_offset: int, max_timestamp: int
     ) -> None:
-        """Notes a batch that lies at `position`; adds index entries when they are due."""
+        """Takes in a batch at `position`; adds index entries when they are due."""
         if max_timestamp > self._max_timestamp:
             self._max_timestamp = max_timestamp
             self._offset_of_max_timestamp = last_offset
@@ -295,7 +297,7 @@ class LogSegment:
             place = scanner.next()
 
     def indexes_are_sane(self) -> bool:
-        """Whether both indexes can belong to this segment, as far as their ends tell."""
+        """Whether both indexes may belong to this segment, by their last entries."""
         if self.file.size == 0:
             return self.offset_index.entry_count == 0 and self.time_index.entry_count == 0
         return self.offset_index.is_sane(self.file.size) and self.time_index.is_sane()
@@ -312,7 +314,7 @@ class LogSegment:
             self._close_indexes()
         else:
             self._trim()
-        # The only file besides the log that the next start cannot do without.
+        # The only file besides the log that the next start needs.
         self.transactions.seal(sync=True)
         self.release()
 
@@ -333,7 +335,7 @@ class LogSegment:
         """Puts `suffix` behind the names of all files, in the place of an earlier one."""
         before = self.paths()
         self.renamed(suffix)
-        # The log goes last: an index without a log is litter, a log without indexes is a segment.
+        # The log last: an index without a log is removed, but a log without indexes is a segment.
         for path, target in reversed(list(zip(before, self.paths(), strict=True))):
             if self._file_system.size(path) >= 0:
                 self._file_system.rename(path, target)
@@ -389,7 +391,7 @@ class LogSegment:
         self._timestamps_loaded = False
 
     def _locate(self, offset: int) -> BatchPlace | None:
-        """As `locate`, but raises MisleadingIndex where the index has to be mended first."""
+        """Like `locate`, but raises MisleadingIndex if the index has to be rebuilt first."""
         place: BatchPlace | None
         index = self.offset_index.index_of(offset)
         if index < 0:
@@ -433,7 +435,8 @@ class LogSegment:
         return found
 
     def _last_not_newer(self, timestamp: int, from_offset: int) -> BatchPlace | None:
-        """Where to look for `timestamp`: nothing between `from_offset` and there is as new."""
+        """The place to look for `timestamp` from: no record between `from_offset` and it is as
+        new."""
         index = self.time_index.index_of(timestamp)
         if index >= 0:
             indexed_timestamp, indexed_offset = self.time_index.entry(index)
@@ -442,7 +445,7 @@ class LogSegment:
         return self._locate(from_offset)
 
     def _indexed_place(self, timestamp: int, offset: int) -> BatchPlace:
-        """The batch that an entry of the time index names, if it says the same."""
+        """The batch of an entry of the time index, if it has the entry's timestamp."""
         place = self._locate(offset)
         if place is None or place.last_offset != offset or place.max_timestamp != timestamp:
             raise MisleadingIndex(

@@ -1,7 +1,7 @@
-"""Reading the segments of a log: by offset, by time, and what was aborted there.
+"""Reads the segments of a log: by offset, by time, and with the aborted transactions.
 
-Everything is found by a look into an index and a short walk over batches; the positions of the
-latest batches are remembered, so that readers at the log's end need no index. It changes nothing.
+A look-up uses an index and a short walk over batches; the positions of the latest batches are
+remembered, so that readers at the log's end need no index. It changes nothing.
 """
 
 from typing import Final
@@ -46,7 +46,7 @@ class SegmentReader:
             position += header.size_bytes
 
     def forget_positions(self) -> None:
-        """The active segment is another one, or was cut."""
+        """Forgets the positions: the active segment was replaced or cut."""
         self._recent.clear()
 
     def read(
@@ -88,7 +88,7 @@ class SegmentReader:
         return found
 
     def end_of(self, info: LogReadInfo) -> int:
-        """The offset behind the last batch that a read has found, as far as that is whole.
+        """The end offset of the last whole batch of a read.
 
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
@@ -108,7 +108,7 @@ class SegmentReader:
         return headers[-1].last_offset + 1 if headers else int.from_bytes(last[:8])
 
     def place_of(self, offset: int) -> LogOffsetMetadata | None:
-        """Where the batch that holds `offset` or the next one begins, None at the end.
+        """The place of the batch that holds `offset`, or of the next one; None at the end.
 
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
@@ -176,7 +176,7 @@ class SegmentReader:
             position = self._position_in(self._segments.at(index), offset)
             if position >= 0:
                 return index, position
-            # Compaction may have taken the end of a segment away.
+            # Compaction may have removed the end of a segment.
             index += 1
         return -1, -1
 

@@ -70,7 +70,7 @@ class LogSegments:
         self._base_offsets.append(segment.base_offset)
 
     def holds(self, segment: LogSegment) -> bool:
-        """Whether this very segment is among them."""
+        """Whether the collection has this very segment."""
         return self.floor(segment.base_offset) is segment
 
     def following(self, segment: LogSegment) -> LogSegment | None:

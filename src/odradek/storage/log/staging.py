@@ -1,4 +1,4 @@
-"""The batches of one write: they have their offsets but are in no file yet."""
+"""The batches of one write: they have offsets but are in no file yet."""
 
 from odradek.records.batch import BatchHeader
 from odradek.storage.files import Buffer
@@ -6,10 +6,10 @@ from odradek.storage.index.transaction_index import AbortedEntry
 
 
 class Staged:
-    """The row of batches for the next write.
+    """The batches for the next write.
 
-    `end_offset` is the offset that the next batch gets. The caller's results from
-    `first_result` on hang on the write: they become errors when it fails.
+    `end_offset` is the offset that the next batch gets. The caller's results from `first_result` on
+    depend on the write: they become errors if it fails.
     """
 
     def __init__(self, end_offset: int) -> None:

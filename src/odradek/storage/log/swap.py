@@ -4,11 +4,11 @@ them.
 A cleaned segment is written as `.cleaned`, synced, and renamed to `.swap`, its log last. Then each
 of its files gets a second name, the final one, at once in the place of the old file, the log
 last; the other old segments are renamed to `.deleted`; the names with `.swap` go, the log's
-first. So whoever lists the directory at any moment finds every record that the log holds under
-a final name, perhaps twice; and as long as `.log.swap` is there, the files of one base offset may
-belong to different segments.
+first. So a listing of the directory at any moment has every record of the log under a final name,
+perhaps twice; and as long as `.log.swap` is there, the files of one base offset may belong to
+different segments.
 
-At the start, whatever is found:
+At the start:
 
 - a `.cleaned` file means that all old segments still exist: it goes, and so does every `.swap` file
   of its offset or above, which belongs to it;
@@ -69,7 +69,7 @@ def put_in_place(file_system: FileSystem, directory: str, base_offset: int) -> l
         path = names.segment_file(directory, base_offset, suffix)
         if file_system.size(path + names.SWAP_SUFFIX) >= 0:
             if suffix == names.LOG_SUFFIX and file_system.size(path) >= 0:
-                # Tells a reader of the files that what is missing from now on was compacted.
+                # Shows readers of the files that missing records were compacted from now on.
                 file_system.link(path, path + names.DELETED_SUFFIX)
                 doomed.append(path + names.DELETED_SUFFIX)
             file_system.link(path + names.SWAP_SUFFIX, path)
@@ -91,7 +91,7 @@ def end_replacement(file_system: FileSystem, directory: str, base_offset: int) -
 
 
 def discard_cleaned(file_system: FileSystem, directory: str) -> None:
-    """Removes what a round of compaction that did not come to its end has written.
+    """Removes the files of an unfinished round of compaction.
 
     Raises:
         OSError: the disk failed.

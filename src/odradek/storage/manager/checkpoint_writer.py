@@ -22,7 +22,7 @@ class CheckpointWriter:
         self._written: dict[str, Offsets] = {}
         self._in_flight: set[str] = set()
         self._waiting: dict[str, AskOffsets] = {}
-        # Those whose last write the disk refused.
+        # Checkpoints whose last write the disk refused.
         self._refused: set[str] = set()
         self._on_idle: list[Callable[[bool], None]] = []
 

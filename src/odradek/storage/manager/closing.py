@@ -1,7 +1,6 @@
-"""The orderly end of the logs: all on the disk, closed, and written down where each ends.
-
-The next start then trusts what it finds (`loading`). A directory in which anything was refused does
-not get the marker of an orderly end, and is recovered.
+"""The orderly end of the logs: syncs and closes all, and writes their log end offsets. The next
+start then trusts the files (`loading`). A directory with any error does not get the marker of an
+orderly end, and is recovered.
 """
 
 import logging
@@ -44,7 +43,7 @@ def close_directory(directory: LogDirectory, logs: Sequence[Log], broker_epoch: 
         offsets.write(directory)
         directory.mark_clean(broker_epoch)
     except (OSError, BrokerError) as error:
-        # Without the marker the next start recovers what could not be closed.
+        # Without the marker the next start recovers the logs that could not be closed.
         logger.warning("%s was not closed cleanly: %s", directory.path, error)
 
 

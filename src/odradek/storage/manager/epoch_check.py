@@ -1,8 +1,8 @@
-"""Whether a leader epoch checkpoint, which has no checksum, is what the batches say.
+"""Compares a leader epoch checkpoint, which has no checksum, with the batches.
 
 An epoch begins with a batch that has it, behind one of an earlier epoch. The start of a broker
-looks at the latest epochs only (`contradiction`), which are those that followers and consumers
-ask for: a log with many opens as quickly as one with few. A check looks at all (`EpochCheck`).
+looks at the latest epochs only (`contradiction`), which followers and consumers ask for: a log with
+many opens as quickly as one with few. A check looks at all (`EpochCheck`).
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ def contradiction(
             continue
         before = _batch_at(segments, start_offset - 1, log_end_offset)
         if before is None or before.base_offset >= start_offset:
-            # Compaction has taken it.
+            # Compaction has removed it.
             continue
         if index == 0 or before.partition_leader_epoch >= epoch:
             return f"epoch {before.partition_leader_epoch} has offset {before.base_offset}"
@@ -70,11 +70,11 @@ class EpochCheck:
 
     def __init__(self, *, is_complete: bool) -> None:
         self._is_complete: Final = is_complete
-        # (epoch, first offset) as the batches say.
+        # (epoch, first offset) by the batches.
         self._seen: list[tuple[int, int]] = []
 
     def see(self, header: BatchHeader) -> None:
-        """The next batch."""
+        """Takes in the next batch."""
         epoch = header.partition_leader_epoch
         if epoch > NO_LEADER_EPOCH and (not self._seen or epoch != self._seen[-1][0]):
             self._seen.append((epoch, header.base_offset))
@@ -82,7 +82,7 @@ class EpochCheck:
     def compare(
         self, epochs: Sequence[tuple[int, int]], log_start_offset: int, log_end_offset: int
     ) -> list[tuple[int, str]]:
-        """Compares a checkpoint with its log; returns offsets, and what is wrong."""
+        """Compares a checkpoint with its log; returns offsets with the differences."""
         problems = []
         # As the next start cuts them, where a crash kept retention from doing so.
         epochs = epochs_from(epochs, log_start_offset)

@@ -4,7 +4,7 @@ A future log is a separate log in `<topic>-<partition>.<32 hex digits>-future`, 
 directory of the partition's current log. It copies the current one until both are equal; then the
 current one is renamed for deletion and the future one takes its name. A crash between these two
 renames leaves a partition without a current log: the next start finds the future one beside what
-waits for its removal, and finishes. A future log that nothing explains is set aside for a person.
+waits for its removal, and finishes. An unexplained future log is set aside for a person to look at.
 """
 
 import logging
@@ -83,10 +83,9 @@ class FutureLogs:
         return log
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Gives a future log up, if there is one; its files go like those of any deleted log.
+        """Deletes a future log, if there is one, like any other log.
 
-        Raises:
-            BrokerError: KAFKA_STORAGE_ERROR; on a full disk it stays what it was.
+        Raises: BrokerError: KAFKA_STORAGE_ERROR; on a full disk it stays as it was.
         """
         log = self._logs.get(topic_partition)
         if log is not None:
@@ -100,15 +99,14 @@ class FutureLogs:
                 del self._logs[log.topic_partition]
 
     def forget(self, log: Log) -> None:
-        """Lets go of a future log that is one no more."""
+        """Forgets a future log that has become a current one."""
         del self._logs[log.topic_partition]
 
     # The start.
 
     def finish_swaps(self, directories: Sequence[LogDirectory]) -> None:
-        """Looks for future logs, and ends what a crash has interrupted between two renames. Blocks.
-
-        With a directory offline none is touched: its current log may be what lies there.
+        """Looks for future logs, and finishes swaps that a crash has interrupted between two
+        renames. Blocks. While a directory is offline none is changed: the current log may be in it.
         """
         try:
             found = {each: self._file_system.list_directory(each.path) for each in directories}

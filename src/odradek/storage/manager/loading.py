@@ -1,10 +1,9 @@
-"""Opening a log: from a directory of files, however the last broker left it, to a `Log`.
+"""Opens a `Log` from a directory of files, in whatever state the last broker left it.
 
 After an orderly end only names, sizes, the last index entries and the newest snapshot are looked
 at. After a crash everything from the recovery point on is read: batches are checked, the log is cut
-at the first that is not valid, indexes are rebuilt, and so is what hangs on the records (leader
-epochs, producers). Files that can be rebuilt are rebuilt, whatever is wrong with them; a file of
-records is only ever truncated at its end.
+at the first invalid one, and indexes, leader epochs and producers are rebuilt. Files that can be
+rebuilt are, whatever their damage; a file of records is only ever truncated at its end.
 
 Leftovers are removed: `.deleted` and temporary files, indexes without a log.
 """
@@ -47,7 +46,7 @@ OnBytes = Callable[[int], None]
 
 
 class LogLoadParameters:
-    """The facts known of a log before it is opened, and the listeners to its loading."""
+    """The known facts about a log before it is opened, and the callbacks of its loading."""
 
     def __init__(
         self,
@@ -86,8 +85,7 @@ def create_log(
 ) -> Log:
     """A new, empty log, in the partition's directory unless there is a `path`.
 
-    Raises:
-        OSError: the disk refused; nothing is left behind unless it refuses that too.
+    Raises: OSError: the disk failed; the files are removed unless that fails too.
     """
     path = path or directory.file_path(names.partition_directory(topic_partition))
     was_there = directory.file_system.is_directory(path)
@@ -129,7 +127,7 @@ def open_log(
     parameters: LogLoadParameters,
     path: str | None = None,
 ) -> Log:
-    """The log that lies in the partition's directory, or at `path`, recovered if it has to be.
+    """Opens the log in the partition's directory, or at `path`; recovers it if necessary.
 
     Raises:
         OSError: the disk failed.
@@ -142,7 +140,7 @@ def open_log(
     epochs = loader.load_epochs(segments, log_end_offset)
     log_start_offset = max(parameters.log_start_offset, segments.first.base_offset)
     log_start_offset = min(log_start_offset, log_end_offset)
-    # A crash may have come between the removal of segments and that of their epochs.
+    # A crash may have interrupted the removal of segments before that of their epochs.
     epochs.truncate_from_start(log_start_offset)
     producers = ProducerStateManager(str(topic_partition))
     replay_producers(
@@ -173,7 +171,7 @@ def open_log(
 
 
 class _Loader:
-    """One opening of one log."""
+    """Opens one log."""
 
     def __init__(
         self, directory: LogDirectory, path: str, config: LogConfig, parameters: LogLoadParameters
@@ -183,14 +181,14 @@ class _Loader:
         self._path = path
         self._config = config
         self._parameters = parameters
-        # (epoch, start offset) as the recovered records say.
+        # (epoch, start offset) by the recovered records.
         self._seen_epochs: list[tuple[int, int]] = []
         # The base offset of the first segment that was recovered, -1 for none.
         self.recovered_from = UNKNOWN_OFFSET
         self._present: set[str] = set()
 
     def load_segments(self) -> LogSegments:
-        """The segments as the files say; an empty one when there are none."""
+        """The segments of the files; an empty one if there are none."""
         offsets: list[int] = []
         others: list[tuple[int, str]] = []
         present = self._file_system.list_directory(self._path)
@@ -271,7 +269,8 @@ class _Loader:
         return cache
 
     def mend_transaction_indexes(self, segments: LogSegments, log_end_offset: int) -> None:
-        """Rebuilds those that contradict the records; recovery has already done so."""
+        """Rebuilds transaction indexes that contradict the records; recovery has already done
+        so."""
         for segment in segments.all():
             stem = f"{segment.base_offset:020d}"
             files = {stem + names.TXN_INDEX_SUFFIX, stem + names.TXN_CHECK_SUFFIX}
@@ -314,10 +313,8 @@ class _Loader:
                 self._file_system.remove(names.segment_file(self._path, offset, suffix))
 
     def _mend_missing_indexes(self, segments: LogSegments) -> None:
-        """Rebuilds the indexes of old segments where a file is missing.
-
-        Those of the others are looked at when they are used: a wrong one is noticed then.
-        Recovery makes its own.
+        """Rebuilds the indexes of old segments of which a file is missing. Existing ones are
+        checked when they are used. Recovery rebuilds its own.
         """
         old = segments.all()
         if not self._parameters.was_clean:
@@ -337,7 +334,8 @@ class _Loader:
                 segment.release()
 
     def _check_last_closed(self, segment: LogSegment) -> None:
-        """Its records were synced while it was still appended to, its indexes perhaps never."""
+        """Checks the time index of the last closed segment: its records were synced while it was
+        active, its indexes perhaps never."""
         if segment.indexes_are_sane():
             # Compares the end of the time index with the records, and mends it.
             _ = segment.max_timestamp
@@ -347,7 +345,8 @@ class _Loader:
         segment.seal()
 
     def _recover(self, segments: LogSegments) -> int:
-        """Checks what may not have reached the disk; cuts the log where it stops being valid."""
+        """Checks the records that may not have reached the disk; cuts the log at the first invalid
+        one."""
         first = max(segments.index_of(self._parameters.recovery_point), 0)
         if first > 0:
             self._check_last_closed(segments.at(first - 1))

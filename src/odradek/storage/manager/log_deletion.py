@@ -1,4 +1,4 @@
-"""Taking logs away: a log's directory is renamed now, and removed after `file.delete.delay.ms`.
+"""Deletes logs: a log's directory is renamed now, and removed after `file.delete.delay.ms`.
 
 The checkpoints forget the log before its directory is removed: until then the next start could
 apply their entries to a recreated log.
@@ -20,10 +20,8 @@ logger = logging.getLogger(__name__)
 
 
 class LogDeletion:
-    """Deletes logs, under names that no log has had before.
-
-    A log is let go of when its directory has got such a name, and no earlier: the partition's next
-    log would begin with its records.
+    """Deletes logs, under names that no log has had before. A log is dropped only when its
+    directory has such a name: otherwise the partition's next log would begin with its records.
     """
 
     def __init__(
@@ -85,7 +83,7 @@ class LogDeletion:
         self._remove(directory, target, delay_ms)
 
     def set_aside(self, log: Log, reason: str, let_go: Callable[[Log], None]) -> None:
-        """Lets a log lie, under a name that no log has; raises as `delete`."""
+        """Keeps a log's files, under a name that no log has; raises as `delete`."""
         topic_partition = log.topic_partition
         directory = log.log_directory
         target = directory.file_path(names.stray_directory(topic_partition, self._new_uuid()))
@@ -93,7 +91,7 @@ class LogDeletion:
             logger.warning("the log of %s is %s; set aside as %s", topic_partition, reason, target)
 
     def finish(self, directory: LogDirectory, deleted: Sequence[str]) -> None:
-        """Goes on where a crash, or an end, has left the logs that wait for their removal."""
+        """Continues the removal of logs that a crash, or an end, has interrupted."""
         if deleted:
             self._checkpoints.write_all_of(directory)
         for path in deleted:

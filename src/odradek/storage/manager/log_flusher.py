@@ -41,7 +41,7 @@ class LogFlusher:
         )
 
     def is_flushing(self, log: LocalLog) -> bool:
-        """Whether a flush of the log is under way, which needs its files under their names."""
+        """Whether a flush of the log is under way, during which its files must keep their names."""
         return log in self._under_way
 
     def flush_later(self, log: LocalLog) -> None:
@@ -61,6 +61,6 @@ class LogFlusher:
 
     def _on_error(self, log: LocalLog, error: BaseException) -> None:
         del self._under_way[log]
-        # A deleted log is gone; any other that cannot be synced is not to be trusted.
+        # The log may be deleted; any other log that cannot be synced cannot be trusted.
         if isinstance(error, OSError) and not log.is_closed:
             log.log_directory.fail(error)

@@ -5,8 +5,8 @@ the end to `closing`; meanwhile deletion to `log_deletion`, retention and the li
 `housekeeping`, syncing to `log_flusher`, checkpoints to `offset_checkpoints`, compaction to
 `log_cleaner`. Blocking work runs in the background.
 
-A new log goes to the directory with the fewest. A directory whose disk fails goes offline
-alone: its logs answer KAFKA_STORAGE_ERROR, the others live on.
+A new log is created in the directory with the fewest. A directory whose disk fails goes offline
+alone: its logs answer KAFKA_STORAGE_ERROR, the others continue.
 """
 
 import logging
@@ -45,7 +45,7 @@ from odradek.timer.timer import Timer
 logger = logging.getLogger(__name__)
 
 _BITS_OF_A_BYTE: Final = 8
-# Anybody may name partitions that will never be.
+# A client may name partitions that will never exist.
 _MOST_PREFERENCES: Final = 10_000
 
 
@@ -134,8 +134,8 @@ class LogManager:
         self.housekeeping.start(self.cleaner)
 
     def _identify(self, cluster_id: str, node_id: int) -> None:
-        """Checks all directories before the first is written to: a broker that is refused leaves
-        its name in none of them."""
+        """Checks all directories before it writes to the first: a refused broker leaves its id in
+        none of them."""
         for directory in self._online():
             _use(directory, partial(directory.check_identity, cluster_id, node_id))
         for directory in self._online():
@@ -167,7 +167,7 @@ class LogManager:
 
     @property
     def topic_ids(self) -> dict[str, UUID]:
-        """The ids of topics, as most of their logs here have them."""
+        """The ids of topics, by the majority of their logs here."""
         logs = [log for log in self._logs.all() if log.topic_id != NO_TOPIC_ID]
         counts = Counter((log.topic_partition.topic, log.topic_id) for log in logs)
         return dict(each for each, _ in reversed(counts.most_common()))
@@ -182,9 +182,9 @@ class LogManager:
     ) -> Log:
         """The log of a partition, made when there is none, with these settings.
 
-        A log of another topic of the same name is renamed first: however its `partition.metadata`
-        came about, we must not delete it. Without `is_new` the partition had a log before: none is
-        made while it may lie in an offline directory.
+        A log of another topic of the same name is renamed first: its `partition.metadata` may be
+        wrong, so it must not be deleted. Without `is_new` the partition had a log before: none is
+        made while that may be in an offline directory.
 
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR, the directory has failed or is full, or the log
@@ -206,7 +206,7 @@ class LogManager:
         return log
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Takes a log away: its directory is renamed now and removed after a delay.
+        """Deletes a log: its directory is renamed now and removed after a delay.
 
         Does nothing if there is no such log.
 
@@ -228,8 +228,8 @@ class LogManager:
         self._unreadable.pop(topic_partition, None)
 
     def set_aside(self, topic_partition: TopicPartition) -> None:
-        """Lets a log lie under another name: its replica is on other brokers. One in a directory
-        that has failed stays where it is.
+        """Keeps a log's files under another name: its replica is on other brokers. A log in a
+        failed directory stays as it is.
 
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR; the log stays what it was.
@@ -243,14 +243,14 @@ class LogManager:
         self._deletion.set_aside(log, reason, self._logs.remove)
 
     def prefer(self, topic_partition: TopicPartition, directory: LogDirectory) -> None:
-        """Chooses the directory for the partition's log, if it is to be made one day."""
+        """Chooses the directory for the partition's log, if it is created later."""
         self._preferred.pop(topic_partition, None)
         self._preferred[topic_partition] = directory
         if len(self._preferred) > _MOST_PREFERENCES:
             del self._preferred[next(iter(self._preferred))]
 
     def replace_current_with_future(self, topic_partition: TopicPartition) -> Log:
-        """Puts a future log, which has become equal, into the place of the current one.
+        """Replaces the current log by a future log that has become equal.
 
         The future log takes over the current log's producer state, which knows more than the
         records.
@@ -309,7 +309,8 @@ class LogManager:
         return bool(self._online())
 
     def _check_absent(self, topic_partition: TopicPartition, *, is_new: bool) -> None:
-        """An empty log in the place of one that cannot be read now would be data lost."""
+        """Raises if the log was there: an empty one in the place of one that cannot be read now
+        would lose data."""
         unreadable = self._unreadable.get(topic_partition)
         if unreadable is not None:
             raise BrokerError(
@@ -349,7 +350,7 @@ class LogManager:
     # Failure and the end.
 
     def shutdown(self, broker_epoch: int = -1) -> None:
-        """Closes all logs and leaves the directories as an orderly end should. Blocks."""
+        """Closes all logs and marks the directories as closed in order. Blocks."""
         if self._is_shut_down:
             return
         self._is_shut_down = True

@@ -1,4 +1,4 @@
-"""Which logs a broker has."""
+"""The logs of a broker."""
 
 from collections import Counter
 
@@ -8,8 +8,8 @@ from odradek.storage.log_directory import LogDirectory
 
 
 class LogTable:
-    """The logs that are open, one a partition; besides, those of them that are on their way to
-    another directory have a future one there."""
+    """The open logs, one for each partition; a log on its way to another directory also has a
+    future one there."""
 
     def __init__(self) -> None:
         self._logs: dict[TopicPartition, Log] = {}
@@ -39,7 +39,7 @@ class LogTable:
         return self._counts[directory]
 
     def add(self, log: Log) -> None:
-        """Takes a log in, in the place of another one of its partition."""
+        """Adds a log, which replaces another one of its partition."""
         replaced = self._logs.get(log.topic_partition)
         if replaced is not None:
             self._counts[replaced.log_directory] -= 1
@@ -47,6 +47,6 @@ class LogTable:
         self._counts[log.log_directory] += 1
 
     def remove(self, log: Log) -> None:
-        """Lets a log go, which is the partition's current one."""
+        """Removes the current log of a partition."""
         gone = self._logs.pop(log.topic_partition)
         self._counts[gone.log_directory] -= 1

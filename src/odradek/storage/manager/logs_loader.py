@@ -1,14 +1,14 @@
-"""Opening all logs of a broker at its start, several at a time.
+"""Opens all logs of a broker at its start, several at a time.
 
 Each log is opened by itself, on any thread of the `Workers`; its result, and the progress of
 recovery, are handed over to the waiting thread, which alone changes the manager and the
-directories. Threads help where the disk is waited for and where checksums are computed, both of
-which leave the interpreter to others.
+directories. Threads help while the disk works and checksums are computed, both of which release the
+interpreter.
 
 Meanwhile the pool of descriptors closes nothing, since it cannot know what another thread is about
 to read; each load closes what it has opened instead.
 
-A log that cannot be read, even by recovery, is left as it is and named; the others are opened. A
+A log that cannot be read, even by recovery, is left as it is and reported; the others are opened. A
 disk that fails takes its directory offline.
 """
 
@@ -35,7 +35,7 @@ NO_TOPIC_ID: Final = UUID(int=0)
 
 
 class LoadingProgress:
-    """How far the start is: logs opened of how many, and bytes that recovery has checked."""
+    """The progress of the start: opened logs, their total, and bytes checked by recovery."""
 
     def __init__(self, total_logs: int) -> None:
         self.total_logs = total_logs
@@ -50,8 +50,8 @@ class FoundLogs(NamedTuple):
     """The contents of a log directory.
 
     `deleted` are the paths of logs that wait for their removal. After a crash the checkpoints may
-    still speak of one that was deleted a moment before: of the partitions in `remade`, beside
-    which such a log lies, they prove nothing.
+    still have entries of a log that was deleted just before: for the partitions in `remade`, which
+    have such a log, they prove nothing.
     """
 
     directory: LogDirectory
@@ -61,7 +61,7 @@ class FoundLogs(NamedTuple):
 
 
 def find_logs(directory: LogDirectory) -> FoundLogs:
-    """Looks what lies in an open directory.
+    """Lists the logs of an open directory.
 
     Raises:
         OSError: the disk failed.
@@ -103,7 +103,7 @@ _Result = int | Log | UnreadableLog
 class LogsLoader:
     """Opens what lies in directories; `adopt` gets each log, on the caller's thread.
 
-    Afterwards `unreadable` are those that were left as they are.
+    Afterwards `unreadable` has those that were left as they are.
     """
 
     def __init__(
@@ -244,7 +244,8 @@ def _check_single(found: Sequence[FoundLogs]) -> None:
 def _which_to_move(
     topic_partition: TopicPartition, first: LogDirectory, second: LogDirectory
 ) -> str:
-    """Both may have records that are nowhere else: which are wanted a person decides."""
+    """The error about two logs of a partition: both may have unique records, so a person has to
+    decide."""
     found = [_find_topic_id(each, topic_partition) for each in (first, second)]
     advice = "the one of the directory that has failed recently"
     if found[0] != found[1]:

@@ -1,8 +1,8 @@
 """The checkpoints of all log directories: the contents of each file, and when it is written.
 
 Recovery points, log start offsets and high watermarks are written at their intervals (see
-`housekeeping`), and at once where what a file says has become wrong: a log was cut, or has gone.
-All of it happens in the background (`checkpoint_writer`), but for the last time.
+`housekeeping`), and at once if an entry has become wrong: a log was cut, or deleted. All of it
+happens in the background (`checkpoint_writer`), but for the last time.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ class OffsetCheckpoints:
         self._logs = logs
 
     def write_recovery_points(self) -> None:
-        """Writes down how far each log is on the disk, where that has changed."""
+        """Writes the recovery points that have changed."""
         for directory in self._writers:
             self._write(directory, names.RECOVERY_POINT_CHECKPOINT, _recovery_points)
 
@@ -41,11 +41,11 @@ class OffsetCheckpoints:
         self._write(directory, names.LOG_START_OFFSET_CHECKPOINT, _log_starts)
 
     def write_cleaned_offsets_of(self, directory: LogDirectory) -> None:
-        """Writes how far the logs of one directory are compacted."""
+        """Writes the offsets up to which the logs of one directory are compacted."""
         self._write(directory, names.CLEANER_CHECKPOINT, _cleaned_offsets)
 
     def write_all_of(self, directory: LogDirectory) -> None:
-        """Corrects what is written down, after a log was cut or has gone."""
+        """Corrects the checkpoints of a directory, after a log was cut or deleted."""
         self._write(directory, names.RECOVERY_POINT_CHECKPOINT, _recovery_points)
         self.write_log_starts_of(directory)
         self._write(directory, names.HIGH_WATERMARK_CHECKPOINT, _high_watermarks)
@@ -66,7 +66,7 @@ class FinalOffsets:
 
     def __init__(self, logs: Sequence[Log]) -> None:
         self._logs = logs
-        # Closing changes the others, and they are asked for after it.
+        # Closing changes the other offsets, which are read after it.
         self._high_watermarks = _high_watermarks(logs)
 
     def write(self, directory: LogDirectory) -> None:
@@ -93,7 +93,7 @@ def _cleaned_offsets(logs: Sequence[Log]) -> Offsets:
 
 
 def _log_starts(logs: Sequence[Log]) -> Offsets:
-    """The log start offsets that the names of the segments do not tell."""
+    """The log start offsets that differ from the base of their first segment."""
     return {
         log.topic_partition: log.log_start_offset
         for log in logs

@@ -1,9 +1,9 @@
 """Checks whether a transaction index agrees with the records, and rebuilds it if not.
 
-An index that was closed has a check file beside it, which tells everything. One without, of a
-crash or of Apache Kafka's making, is believed when it is well-formed and each entry leads to
-the marker that ended the transaction. Only segments that have one of the two files are looked
-at, so a start costs nothing where no transaction was ever aborted.
+A closed index has a check file beside it, which is sufficient. An index without one, after a crash
+or from Apache Kafka, is accepted if it is well-formed and each entry leads to the marker that ended
+the transaction. Only segments that have one of the two files are looked at, so a start costs
+nothing where no transaction was ever aborted.
 
 The rebuild begins at the newest producer snapshot before the segment, since a transaction may have
 begun long before the segment that holds its marker.
@@ -77,12 +77,13 @@ def rebuild(
 
 
 def _is_ordered(first_offset: int, last_offset: int, last_stable_offset: int) -> bool:
-    """Another producer's transaction, from long before, may keep the last stable offset back."""
+    """Whether the offsets of an entry are possible: another producer's older transaction may keep
+    the last stable offset back."""
     return 0 <= first_offset <= last_offset and 0 <= last_stable_offset <= last_offset + 1
 
 
 def _unmarked(segment: LogSegment) -> str | None:
-    """The first entry that does not lead to the marker of its producer, in words."""
+    """Describes the first entry that does not lead to the marker of its producer."""
     for entry in segment.transactions.entries():
         try:
             place = segment.locate(entry.last_offset)
@@ -108,5 +109,5 @@ def _load_snapshot_before(
             producers.load(decode_snapshot(file_system.read_bytes(path)), offset)
             return
         except CorruptSnapshot:
-            # An older one, or the records themselves, say the same.
+            # An older one, or the records themselves, have the same facts.
             continue

@@ -18,7 +18,7 @@ _VALUE: Final = struct.Struct(">hi")
 
 
 class EndMarker(NamedTuple):
-    """How a transaction ended, and the epoch of its coordinator."""
+    """The result of a transaction, and the epoch of its coordinator."""
 
     is_commit: bool
     coordinator_epoch: int

@@ -19,10 +19,10 @@ The checks of a batch depend on its origin (`AppendOrigin`), as in Kafka:
 | COORDINATOR | no: they all have -1   | no       | yes   | yes                              |
 | REPLICATION | no                     | no       | no    | no: the leader has checked       |
 
-States are replaced, never changed. Those that an append replaced are kept until `commit`, and
-`rollback` restores them if the disk refused it; a snapshot can be written elsewhere while appends
-continue. Open transactions are tracked here too: the first offset of the oldest one that is
-undecided bounds what readers of committed data may see.
+States are replaced, never changed. The states that an append has replaced are kept until `commit`,
+and `rollback` restores them if the disk refused it; a snapshot can be written on another thread
+while appends continue. Open transactions are tracked here too: the first offset of the oldest
+undecided one bounds readers of committed data.
 """
 
 from collections import OrderedDict
@@ -124,10 +124,11 @@ class CompletedTransaction:
 
 
 class Verification:
-    """The question to a coordinator whether a producer may write, until it writes or is ended.
+    """A verification by the coordinator that a producer may write, until the producer writes or the
+    transaction ends.
 
-    A write that failed comes again, so no later one may get in before the `lowest_sequence` that
-    was seen. With `bumps_epochs` the producer raises its epoch with every transaction.
+    A failed write is sent again, so no write may come before the one with the `lowest_sequence`
+    that was seen. With `bumps_epochs` the producer raises its epoch with every transaction.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class Verification:
         self.begun_ms = begun_ms
 
     def note(self, epoch: int, sequence: int) -> None:
-        """Another write waits for the same answer."""
+        """Adds a write that waits for the same answer."""
         if epoch > self.epoch:
             self.epoch = epoch
             self.lowest_sequence = sequence
@@ -152,8 +153,9 @@ class ProducerStateManager:
     """The producers of one log. It reads and writes no files (see `producer_snapshot`).
 
     `map_end_offset` is the offset up to which the log has been taken in, `snapshot_offset` that
-    of the latest snapshot on the disk. `first_unstable_offset` is the first one of the oldest
-    transaction that is not decided, -1 for none; one whose marker is not replicated yet counts.
+    of the latest snapshot on the disk. `first_unstable_offset` is the first offset of the oldest
+    undecided transaction, -1 for none; a transaction whose marker is not replicated yet is
+    undecided.
     """
 
     def __init__(self, name: str) -> None:
@@ -187,7 +189,8 @@ class ProducerStateManager:
         return list(self._states.values())
 
     def check(self, header: BatchHeader, origin: AppendOrigin) -> BatchMetadata | None:
-        """Whether a batch of records may be appended; the earlier batch if it repeats one.
+        """Checks that a batch of records may be appended; returns the earlier batch if it repeats
+        one.
 
         Raises:
             BrokerError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER; INVALID_TXN_STATE
@@ -226,8 +229,8 @@ class ProducerStateManager:
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int, bumps_epochs: bool, now_ms: int
     ) -> int:
-        """The coordinator is asked whether the producer may write; returns the number by which
-        `is_verification_valid` tells whether its answer still counts when it comes."""
+        """Begins a verification by the coordinator; returns its number, by which
+        `is_verification_valid` tells whether the answer is still valid."""
         verification = self._verifications.get(producer_id)
         if verification is None:
             self._verification_count += 1
@@ -241,7 +244,7 @@ class ProducerStateManager:
     def is_verification_valid(self, producer_id: int, producer_epoch: int, number: int) -> bool:
         """Whether no transaction of the producer has ended here since the verification began.
 
-        An epoch that is over is left to `check`, which has the better answer.
+        `check` refuses an earlier epoch, with a better error.
         """
         state = self._states.get(producer_id)
         if state is not None and producer_epoch < state.epoch:
@@ -258,11 +261,11 @@ class ProducerStateManager:
         origin: AppendOrigin,
         transaction_version: int,
     ) -> None:
-        """Whether the end marker of a transaction may be appended.
+        """Checks that the end marker of a transaction may be appended.
 
         Up to transaction version 1 a marker has the epoch of the records that it decides;
         from 2 on it has the next one, so that a late one cannot end the transaction after. A
-        coordinator that has not heard an answer writes it again, which changes nothing.
+        coordinator whose answer was lost writes the marker again, which changes nothing.
 
         Raises:
             BrokerError: INVALID_PRODUCER_EPOCH; TRANSACTION_COORDINATOR_FENCED for a
@@ -362,13 +365,13 @@ class ProducerStateManager:
             self._find_first_unstable()
 
     def commit(self) -> None:
-        """Commits the prepared state: its batches are in the log."""
+        """Commits the prepared states: their batches are in the log."""
         if self._replaced:
             self._replaced = {}
             self._verifications_ended = {}
 
     def rollback(self) -> None:
-        """The append failed: everything is as it was at the last `commit`."""
+        """Restores the states of the last `commit`, after a failed append."""
         self._verifications.update(self._verifications_ended)
         self._verifications_ended = {}
         replaced = self._replaced
@@ -422,7 +425,8 @@ class ProducerStateManager:
         self._find_first_unstable()
 
     def _check_verified(self, header: BatchHeader, has_batches: bool) -> None:
-        """Before the first write of a transaction: is an earlier one still to come?"""
+        """Checks, before the first write of a transaction, that no earlier write is still to
+        come."""
         verification = self._verifications.get(header.producer_id)
         if verification is None:
             return
@@ -495,8 +499,8 @@ def _in_order(transactions: Iterable[tuple[int, int]]) -> OrderedDict[int, int]:
 
 
 def _is_repeated(header: BatchHeader, state: ProducerState) -> bool:
-    """Whether an end marker has been written here before; or has the last epoch that there is,
-    which is said again and again until the transactional id gets another producer id."""
+    """Whether the log has this end marker already, or its epoch is the last one, which repeats
+    until the transactional id gets another producer id."""
     if header.producer_epoch != state.epoch:
         return False
     return state.txn_first_offset < 0 or header.producer_epoch == _LAST_EPOCH

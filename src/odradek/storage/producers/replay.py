@@ -33,7 +33,7 @@ def replay_producers(
     log_end_offset: int,
     recovered_from: int = UNKNOWN_OFFSET,
 ) -> None:
-    """Makes `producers` what it has to be at the log end.
+    """Brings `producers` to the log end.
 
     Starts from the newest snapshot that is not beyond the log end and can be read; snapshots that
     are beyond it or cannot be read are removed. After a recovery the transaction indexes of the
@@ -76,7 +76,7 @@ def replay_producers(
 
 
 def take_snapshot(file_system: FileSystem, directory: str, producers: ProducerStateManager) -> None:
-    """Writes down the producers as they are at the log end, unless that has been done.
+    """Writes a snapshot of the producers at the log end, unless there is one.
 
     Raises:
         OSError: there is no new snapshot; the old ones are as they were.
@@ -123,14 +123,14 @@ def load_snapshot(
                 producers.load(states, offset)
                 return
             except CorruptSnapshot:
-                # An older one, or the records themselves, say the same.
+                # An older one, or the records themselves, have the same facts.
                 pass
         file_system.remove(path)
     producers.load([], 0)
 
 
 def _check_origin(states: Sequence[ProducerState], offset: int, segments: LogSegments) -> None:
-    """Asks the log for the newest batch of a snapshot.
+    """Compares the newest batch of a snapshot with the log.
 
     Raises:
         CorruptSnapshot: it is another log's.
@@ -215,8 +215,7 @@ def replay_marker(
 ) -> CompletedTransaction | None:
     """Takes in a producer's control batch; the transaction that it ends, if any.
 
-    One that compaction has emptied was kept for the epoch that it names: nothing is left of its
-    transaction.
+    A batch that compaction has emptied was kept for its epoch: its transaction has no record left.
     """
     if header.record_count == 0:
         known = producers.get(header.producer_id)

@@ -320,7 +320,7 @@ def _visible(chunk: Chunk) -> Iterator[memoryview]:
 def _ends_aborted(records: memoryview, header: BatchHeader) -> bool:
     """Whether a control batch is the marker of an abort: version 0, type 0.
 
-    One that compaction has emptied ended a transaction of which nothing is left.
+    A batch that compaction has emptied counts as none: its transaction has no record left.
     """
     keys = [record.key for record in read_batch(records, header)]
     return any(key is not None and key[2:4] == b"\0\0" for key in keys)

@@ -188,10 +188,8 @@ class BatchCommit:
         )
 
     async def _left_open(self, admin: Admin) -> set[int]:
-        """Tasks with a transaction that is open: of a run that died before it wrote its cut, too.
-
-        Whoever cannot be asked is not: readers of what is committed then wait until it is timed
-        out, and that is all.
+        """Tasks with an open transaction, also of a run that died before it wrote its cut. Errors
+        are ignored: readers of committed data then only wait for the transaction's time-out.
         """
         found: dict[int, list[TransactionListing]] = {}
         with suppress(KafkaError):

@@ -1,7 +1,7 @@
 """Rows on their way into batches, by partition. Compiled: all that is done once a row is here.
 
 Keys and values come as Arrow lays them out, and go from there into a batch without an object
-that outlives the row. Whom a batch goes to, and when, is the writer's affair.
+that outlives the row. The writer decides where and when a batch is sent.
 """
 
 from collections.abc import Sequence

@@ -54,8 +54,8 @@ class Checkpoint:
         self._files.replace(place, mark.text())
 
     def take_back(self) -> None:
-        """Removes what the failed query has made. One that was there before stays as it is, and
-        so does one with a batch that is done."""
+        """Removes the checkpoint that the failed query has made. An earlier one stays as it is, and
+        so does one with a completed batch."""
         if self.was_there or self.last_commit() >= 0:
             return
         names = self._files.names(self.path)

@@ -196,9 +196,9 @@ def put_table(
 def read_table(spark: SparkSession, directory: str) -> DataFrame | None:
     """Reads what a pipeline has written to a directory, by its manifest; None if that is nothing.
 
-    Nobody knows when the last query on it ends, so its files stay until this process ends: a
-    process that runs for long, beside compactions, uses `reading_table`. A reader of Parquet that
-    lists the directory itself also sees files that are not committed, or about to be removed.
+    The end of the last query on it is unknown, so its files stay until this process ends: a process
+    that runs for long, beside compactions, uses `reading_table`. A reader of Parquet that lists the
+    directory itself also sees files that are not committed, or about to be removed.
 
     Raises:
         PipelineError: its manifest is damaged, or its batches do not go together.

@@ -53,7 +53,7 @@ def _fitted(row: dict[str, Any], limit: int) -> dict[str, Any]:
 
 
 def _is_taken(row: dict[str, Any], limit: int) -> bool:
-    """Whether it is small enough when it is compressed, which makes some larger."""
+    """Whether a row is small enough after compression, which makes some rows larger."""
     headers = [(header["key"], header["value"]) for header in row["headers"]]
     builder = RecordBatchBuilder(CODEC)
     builder.append(0, row["key"], row["value"], headers)

@@ -59,7 +59,8 @@ class Owner:
         return cls(socket.gethostname(), _boot_id(), pid, _started(pid), token, _namespace())
 
     def is_alive(self) -> bool | None:
-        """Whether it is there; None of one on another machine, or in another container."""
+        """Whether the owner's process lives; None if it is on another machine, or in another
+        container."""
         here = (socket.gethostname(), _boot_id(), _namespace())
         if (self.host, self.boot, self.namespace) != here:
             return None

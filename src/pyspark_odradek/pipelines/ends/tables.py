@@ -65,7 +65,7 @@ class Number(NamedTuple):
 
     @property
     def is_compaction(self) -> bool:
-        """Whether it replaces all batches up to its own."""
+        """Whether the batch is a compaction, which replaces all batches up to its own."""
         return self.compaction >= 0
 
     def __str__(self) -> str:

@@ -21,7 +21,7 @@ async def describe_entity(admin: Admin, entity: Entity, output: str) -> int:
 
 
 def _has_logins(entity: Entity) -> bool:
-    """Whether it is a user, or all; not the default of users."""
+    """Whether the entity is a user, or all users; not the default of users."""
     return len(entity) == 1 and entity[0][0] == ENTITIES["users"] and entity[0][1] != ""
 
 

@@ -1,7 +1,7 @@
 """The table that Kafka's tools end with on `--print-metrics`.
 
-Kafka's clients keep some hundred metrics. Those that the client here counts stand under Kafka's
-names; no row is made up for the others.
+Kafka's clients keep some hundred metrics. The ones that our client counts have Kafka's names; the
+others have no row.
 """
 
 from collections.abc import Mapping

@@ -41,8 +41,7 @@ class AclCalls(AdminBase):
         return await self._cluster.retrying(attempt)
 
     async def create_acls(self, bindings: Iterable[AclBinding]) -> dict[AclBinding, Any]:
-        """Adds ACLs: None for each, or the `KafkaError` that it is refused with. One that is there
-        already is fine."""
+        """Adds ACLs: None for each, or the `KafkaError` of its refusal. An existing ACL is fine."""
 
         async def attempt(pending: list[AclBinding]) -> dict[AclBinding, Any]:
             creations = [creation_fields(each) for each in pending]

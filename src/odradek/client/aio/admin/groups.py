@@ -66,8 +66,8 @@ class GroupCalls(AdminBase):
     async def describe_groups(
         self, group_ids: Iterable[str], *, include_authorized_operations: bool = False
     ) -> dict[str, GroupDescription | KafkaError]:
-        """Groups with their members. One that does not exist is an error, or, on brokers before
-        4.0, a group in the state Dead."""
+        """Groups with their members. A missing group is an error, or, on brokers before 4.0, a
+        group in the state Dead."""
 
         async def ask(node_id: int, ids: list[str]) -> dict[str, GroupDescription | KafkaError]:
             operations = include_authorized_operations

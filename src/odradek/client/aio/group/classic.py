@@ -167,8 +167,8 @@ class ClassicMembership(Membership):
 
     @property
     def _may_be_out(self) -> bool:
-        """Whether it was not heard for so long that it may have been thrown out, and others have
-        what it had: a group with members of both protocols lets it back in without telling."""
+        """Whether the member was silent for so long that it may have been removed, and others have
+        its partitions: a group with members of both protocols readmits it without saying so."""
         silent_ms = self._cluster.clock.monotonic_ms() - self._heard_ms
         return silent_ms >= self._session_timeout_ms
 

@@ -90,7 +90,7 @@ class PartitionPosition:
 
     @property
     def is_full(self) -> bool:
-        """Whether it has as much as may be fetched ahead."""
+        """Whether the partition has as many records as may be fetched ahead."""
         return self.following is not None
 
     @property

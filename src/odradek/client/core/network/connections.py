@@ -46,7 +46,7 @@ class Connection(Protocol):
 
     @property
     def was_silent(self) -> bool:
-        """Whether it was given up because no answer came."""
+        """Whether the connection was given up because a request timed out."""
         ...
 
     @property
@@ -202,7 +202,8 @@ class Connections(Generic[C]):
         self._known = {key: each for key, each in self._known.items() if each.was_silent}
 
     def _is_idle(self, connection: C) -> bool:
-        """Whether it was unused for so long that its broker may be about to close it."""
+        """Whether the connection was unused for so long that its broker may be about to close
+        it."""
         is_long = 0 <= self._idle_max_ms <= connection.idle_ms
         return is_long and not connection.in_flight_count
 

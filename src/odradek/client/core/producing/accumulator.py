@@ -101,12 +101,12 @@ class ProducerBatch:
 
     @property
     def is_numbered(self) -> bool:
-        """Whether it has a place in its producer's sequence."""
+        """Whether the batch has a sequence of its producer."""
         return self.base_sequence != NO_SEQUENCE
 
     @property
     def is_undecided(self) -> bool:
-        """Whether it may be in the log by the number that it has, or come to it."""
+        """Whether the batch may be in the log under its sequence, or still get there."""
         return self.unanswered > 0 or self.is_perhaps_in_log
 
     @property

@@ -1,4 +1,5 @@
-"""Whom to tell what became of records: a future each, or one for all that were sent together.
+"""The callers that wait for records' results: a future for each record, or one for all that were
+sent together.
 
 Compiled: it is called for every record.
 """

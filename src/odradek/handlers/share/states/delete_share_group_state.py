@@ -1,5 +1,5 @@
-"""DeleteShareGroupState (86), version 0: a group coordinator has states forgotten, of a group that
-is deleted or of topics that it reads no more.
+"""DeleteShareGroupState (86), version 0: a group coordinator deletes the states of a deleted group,
+or of topics that the group no longer reads.
 """
 
 from odradek.errors import ErrorCode
@@ -9,7 +9,7 @@ from odradek.handlers.share.states.state_answers import answer_each, fail_each
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers when nothing is left."""
+    """Answers when every state is deleted."""
     states = context.share_states
     answer_each(
         context,

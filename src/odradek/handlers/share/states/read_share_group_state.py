@@ -1,7 +1,5 @@
-"""ReadShareGroupState (84), version 0: the leader of a partition begins, and asks what has become
-of the records that a share group was handed out.
-
-Leaders before it may not write from here on.
+"""ReadShareGroupState (84), version 0: a new leader of a partition reads the states of the records
+that a share group was handed out. Earlier leaders may not write from here on.
 """
 
 from typing import Any
@@ -13,7 +11,7 @@ from odradek.handlers.share.states.state_answers import answer_each, fail_each
 
 
 def handle(context: HandlerContext, request: Request) -> None:
-    """Answers when it is stored who leads."""
+    """Answers when the new leader's epoch is stored."""
     states = context.share_states
     answer_each(
         context,

@@ -1,7 +1,7 @@
 """The parts that the five APIs of share states share: one answer for each partition of each topic.
 
-They are brokers' own: the leader of a partition, and the coordinator of a group, ask the broker
-that keeps the state.
+Only brokers send them: the leader of a partition and the coordinator of a group ask the share
+coordinator.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ Fields = Callable[[Any], Mapping[str, object]]
 
 
 def answer_each(context: HandlerContext, request: Request, ask: Ask, fields: Fields) -> None:
-    """Asks for every partition and answers when all is known."""
+    """Asks for every partition and answers when all outcomes are known."""
     if not serves_share_groups(context):
         fail_each(request, ErrorCode.UNSUPPORTED_VERSION)
         return
@@ -68,7 +68,7 @@ def fail_each(request: Request, code: ErrorCode) -> None:
 
 
 def state_batch(data: Any) -> StateBatch:
-    """Records' state, from a request.
+    """Reads the state of records from a request.
 
     Raises:
         BrokerError: INVALID_REQUEST, there is no such state.

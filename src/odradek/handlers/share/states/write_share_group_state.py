@@ -1,7 +1,5 @@
-"""WriteShareGroupState (85), versions 0 and 1: the leader of a partition stores what has become of
-records.
-
-Version notes: 1 adds how many records have come to their end (KIP-1226).
+"""WriteShareGroupState (85), versions 0 and 1: the leader of a partition stores the states of
+records. Version notes: 1 adds the number of finished records (KIP-1226).
 """
 
 from typing import Any

@@ -46,7 +46,7 @@ def type_folders(pattern_type: PatternType) -> dict[str, ResourceType]:
 
 
 def has_place(pattern: ResourcePattern) -> bool:
-    """Whether ZooKeeper can have a node of the pattern's name."""
+    """Whether ZooKeeper allows a node of the pattern's name."""
     name = pattern.name
     return "/" not in name and name not in (".", "..") and name.isprintable()
 

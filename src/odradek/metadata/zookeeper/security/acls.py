@@ -53,11 +53,11 @@ class ClusterAcls:
             announcements.follow(partial(self._on_announced, kind))
 
     def load(self) -> Acls:
-        """Everything there is. Blocks.
+        """Reads all ACLs. Blocks.
 
         Raises:
-            MetadataStoreError: ZooKeeper cannot be read, or holds what nobody understands: a broker
-                that passed it over might let in whom it denies.
+            MetadataStoreError: ZooKeeper cannot be read, or has an unreadable node: a broker that
+                ignored it might admit a principal that it denies.
         """
         acls: Acls = {}
         for kind, announcements in self._announcements.items():
@@ -75,7 +75,7 @@ class ClusterAcls:
             each.watch()
 
     def lose(self) -> None:
-        """The session is over."""
+        """Ends the session."""
         for each in self._announcements.values():
             each.lose()
 
@@ -151,7 +151,7 @@ class ClusterAcls:
             self._read([each for each in announced if each is not None], on_read)
 
     def _read_all(self, kind: PatternType, on_done: OnDone[None]) -> None:
-        """Reads the existing ones, and the known ones, which may be gone."""
+        """Reads the existing patterns, and the known ones, which may be deleted."""
         known = [each for each in self._view.image.acls if each.pattern_type is kind]
 
         def on_paths(paths: Sequence[str]) -> None:
@@ -167,7 +167,7 @@ class ClusterAcls:
 def _written(
     path: str, pattern: ResourcePattern, node: Node | None, after: frozenset[AccessControlEntry]
 ) -> list[Operation]:
-    """Writes the entries of a pattern, of which there are none without a node, and says so."""
+    """Writes the entries of a pattern, which has none without a node, and announces them."""
     data = acl_znodes.acls_json(after)
     prefix = acl_znodes.change_prefix(pattern.pattern_type)
     change: Operation
@@ -202,7 +202,7 @@ def _read_or_fail(path: str, node: Node) -> frozenset[AccessControlEntry]:
 
 
 def _announced(kind: PatternType, path: str, node: Node) -> ResourcePattern | None:
-    """The pattern to look at; None when nobody can tell."""
+    """The announced pattern; None if the announcement is unreadable."""
     try:
         return acl_znodes.read_change(path, kind, node.data)
     except ZnodeError as error:

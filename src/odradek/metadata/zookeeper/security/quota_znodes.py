@@ -1,7 +1,7 @@
 """The paths of client quotas in ZooKeeper: among the settings of users, client ids and addresses.
 Pure.
 
-A user's node also has what it logs in with, and quotas that are not served here: both are kept.
+A user's node also has its credentials, and quotas that are not served here: both are kept.
 """
 
 import json
@@ -33,7 +33,7 @@ def entity_path(entity: QuotaEntity) -> str:
 
 
 def quota_entity(path: str) -> QuotaEntity | None:
-    """The entity that an announcement names; None of topics, brokers and the like."""
+    """The entity that an announcement names; None for topics, brokers and the like."""
     match path.split("/"):
         case ["users", user]:
             return QuotaEntity(user=_name(user))
@@ -53,7 +53,7 @@ def quotas_path(entity: QuotaEntity) -> str:
 
 
 def read_settings(path: str, data: bytes) -> dict[str, str]:
-    """All that is kept for an entity; a folder alone has nothing. Raises `ZnodeError`."""
+    """All settings of an entity; a folder alone has none. Raises `ZnodeError`."""
     return znodes.read_config(path, data) if data else {}
 
 
@@ -75,7 +75,7 @@ def quotas_in(settings: Mapping[str, str]) -> Quotas:
 def with_quotas(
     settings: Mapping[str, str], alterations: Mapping[QuotaKey, float | None]
 ) -> dict[str, str]:
-    """The settings with quotas set, or taken away where the value is None."""
+    """The settings with quotas set, or removed if the value is None."""
     texts = {key.value: value for key, value in alterations.items()}
     kept = {name: text for name, text in settings.items() if name not in texts}
     return kept | {name: _number(value) for name, value in texts.items() if value is not None}

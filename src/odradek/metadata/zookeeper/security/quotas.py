@@ -1,7 +1,7 @@
 """`ClusterQuotas`: quotas of clients in ZooKeeper, which every broker writes by itself.
 
 They are announced among the settings (`announcements`), as Kafka 3.9 does it; see `ClusterConfigs`,
-which reads what is not theirs.
+which reads the other settings.
 """
 
 import logging
@@ -52,7 +52,7 @@ class ClusterQuotas:
         announcements.follow(self._on_announced)
 
     def load(self) -> dict[QuotaEntity, Quotas]:
-        """Everything there is. Blocks.
+        """Reads all quotas. Blocks.
 
         Raises:
             MetadataStoreError: ZooKeeper cannot be read.
@@ -102,7 +102,7 @@ class ClusterQuotas:
         )
 
     def _with_folders(self, altered: QuotaAlterations, then: Callable[[], None]) -> None:
-        """Makes the folders of the client ids of users, where there are none."""
+        """Makes the folders for the client ids of users, if they are missing."""
         folders: dict[str, None] = {}
         for entity in altered:
             if entity.user is not None and entity.client_id is not None:
@@ -145,7 +145,7 @@ class ClusterQuotas:
         self._read(list(dict.fromkeys(each for each in entities if each)), on_read)
 
     def _read_all(self, on_done: OnDone[None]) -> None:
-        """Reads the existing ones, and the known ones, which may be gone."""
+        """Reads the existing entities, and the known ones, which may be deleted."""
         known = self._view.image.client_quotas
         kinds = [f"{znodes.CONFIG}/{each}" for each in _FOLDERS]
 
@@ -196,5 +196,5 @@ def _announced(path: str, node: Node) -> QuotaEntity | None:
     try:
         entity = znodes.read_config_change(path, node.data)
     except ZnodeError:
-        return None  # the code that reads the settings passes them
+        return None  # the reader of the settings passes them
     return quota_entity(entity)

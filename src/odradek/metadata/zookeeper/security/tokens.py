@@ -1,7 +1,7 @@
 """`ClusterTokens`: delegation tokens in ZooKeeper, as Apache Kafka 3.9 keeps them there.
 
-Each is a node with all but its password. A change of one is announced by a numbered node with its
-id, and every broker reads the token again (`announcements`).
+Each is a node with everything but its password. A change of a token is announced by a numbered node
+with its id, and every broker reads the token again (`announcements`).
 """
 
 import logging
@@ -53,7 +53,7 @@ class ClusterTokens:
         self._announcements.follow(self._on_announced)
 
     def load(self) -> dict[ConfigResource, dict[str, str]]:
-        """Everything there is. Blocks.
+        """Reads all tokens. Blocks.
 
         Raises:
             MetadataStoreError: ZooKeeper cannot be read.
@@ -68,12 +68,12 @@ class ClusterTokens:
         self._announcements.watch()
 
     def lose(self) -> None:
-        """The session is over."""
+        """Ends the session."""
         self._announcements.lose()
 
     def alter(self, altered: Altered, on_done: OnDone[None]) -> None:
-        """Writes tokens and announces them; answers when this broker has read them. One that was
-        there and is gone meanwhile stays so."""
+        """Writes tokens and announces them; answers when this broker has read them. A token that
+        was deleted meanwhile stays deleted."""
         known = {_path(each) for each in altered if self._view.image.config(each)}
         self._alter(altered, known, on_done)
 
@@ -113,7 +113,7 @@ class ClusterTokens:
             self._read(map(token_resource, ids), on_read)
 
     def _read_all(self, on_read: OnDone[None]) -> None:
-        """Reads the existing ones, and the known ones, which may be gone."""
+        """Reads the existing tokens, and the known ones, which may be deleted."""
         kind = ConfigResourceType.DELEGATION_TOKEN
         known = [each for each in self._view.image.configs if each.type is kind]
 
@@ -147,7 +147,7 @@ def _with_read(nodes: Mapping[str, Node | None], image: MetadataImage) -> Metada
 
 
 def _kept(path: str, node: Node | None) -> dict[str, str]:
-    """A token as the image has it; none where it is not understood, so that nobody comes by it."""
+    """A token for the image; none if its node is unreadable, so that no client can log in by it."""
     try:
         return {} if node is None else {INFORMATION: node.data.decode()}
     except UnicodeDecodeError:

@@ -169,7 +169,7 @@ class GroupHelpers:
                 found = self.describe(group)
             except BrokerError as error:
                 if error.code.retriable:
-                    return None  # on its way to another broker
+                    return None  # the group is moving to another broker
                 raise
             enough = members is None or len(found.members) == members
             return found if found.state == state and enough else None
@@ -196,8 +196,8 @@ class GroupHelpers:
             await asyncio.sleep(0)  # they are read in slices, in turns of the loop
 
     def _park(self, group: str, wake: Callable[[], None]) -> list[DelayedFetch]:
-        """Calls `wake` at the next record of the group's partition, or of a share group's states;
-        the metadata tells where there is none yet."""
+        """Calls `wake` at the next record of the group's partition, or of a share group's states.
+        Without these topics a change of the metadata wakes."""
         try:
             places = [self._brokers.group_partition(group), *self.shared.state_partitions(group)]
         except BrokerError:
@@ -235,7 +235,7 @@ class GroupHelpers:
         return {where: Lag(lag) for where, lag in self.shared.lag(found).items()}
 
     def _nothing_known(self, group: str) -> BrokerError:
-        """Why there is no lag to tell; an empty answer would pass for that of a group which has
+        """The error for a group without a lag: an empty answer would look like a group that has
         caught up."""
         found = self._registered(group)
         if found is None:

@@ -19,8 +19,8 @@ _SHARE: Final = "share"
 
 
 class HeldRecords(NamedTuple):
-    """Records that a member holds, delivered for the `delivery_count`th time; unless it says what
-    became of them before `until_ms`, in wall time, somebody else gets them."""
+    """Records that a member holds, delivered for the `delivery_count`th time; without an
+    acknowledgement before `until_ms`, in wall time, another member gets them."""
 
     first_offset: int
     last_offset: int
@@ -92,7 +92,7 @@ class ShareGroupHelpers:
         return [TopicPartition(SHARE_GROUP_STATE_TOPIC, index) for index in sorted(indexes)]
 
     def reset_policy(self, group: str) -> str:
-        """Where it begins to read a partition: `share.auto.offset.reset`."""
+        """The group's `share.auto.offset.reset`: where it begins to read a partition."""
         server = self._brokers.coordinator(group)
         settings = GroupSettings(_SHARE, group, server.config, self._brokers.image)
         return str(settings.value("auto.offset.reset"))
@@ -128,7 +128,7 @@ class ShareGroupHelpers:
             try:
                 shard = runtime.shard(coordinator_key(key))
             except BrokerError:
-                continue  # another one coordinates it
+                continue  # another broker coordinates it
             return shard.states.get(key)
         return None
 

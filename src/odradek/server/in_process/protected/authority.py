@@ -20,7 +20,7 @@ class Certificate(NamedTuple):
 
 
 class CertificateAuthority:
-    """Makes certificates that whoever trusts `certificate` believes in."""
+    """Issues certificates; clients that trust `certificate` accept them."""
 
     def __init__(self, now: datetime) -> None:
         """Raises:
