@@ -17,7 +17,7 @@ they do many independent pieces of work side by side, and the caller waits for t
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import Final, Generic, Protocol, TypeVar
 
 from odradek.errors import BrokerError, EnvironmentFailure
@@ -61,17 +61,17 @@ def do_each_in_turns(
     work: Callable[[T], object],
     size: int,
     defer: Callable[[Callable[[], None]], None],
+    on_done: Callable[[], object] = ignore,
 ) -> None:
     """Does something for each item as `do_each` does, but for `size` of them at a time: the first
-    now, and what `defer` is given at the loop's next turns. What is raised is raised in its turn,
-    and keeps no later one from coming."""
+    now, and what `defer` is given at the loop's next turns; after the last `on_done` is called.
+    What is raised is raised in its turn, and keeps no later one from coming."""
     left = iter(items)
 
     def take_slice() -> None:
         taken = list(islice(left, size))
-        if len(taken) == size:
-            defer(take_slice)
-        do_each(taken, work)
+        go_on: Callable[[], object] = partial(defer, take_slice) if len(taken) == size else on_done
+        run_each([partial(do_each, taken, work), go_on])
 
     take_slice()
 
@@ -102,16 +102,11 @@ class SlicedRound(Generic[T]):
             return
         items = self._items()
         self._is_under_way = True
-        steps: Iterator[Callable[[], object]] = (partial(self._work, item) for item in items)
-        do_each_in_turns(chain(steps, [self._end]), _take, self._size, self._defer)
+        do_each_in_turns(items, self._work, self._size, self._defer, self._end)
 
     def _end(self) -> None:
         self._is_under_way = False
         self._on_done()
-
-
-def _take(step: Callable[[], object]) -> None:
-    step()
 
 
 class Background(Protocol):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 
 import pytest
 from tests.unit.coordinator.consumers import Consumer, ConsumerWorld
@@ -165,8 +166,28 @@ def test_a_slice_that_raises_keeps_no_later_one_from_its_turn() -> None:
     while deferred:
         deferred.pop()()
     assert seen == [1, 2, 3, 4, 5, 6, 7]
-    do_each_in_turns([], work, 3, deferred.append)
-    assert deferred == []
+
+
+@pytest.mark.parametrize("count", range(8))
+def test_the_end_comes_once_after_the_last_item_although_items_raise(count: int) -> None:
+    """Fails when a round whose last log raises counts as under way for good."""
+    steps: list[int | str] = []
+    deferred: list[Callable[[], None]] = []
+
+    def work(number: int) -> None:
+        steps.append(number)
+        raise KeyError(number)
+
+    def take(turn: Callable[[], None]) -> None:
+        with suppress(KeyError):
+            turn()
+
+    take(
+        partial(do_each_in_turns, range(count), work, 3, deferred.append, lambda: steps.append(""))
+    )
+    while deferred:
+        take(deferred.pop())
+    assert steps == [*range(count), ""]
 
 
 @pytest.mark.parametrize("is_expiry", [False, True])

@@ -10,7 +10,7 @@ from tests.unit.storage.compacted import COMPACT, append
 from odradek.model import TopicPartition
 from odradek.storage import Log, LogManager
 from odradek.storage.cleaner import log_cleaner
-from odradek.storage.manager import housekeeping
+from odradek.storage.log.log import SLICE_LOGS
 
 TOPIC_ID = UUID(int=7)
 
@@ -32,7 +32,7 @@ def write(log: Log, data: memoryview) -> None:
 def old_logs(world, batches) -> tuple[LogManager, list[Log]]:
     """More than a slice of logs, each with a record that is too old, of a producer that is gone."""
     manager = world.start()
-    logs = logs_of(world, manager, housekeeping.SLICE_LOGS + 1, retention_ms="1000")
+    logs = logs_of(world, manager, SLICE_LOGS + 1, retention_ms="1000")
     for log in logs:
         write(log, batches(b"old", producer_id=5, base_sequence=0))
     world.clock.advance(8 * 86_400_000)
@@ -44,7 +44,7 @@ def test_retention_takes_some_logs_in_a_turn(world, old_logs):
     session."""
     manager, logs = old_logs
     manager.housekeeping.delete_old_segments()
-    assert Counter(log.log_start_offset for log in logs) == {1: housekeeping.SLICE_LOGS, 0: 1}
+    assert Counter(log.log_start_offset for log in logs) == {1: SLICE_LOGS, 0: 1}
     world.timer.advance_clock(0)
     assert Counter(log.log_start_offset for log in logs) == {1: len(logs)}
 
@@ -73,7 +73,7 @@ def test_producers_are_forgotten_some_logs_in_a_turn(world, old_logs):
     manager, logs = old_logs
     manager.housekeeping.remove_expired_producers()
     assert Counter(len(log.producers.active()) for log in logs) == {
-        0: housekeeping.SLICE_LOGS,
+        0: SLICE_LOGS,
         1: 1,
     }
     world.timer.advance_clock(0)
@@ -110,7 +110,7 @@ def test_the_cleaner_looks_at_some_logs_in_a_turn(world, looked_at):
     """Compacted topics would hold up all others every fifteen seconds."""
     background = LateBackground()
     manager = world.start(background=background)
-    logs = logs_of(world, manager, log_cleaner.SLICE_LOGS + 1, **COMPACT)
+    logs = logs_of(world, manager, SLICE_LOGS + 1, **COMPACT)
     manager.cleaner.look()
     assert looked_at == logs[:-1]
     world.timer.advance_clock(0)

@@ -82,9 +82,8 @@ class Cleaning:
         """Whether the log is not to be cleaned any further."""
         local = self.log.local
         return (
-            local.is_closed
+            not local.is_usable
             or local.cuts != self._cuts
-            or self.log.log_directory.failure is not None
             or _policy(self.log.config) != self._policy
         )
 

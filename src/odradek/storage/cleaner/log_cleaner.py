@@ -26,7 +26,7 @@ from odradek.errors import BrokerError
 from odradek.model import TopicPartition
 from odradek.storage.cleaner.cleanable import Cleanable, assess
 from odradek.storage.cleaner.cleaning import CleanerLimits, Cleaning, Step
-from odradek.storage.log.log import Log
+from odradek.storage.log.log import SLICE_LOGS, Log
 from odradek.timer.retry_task import RetryTask
 from odradek.timer.timer import Timer
 
@@ -36,8 +36,6 @@ logger = logging.getLogger(__name__)
 # over all of its batches while it holds the interpreter.
 _WINDOW_BYTES: Final = 128 * 1024
 _LEAST_WINDOW_BYTES: Final = 1024
-# How many logs one turn of the loop looks at.
-SLICE_LOGS: Final = 200
 
 
 class LogCleaner:
@@ -119,8 +117,7 @@ class LogCleaner:
         """How dirty a log is; None unless it is to be cleaned now."""
         tp = log.topic_partition
         is_out = tp in self._rounds or tp in self._fruitless or tp in self._uncleanable
-        is_here = not log.local.is_closed and log.log_directory.failure is None
-        if not log.config.compact or is_out or tp in self._paused or not is_here:
+        if not log.config.compact or is_out or tp in self._paused or not log.local.is_usable:
             return None
         found = self._try_to_assess(log)
         return found if found is not None and found.is_due else None

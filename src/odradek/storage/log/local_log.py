@@ -91,6 +91,11 @@ class LocalLog:
         self.cuts = 0
         self.update_config(config)
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is neither closed nor in a log directory that has failed."""
+        return not self.is_closed and self.log_directory.failure is None
+
     def update_config(self, config: LogConfig) -> None:
         """Takes new settings."""
         self.config = config

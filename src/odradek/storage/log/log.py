@@ -31,6 +31,9 @@ from odradek.storage.log.segment import LogSegment
 from odradek.storage.producers.producer_state import ProducerStateManager
 from odradek.storage.producers.replay import remove_snapshots, replay_producers, take_snapshot
 
+SLICE_LOGS: Final = 200
+"""How many logs one turn of the loop looks at."""
+
 
 class Log:
     """The records of one replica of a partition.

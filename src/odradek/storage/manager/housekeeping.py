@@ -15,7 +15,7 @@ from odradek.config.broker import BrokerConfig
 from odradek.errors import BrokerError
 from odradek.storage.cleaner.log_cleaner import LogCleaner
 from odradek.storage.log.local_log import LocalLog, LogListener
-from odradek.storage.log.log import Log
+from odradek.storage.log.log import SLICE_LOGS, Log
 from odradek.storage.manager.log_flusher import LogFlusher
 from odradek.storage.manager.log_table import LogTable
 from odradek.storage.manager.offset_checkpoints import OffsetCheckpoints
@@ -26,8 +26,6 @@ logger = logging.getLogger(__name__)
 
 # Kafka has an undocumented setting for it.
 _EXPIRATION_CHECK_MS: Final = 600_000
-# How many logs one turn of the loop looks at.
-SLICE_LOGS: Final = 200
 
 
 class Housekeeping(LogListener):
@@ -54,7 +52,7 @@ class Housekeeping(LogListener):
 
     def _round(self, work: Callable[[Log], None]) -> SlicedRound[Log]:
         def look(log: Log) -> None:
-            if not log.local.is_closed and log.log_directory.failure is None:
+            if log.local.is_usable:
                 work(log)
 
         return SlicedRound(self._logs.working, look, SLICE_LOGS, self._timer.call_threadsafe)
