@@ -72,3 +72,15 @@ def test_the_rule_sees_sentences_behind_others() -> None:
     One that raises is the last.
     """
     assert len(odd_sentences(text)) == 2
+
+
+def test_errors_have_lines_of_their_own() -> None:
+    """If this fails, an error hides in a sentence: "Raises: OSError: the disk failed"."""
+    found = [
+        f"{path.relative_to(SOURCES)}: {line.strip()}"
+        for path in sorted(SOURCES.rglob("*.py"))
+        for text in docstrings(path)
+        for line in text.splitlines()
+        if re.match(r"\s*Raises: *\S", line)
+    ]
+    assert not found, "\n".join(found)

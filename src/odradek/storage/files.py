@@ -135,7 +135,8 @@ class File(Handle):
     def append(self, buffers: Sequence[Buffer], size_bytes: int) -> None:
         """Writes `buffers`, `size_bytes` in all, at the end.
 
-        Raises: OSError: nothing was written; or EIO, a part of it stays until recovery cuts it off.
+        Raises:
+            OSError: nothing was written; or EIO, a part of it stays until recovery cuts it off.
         """
         raise NotImplementedError
 

@@ -39,7 +39,8 @@ class CoordinatedGroup(RebalancingGroup):
     def join(self, request: JoinRequest, on_joined: OnJoined) -> None:
         """Handles a join; `on_joined` is called once, now or when the rebalance is complete.
 
-        Raises: BrokerError: the member may not join.
+        Raises:
+            BrokerError: the member may not join.
         """
         self._check_size(request.member_id)
         names = [name for name, _ in request.protocols]

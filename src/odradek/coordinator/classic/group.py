@@ -7,9 +7,9 @@ Unlike a consumer group's, this state is not all made by replay; Kafka's is not 
 
     by replay   that a generation has its assignments, and is stable with that; all of a group
                 that is loaded, or was a consumer group; that a group is gone
-    volatile who joins, which number the generation gets, its protocol and its leader, until the
-    record of that generation is committed; ids that were handed out; waiting joins and syncs; every
-    timer
+    volatile    who joins, which number the generation gets, its protocol and its leader, until
+                the record of that generation is committed; ids that were handed out; waiting
+                joins and syncs; every timer
 
 A record is written of a group without members when it begins, and of a generation as a whole: when
 its leader's SyncGroup brings the assignments, when nobody is left, and when a static member comes

@@ -150,7 +150,8 @@ class CoordinatorRuntime(Generic[S]):
     def partition_of(self, key: str) -> int:
         """The partition that a group or transactional id belongs to.
 
-        Raises: BrokerError: NOT_COORDINATOR, the topic does not exist yet.
+        Raises:
+            BrokerError: NOT_COORDINATOR, the topic does not exist yet.
         """
         count = self._partition_count()
         if not count:

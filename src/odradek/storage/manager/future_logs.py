@@ -85,7 +85,8 @@ class FutureLogs:
     def delete(self, topic_partition: TopicPartition) -> None:
         """Deletes a future log, if there is one, like any other log.
 
-        Raises: BrokerError: KAFKA_STORAGE_ERROR; on a full disk it stays as it was.
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR; on a full disk it stays as it was.
         """
         log = self._logs.get(topic_partition)
         if log is not None:

@@ -85,7 +85,8 @@ def create_log(
 ) -> Log:
     """A new, empty log, in the partition's directory unless there is a `path`.
 
-    Raises: OSError: the disk failed; the files are removed unless that fails too.
+    Raises:
+        OSError: the disk failed; the files are removed unless that fails too.
     """
     path = path or directory.file_path(names.partition_directory(topic_partition))
     was_there = directory.file_system.is_directory(path)

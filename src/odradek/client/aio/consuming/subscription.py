@@ -132,7 +132,8 @@ class Subscription:
         returned before count as processed. The next poll waits for it first.
 
         Raises:
-            UsageError: a listener reads. KafkaError: this member cannot be one.
+            UsageError: a listener reads.
+            KafkaError: this member cannot be one.
         """
         if self.is_called_by_listener:
             raise listener_reads()
