@@ -93,7 +93,7 @@ class LocalLog:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is neither closed nor in a log directory that has failed."""
+        """True unless the log is closed or its log directory has failed."""
         return not self.is_closed and self.log_directory.failure is None
 
     def update_config(self, config: LogConfig) -> None:

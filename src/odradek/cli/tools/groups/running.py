@@ -1,4 +1,4 @@
-"""What the commands for groups share: how they run, and what they print when they fail."""
+"""Runs the actions of the commands for groups, and prints how they failed."""
 
 import argparse
 import sys
