@@ -135,9 +135,10 @@ class RecordTooLarge(RecordError):
 
 
 class NotDelivered(KafkaError):
-    """Some of the records that were sent together are not in the log. `errors` has their errors by
-    index, and `metadata` the places of the others, with None for each that failed. The code is the
-    first error's.
+    """Some of the records that were sent together are not in the log.
+
+    `errors` has their errors by index, and `metadata` the places of the others, with None for each
+    that failed. The code is the first error's.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ The stages of a request, as far as a broker with one loop has them:
     RequestQueueTimeMs  read from the socket, until it is handled
     LocalTimeMs         handled, until it is answered or has to wait
     RemoteTimeMs        waits: for bytes, replicas, members of a group
-    ThrottleTimeMs how long its client is muted afterwards
+    ThrottleTimeMs      how long its client is muted afterwards
 
 Responses do not queue and the broker does not wait for their sending, so ResponseQueueTimeMs and
 ResponseSendTimeMs are 0. Times are whole milliseconds: a request that took 0 ms took 0 ms in every

@@ -35,8 +35,10 @@ class TlsTerms(Protocol):
         ...
 
     def principal_of(self, certificate: bytes | None) -> KafkaPrincipal:
-        """The principal of a certificate, in DER; None without a certificate. Raises: PeerRefused:
-        it is not admitted.
+        """The principal of a certificate, in DER; None without a certificate.
+
+        Raises:
+            PeerRefused: it is not admitted.
         """
         ...
 

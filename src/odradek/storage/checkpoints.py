@@ -99,7 +99,8 @@ def encode_meta_properties(cluster_id: str, node_id: int, directory_id: UUID) ->
 def parse_meta_properties(data: bytes) -> dict[str, str]:
     """The properties by name; comments and empty lines are left out. Without a version it is 0.
 
-    Raises: CorruptCheckpoint: it is no text, or has a version that Kafka does not know either.
+    Raises:
+        CorruptCheckpoint: it is no text, or has a version that Kafka does not know either.
     """
     fields = _properties(data, "=")
     if _number(fields.get("version", _VERSION)) not in _META_VERSIONS:

@@ -17,7 +17,11 @@ COLUMNS: Final = (*PLAIN_COLUMNS, HEADERS)
 
 
 def check_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
-    """The requested columns; by default all. Raises: ValueError: there is none of that name."""
+    """The requested columns; by default all.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
     for name in columns or ():
         if name not in COLUMNS:
             raise ValueError(f"there is no column {name!r}; there are {', '.join(COLUMNS)}")

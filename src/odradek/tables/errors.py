@@ -24,6 +24,7 @@ class DataLoss(Exception):
 
 class WrongPath(Exception):
     """A directory that is missing, or belongs to another cluster: nothing may be read from it.
+
     Never counts as missing records, whatever `failOnDataLoss` says: all would be missing.
     """
 

@@ -30,7 +30,8 @@ def write_file(
 ) -> int:
     """Writes batches of these columns to a file; returns how many records there were.
 
-    Raises: ValueError: a key or a value for CSV is no text.
+    Raises:
+        ValueError: a key or a value for CSV is no text.
         OSError: the file cannot be written.
     """
     partial = f"{path}.partial"

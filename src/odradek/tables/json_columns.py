@@ -8,7 +8,11 @@ _VALUE: Final = "value"
 
 
 def check_has_values(columns: Sequence[str] | None) -> None:
-    """Refuses a choice of columns without `value`. Raises: ValueError: it is missing."""
+    """Refuses a choice of columns without `value`.
+
+    Raises:
+        ValueError: it is missing.
+    """
     if columns is not None and _VALUE not in columns:
         raise ValueError("json reads the column value: let columns name it")
 

@@ -376,7 +376,8 @@ async def open_connection(
 async def login_terms(login: LoginSource) -> LoginTerms:
     """The terms of a login; waits for a request of a token.
 
-    Raises: KafkaError: there are none.
+    Raises:
+        KafkaError: there are none.
     """
     terms = login.at_hand()
     if terms is not None:

@@ -133,8 +133,10 @@ class Consumer(AsyncClosing):
             self.subscribe(topics)
 
     async def close(self, timeout_ms: int = 30_000) -> None:
-        """Commits what auto-commit owes, leaves the group, disconnects. Without an answer within
-        `timeout_ms` the group notices by the missing heartbeats. Waiting reads get `ClientClosed`.
+        """Commits what auto-commit owes, leaves the group, disconnects.
+
+        Without an answer within `timeout_ms` the group notices by the missing heartbeats. Waiting
+        reads get `ClientClosed`.
         """
         self._reading.end()
         await self._close_once(self._close, timeout_ms)
@@ -319,7 +321,8 @@ class Consumer(AsyncClosing):
     async def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
         """The offset of the next record to return. A listener may call it, too.
 
-        Raises: UsageError: the partition is not assigned, or is revoked meanwhile.
+        Raises:
+            UsageError: the partition is not assigned, or is revoked meanwhile.
             KafkaError: it cannot be found within `default.api.timeout.ms`.
         """
         limit = self._cluster.time_limit(given_ms=timeout_ms)

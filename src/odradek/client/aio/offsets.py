@@ -30,7 +30,8 @@ async def list_offsets(
     a silent one does not delay the others. The next attempt refreshes the metadata of failed
     partitions.
 
-    Raises: KafkaError: no broker answers a request for metadata.
+    Raises:
+        KafkaError: no broker answers a request for metadata.
     """
     await refresh_unknown(cluster, questions)
     led, leaderless = by_leader(questions, cluster.metadata)

@@ -151,6 +151,7 @@ class ShareConsumer(AsyncClosing):
 
     async def close(self, timeout_ms: int = 30_000) -> None:
         """Sends acknowledgements, releases the other records, leaves the group, disconnects.
+
         Without an answer within `timeout_ms` brokers and group notice by themselves. Waiting reads
         get `ClientClosed`.
         """

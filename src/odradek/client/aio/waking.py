@@ -22,7 +22,8 @@ class Waking:
     def waited(self, timeout_ms: float | None = None) -> "Waited":
         """The scope of a call that waits, so long at most.
 
-        Raises: WokenUp: `wakeup` was called.
+        Raises:
+            WokenUp: `wakeup` was called.
             TimeoutError: the time is over.
         """
         return Waited(self, timeout_ms)

@@ -1,6 +1,7 @@
-"""One request by HTTP, with limits of time and size that the server cannot stretch. A socket's
-time-out starts again with every byte, so a slow response would take for ever; here the whole
-response has one deadline. Redirects are not followed. It blocks: for threads.
+"""One request by HTTP, with limits of time and size that the server cannot stretch.
+
+A socket's time-out starts again with every byte, so a slow response would take for ever; here the
+whole response has one deadline. Redirects are not followed. It blocks: for threads.
 """
 
 import io

@@ -1,6 +1,7 @@
-"""Logins by tokens that have to be requested. A thread requests them, and all connections of a
-client share the result. A connection takes the present token, or waits for the thread without
-stopping the event loop.
+"""Logins by tokens that have to be requested.
+
+A thread requests them, and all connections of a client share the result. A connection takes the
+present token, or waits for the thread without stopping the event loop.
 """
 
 import logging

@@ -26,7 +26,8 @@ class Token(NamedTuple):
 def parse_token(text: str, subject_claim: str, now_ms: int) -> Token:
     """Reads a token that has just been given.
 
-    Raises: TokenRefused: no broker would accept it; the text does not have the token.
+    Raises:
+        TokenRefused: no broker would accept it; the text does not have the token.
     """
     text = text.strip()
     if not _SIGNS.fullmatch(text) or text.count(".") != 2:

@@ -1,6 +1,7 @@
-"""A cluster for a reader: topics, leaders, and the bounds of partitions. `ClusterCore`, for one
-blocking thread. It asks the leaders of partitions. Leaders change and brokers go away, so it
-forgets its leaders after every failure.
+"""A cluster for a reader: topics, leaders, and the bounds of partitions.
+
+`ClusterCore`, for one blocking thread. It asks the leaders of partitions. Leaders change and
+brokers go away, so it forgets its leaders after every failure.
 """
 
 import math

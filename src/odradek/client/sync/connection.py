@@ -238,7 +238,8 @@ class BlockingConnection:
 def _login_terms(login: LoginSource, share_s: float) -> LoginTerms:
     """The terms of a login; waits, for `share_s` at most, for a request of a token.
 
-    Raises: KafkaError: there are none.
+    Raises:
+        KafkaError: there are none.
     """
     terms = login.at_hand()
     if terms is not None:

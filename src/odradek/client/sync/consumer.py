@@ -65,8 +65,9 @@ class Consumer(CallingBack[aio.Consumer]):
         )
 
     def close(self, timeout_ms: int = 30_000) -> None:
-        """Commits what auto-commit owes, leaves the group, disconnects. Without an answer within
-        `timeout_ms` the group notices by the missing heartbeats.
+        """Commits what auto-commit owes, leaves the group, disconnects.
+
+        Without an answer within `timeout_ms` the group notices by the missing heartbeats.
         """
         self._close(lambda: self._client.close(timeout_ms))
 

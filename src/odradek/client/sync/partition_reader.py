@@ -1,6 +1,7 @@
-"""Reads a range of one partition, one fetch ahead of its reader. While a chunk is being decoded the
-broker already prepares the next, whose offset follows from the headers of the chunk, before its
-records are read.
+"""Reads a range of one partition, one fetch ahead of its reader.
+
+While a chunk is being decoded the broker already prepares the next, whose offset follows from the
+headers of the chunk, before its records are read.
 """
 
 from collections.abc import Iterator

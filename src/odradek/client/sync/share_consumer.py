@@ -58,6 +58,7 @@ class ShareConsumer(CallingBack[aio.ShareConsumer]):
 
     def close(self, timeout_ms: int = 30_000) -> None:
         """Sends acknowledgements, releases the other records, leaves the group, disconnects.
+
         Without an answer within `timeout_ms` brokers and group notice by themselves.
         """
         self._close(lambda: self._client.close(timeout_ms))

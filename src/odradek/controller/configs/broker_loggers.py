@@ -31,8 +31,9 @@ def logger_entries(wanted: set[str] | None) -> list[ConfigEntry]:
 def alter_loggers(steps: Sequence[ConfigAlteration], *, validate_only: bool) -> None:
     """Sets levels, or lets loggers inherit them again.
 
-    Raises: BrokerError: a logger or a level is unknown, or the step cannot be done with levels;
-    nothing has changed then.
+    Raises:
+        BrokerError: a logger or a level is unknown, or the step cannot be done with levels; nothing
+            has changed then.
     """
     for step in steps:
         _check(step)

@@ -100,7 +100,8 @@ def plan_election(
 ) -> PartitionChange:
     """The change that gives the partition its new leader.
 
-    Raises: BrokerError: the partition is unknown, needs no election, or has no eligible replica.
+    Raises:
+        BrokerError: the partition is unknown, needs no election, or has no eligible replica.
     """
     partition = image.partition(topic_partition)
     if partition is None:

@@ -73,7 +73,8 @@ class ConsumerGroups:
     def heartbeat(self, request: HeartbeatRequest) -> CoordinatorResult[HeartbeatResult]:
         """Handles a heartbeat: a member joins, renews its session, or leaves.
 
-        Raises: BrokerError: the member may not, or has to rejoin.
+        Raises:
+            BrokerError: the member may not, or has to rejoin.
         """
         if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
             return self._leave(request)
@@ -422,7 +423,8 @@ class ConsumerGroups:
     def group_with_members(self, group_id: str) -> ConsumerGroup:
         """The group, for a request of a member.
 
-        Raises: BrokerError: UNKNOWN_MEMBER_ID, it has no members.
+        Raises:
+            BrokerError: UNKNOWN_MEMBER_ID, it has no members.
         """
         group = self._registry.get(group_id)
         if isinstance(group, ConsumerGroup) and group.members:

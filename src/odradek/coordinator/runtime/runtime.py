@@ -90,8 +90,9 @@ class CoordinatorRuntime(Generic[S]):
     # Leadership
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
-        """Loads a partition that this broker leads in that epoch, unless it has already. A small
-        partition is loaded when this returns.
+        """Loads a partition that this broker leads in that epoch, unless it has already.
+
+        A small partition is loaded when this returns.
         """
         context = self._contexts.get(partition)
         if context is not None:
@@ -150,7 +151,8 @@ class CoordinatorRuntime(Generic[S]):
     def partition_of(self, key: str) -> int:
         """The partition that a group or transactional id belongs to.
 
-        Raises: BrokerError: NOT_COORDINATOR, the topic does not exist yet.
+        Raises:
+            BrokerError: NOT_COORDINATOR, the topic does not exist yet.
         """
         count = self._partition_count()
         if not count:

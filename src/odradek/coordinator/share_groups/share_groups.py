@@ -218,7 +218,8 @@ class ShareGroups:
     def heartbeat(self, request: ShareHeartbeatRequest) -> CoordinatorResult[ShareHeartbeatResult]:
         """Handles a heartbeat: a member joins, renews its session, or leaves.
 
-        Raises: BrokerError: the member may not, or has to rejoin.
+        Raises:
+            BrokerError: the member may not, or has to rejoin.
         """
         if request.member_epoch == LEAVE_EPOCH:
             return self._leave(request)

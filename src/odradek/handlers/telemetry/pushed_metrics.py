@@ -84,7 +84,8 @@ class PushedMetrics:
     def read(data: bytes) -> MetricsData:
         """Reads a push, on any thread.
 
-        Raises: ProtocolError: it is no valid push.
+        Raises:
+            ProtocolError: it is no valid push.
         """
         return read_metrics(data, MOST_OF_A_PUSH)
 

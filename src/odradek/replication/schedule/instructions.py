@@ -61,7 +61,8 @@ def read_instructions(
 ) -> Instructions | None:
     """Reads a record that was, or shall be, appended at `accepted_ms`; None if the record cancels.
 
-    Raises: Unreadable: it cannot be carried out.
+    Raises:
+        Unreadable: it cannot be carried out.
     """
     given = _given(headers)
     if value is None:

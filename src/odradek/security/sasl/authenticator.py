@@ -226,7 +226,9 @@ class Authenticator:
 
     def _complete(self, server: SaslServer) -> int:
         """Completes a login; returns the session's lifetime in milliseconds, 0 being for ever.
-        Raises: SaslAuthenticationError: the principal is another than before.
+
+        Raises:
+            SaslAuthenticationError: the principal is another than before.
         """
         kind = TokenPrincipal if server.is_by_token else KafkaPrincipal
         principal = kind(USER_TYPE, server.authorization_id)

@@ -29,7 +29,8 @@ class ClaimRules(NamedTuple):
 def check_claims(claims: Mapping[str, Any], rules: ClaimRules, now_ms: int) -> ValidToken:
     """The principal's name and the expiry of a token with these claims.
 
-    Raises: TokenRefused: it is invalid, not valid yet, or expired.
+    Raises:
+        TokenRefused: it is invalid, not valid yet, or expired.
     """
     name = claims.get(rules.subject_claim)
     if not isinstance(name, str) or not name.strip():

@@ -66,6 +66,7 @@ class SaslClient(Protocol):
     def evaluate(self, challenge: bytes) -> bytes | None:
         """Takes a message of the broker; returns the next one for it, None if there is none.
 
-        Raises: SaslError: the broker cannot be trusted, or has refused.
+        Raises:
+            SaslError: the broker cannot be trusted, or has refused.
         """
         ...

@@ -293,7 +293,8 @@ class Log:
     def close(self) -> None:
         """Leaves the files as the next start expects them; the log cannot be used after it.
 
-        Raises: BrokerError: KAFKA_STORAGE_ERROR; the next start recovers the log.
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR; the next start recovers the log.
         """
         local = self.local
         if local.is_closed:

@@ -85,7 +85,8 @@ class FutureLogs:
     def delete(self, topic_partition: TopicPartition) -> None:
         """Deletes a future log, if there is one, like any other log.
 
-        Raises: BrokerError: KAFKA_STORAGE_ERROR; on a full disk it stays as it was.
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR; on a full disk it stays as it was.
         """
         log = self._logs.get(topic_partition)
         if log is not None:
@@ -106,7 +107,9 @@ class FutureLogs:
 
     def finish_swaps(self, directories: Sequence[LogDirectory]) -> None:
         """Looks for future logs, and finishes swaps that a crash has interrupted between two
-        renames. Blocks. While a directory is offline none is changed: the current log may be in it.
+        renames. Blocks.
+
+        While a directory is offline none is changed: the current log may be in it.
         """
         try:
             found = {each: self._file_system.list_directory(each.path) for each in directories}

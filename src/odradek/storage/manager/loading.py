@@ -85,7 +85,8 @@ def create_log(
 ) -> Log:
     """A new, empty log, in the partition's directory unless there is a `path`.
 
-    Raises: OSError: the disk failed; the files are removed unless that fails too.
+    Raises:
+        OSError: the disk failed; the files are removed unless that fails too.
     """
     path = path or directory.file_path(names.partition_directory(topic_partition))
     was_there = directory.file_system.is_directory(path)
@@ -313,8 +314,9 @@ class _Loader:
                 self._file_system.remove(names.segment_file(self._path, offset, suffix))
 
     def _mend_missing_indexes(self, segments: LogSegments) -> None:
-        """Rebuilds the indexes of old segments of which a file is missing. Existing ones are
-        checked when they are used. Recovery rebuilds its own.
+        """Rebuilds the indexes of old segments of which a file is missing.
+
+        Existing ones are checked when they are used. Recovery rebuilds its own.
         """
         old = segments.all()
         if not self._parameters.was_clean:

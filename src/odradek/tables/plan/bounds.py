@@ -1,6 +1,8 @@
-"""The bounds of partitions, from a broker or from its files. Both have the same interface, so that
-planning does not know which of them it uses. With a `path` and `kafka.bootstrap.servers` the broker
-gives the ends, up to the last committed record, and only the records come from the files.
+"""The bounds of partitions, from a broker or from its files.
+
+Both have the same interface, so that planning does not know which of them it uses. With a `path`
+and `kafka.bootstrap.servers` the broker gives the ends, up to the last committed record, and only
+the records come from the files.
 """
 
 import logging
@@ -28,7 +30,8 @@ class Bounds:
     def partitions(self, selection: TopicSelection) -> list[TopicPartition]:
         """The selected partitions, in order.
 
-        Raises: BrokerError, MissingData: a named topic does not exist.
+        Raises:
+            BrokerError, MissingData: a named topic does not exist.
         """
         raise NotImplementedError
 
@@ -84,8 +87,10 @@ def open_bounds(options: ReadOptions, *, patiently: bool = False) -> Bounds:
 
 
 def open_cluster(options: ReadOptions, *, patiently: bool) -> Cluster:
-    """A cluster by the client options. `patiently` is for a running read, which waits until brokers
-    are back; a new one may have the wrong address, and gets an error sooner.
+    """A cluster by the client options.
+
+    `patiently` is for a running read, which waits until brokers are back; a new one may have the
+    wrong address, and gets an error sooner.
     """
     client = options.client
     assert client.bootstrap_servers is not None, "checked with the options"

@@ -1,8 +1,9 @@
-"""The cluster and the topics of a plan, and the check that a directory belongs to them. Offsets are
-not valid in another topic of the same name. So a plan has the ids of cluster and topics, and the
-reader compares them with those beside the records: `meta.properties` in the log directory,
-`partition.metadata` in the partition's. Topics without an id, as with brokers before Kafka 2.8,
-cannot be distinguished.
+"""The cluster and the topics of a plan, and the check that a directory belongs to them.
+
+Offsets are not valid in another topic of the same name. So a plan has the ids of cluster and
+topics, and the reader compares them with those beside the records: `meta.properties` in the log
+directory, `partition.metadata` in the partition's. Topics without an id, as with brokers before
+Kafka 2.8, cannot be distinguished.
 """
 
 import os
@@ -28,7 +29,8 @@ class Identity:
 def describe_log_dirs(log_dirs: tuple[str, ...]) -> dict[str, dict[str, str]]:
     """The `meta.properties` of directories.
 
-    Raises: WrongPath: one is missing, or is no broker's.
+    Raises:
+        WrongPath: one is missing, or is no broker's.
     """
     return {log_dir: _describe(log_dir) for log_dir in log_dirs}
 
@@ -49,8 +51,10 @@ def check_cluster(log_dirs: Mapping[str, Mapping[str, str]], cluster_id: str | N
 
 
 def check_same_log_dirs(log_dirs: Mapping[str, Mapping[str, str]]) -> None:
-    """Checks, at the reader, that the directories are those of the plan. Raises: WrongPath: one is
-    missing, or another one has its name on this machine.
+    """Checks, at the reader, that the directories are those of the plan.
+
+    Raises:
+        WrongPath: one is missing, or another one has its name on this machine.
     """
     for log_dir, properties in log_dirs.items():
         if _describe(log_dir) != properties:

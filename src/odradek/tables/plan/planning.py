@@ -74,8 +74,10 @@ def cut(ranges: Sequence[OffsetRange], options: ReadOptions) -> list[OffsetRange
 def starting_offsets(
     bounds: Bounds, options: ReadOptions, partitions: Sequence[TopicPartition]
 ) -> PartitionOffsets:
-    """The start offsets of a read. Raises: ValueError: an option names other partitions, or a time
-    that no record has reached.
+    """The start offsets of a read.
+
+    Raises:
+        ValueError: an option names other partitions, or a time that no record has reached.
     """
     by_time = _times(options.starting, partitions, "startingOffsetsByTimestamp")
     if by_time is None:

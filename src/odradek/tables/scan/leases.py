@@ -1,4 +1,5 @@
 """Leases of a query: protect the records that it has still to read from retention and compaction.
+
 The planner takes one for all ranges of a read, and every reader of some of them renews it, so it
 lasts as long as a reader runs and expires after that. A lease is optional: a broker that knows none
 (Apache Kafka) ignores the request, and a read continues without one. `storage/leases.py` defines

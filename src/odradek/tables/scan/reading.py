@@ -53,7 +53,8 @@ class Records(Protocol):
     def read(self, piece: OffsetRange) -> Iterator[Chunk]:
         """The chunks that together hold the records of a range.
 
-        Raises: MissingData: records of the range are missing.
+        Raises:
+            MissingData: records of the range are missing.
         """
 
     def where(self, topic_partition: TopicPartition) -> str:

@@ -106,7 +106,8 @@ class PartitionFiles:
 
         The first and the last chunk may hold records outside of that.
 
-        Raises: MissingData: the files lack records between the two.
+        Raises:
+            MissingData: the files lack records between the two.
         """
         offset = start
         while offset < end:

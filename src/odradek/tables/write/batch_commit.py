@@ -188,8 +188,9 @@ class BatchCommit:
         )
 
     async def _left_open(self, admin: Admin) -> set[int]:
-        """Tasks with an open transaction, also of a run that died before it wrote its cut. Errors
-        are ignored: readers of committed data then only wait for the transaction's time-out.
+        """Tasks with an open transaction, also of a run that died before it wrote its cut.
+
+        Errors are ignored: readers of committed data then only wait for the transaction's time-out.
         """
         found: dict[int, list[TransactionListing]] = {}
         with suppress(KafkaError):

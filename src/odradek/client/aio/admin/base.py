@@ -110,8 +110,9 @@ class AdminBase(AsyncClosing):
         """Like `_retrying`, for items of several brokers, which are asked at once: a failure of one
         affects only its items.
 
-        Raises: KafkaError: the brokers to ask cannot be found, or, where any broker would do, none
-        answers.
+        Raises:
+            KafkaError: the brokers to ask cannot be found, or, where any broker would do, none
+                answers.
         """
         answers: dict[K, T | KafkaError] = {}
 
@@ -183,7 +184,8 @@ class AdminBase(AsyncClosing):
     ) -> tuple[dict[int, list[str]], dict[str, KafkaError]]:
         """Groups by the broker to ask, and the errors of the others.
 
-        Raises: KafkaError: no broker answers.
+        Raises:
+            KafkaError: no broker answers.
         """
         found: dict[int, list[str]] = {}
         refused: dict[str, KafkaError] = {}
@@ -208,7 +210,8 @@ class AdminBase(AsyncClosing):
     async def _coordinator(self, key: str, key_type: int) -> int:
         """The coordinator of a group or a transactional id.
 
-        Raises: AuthorizationError: the caller may not ask for it, with the text of Kafka's admin.
+        Raises:
+            AuthorizationError: the caller may not ask for it, with the text of Kafka's admin.
             KafkaError: there is none now.
         """
         try:

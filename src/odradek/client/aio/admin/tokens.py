@@ -77,7 +77,8 @@ class TokenCalls(AdminBase):
     async def expire_delegation_token(self, hmac: bytes, period_ms: int = BROKERS_CHOICE) -> int:
         """Ends a token after a period, at once if that is negative; returns its new expiry.
 
-        Raises: KafkaError: as `renew_delegation_token`.
+        Raises:
+            KafkaError: as `renew_delegation_token`.
         """
         values = {"hmac": hmac, "expiry_time_period_ms": period_ms}
         return await self._until(EXPIRE_DELEGATION_TOKEN, values)

@@ -125,8 +125,11 @@ class Reading(OfOneProcess):
             raise error
 
     def check_open(self) -> None:
-        """Refuses a read of a closed consumer. Raises: ClientClosed: it is closed. UsageError: it
-        belongs to another process.
+        """Refuses a read of a closed consumer.
+
+        Raises:
+            ClientClosed: it is closed.
+            UsageError: it belongs to another process.
         """
         if self._is_closed:
             self.check_process()

@@ -37,7 +37,11 @@ class Subscription:
         self.is_member = False
 
     def check_group(self) -> None:
-        """Refuses a call that needs a group. Raises: UsageError: there is no group."""
+        """Refuses a call that needs a group.
+
+        Raises:
+            UsageError: there is no group.
+        """
         if not self._has_group:
             raise UsageError("this needs a group.id", ErrorCode.INVALID_GROUP_ID)
 

@@ -7,9 +7,11 @@ bounded by twice `max.partition.fetch.bytes` a partition.
 
 A partition that has both is not in a request. The others are then fetched without waiting at the
 broker, and again only after a chunk was used up, or a moment later: a long wait for idle partitions
-would delay the busy one. The next request to a broker leaves before the reader sees the records of
-the one before, so that the broker works while the reader does. Nothing is fetched while an error
-waits for the reader: it would only come again.
+would delay the busy one.
+
+The next request to a broker leaves before the reader sees the records of the one before, so that
+the broker works while the reader does. Nothing is fetched while an error waits for the reader: it
+would only come again.
 """
 
 import asyncio

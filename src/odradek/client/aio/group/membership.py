@@ -393,7 +393,8 @@ class Membership:
         """Raises for the reader, once, a failure that does not end the membership, for example its
         listener's; the reported change itself is done.
 
-        Raises: KafkaError: that failure.
+        Raises:
+            KafkaError: that failure.
         """
         if self._to_tell:
             raise self._to_tell.popleft()

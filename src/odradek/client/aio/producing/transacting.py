@@ -51,7 +51,8 @@ class Transacting(AsyncClosing):
     def begin_transaction(self) -> None:
         """Begins a transaction.
 
-        Raises: KafkaError: there is one already, or none is possible.
+        Raises:
+            KafkaError: there is one already, or none is possible.
         """
         self._check_transactional()
         self._transactions.begin()

@@ -104,7 +104,11 @@ class TransactionManager:
             self.failed(TransactionError(text, ErrorCode.TRANSACTION_ABORTABLE))
 
     async def obtain_id(self) -> None:
-        """Gets an id, or a new epoch for the existing one. Raises: KafkaError: there is none."""
+        """Gets an id, or a new epoch for the existing one.
+
+        Raises:
+            KafkaError: there is none.
+        """
         limit = self.time_limit()
         async with self._identifying:
             await self._obtain_id(limit)

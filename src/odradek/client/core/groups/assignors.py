@@ -1,7 +1,8 @@
-"""The assignors for the leader of a classic group, with Kafka's names and bytes. `range` and the
-algorithm of both sticky ones are the coordinator's, which uses them for the newer protocol. Only
-here are round-robin, and a member's claims (user data of `sticky`, owned partitions of
-`cooperative-sticky`). A cooperative group moves a partition in two steps: it is revoked in one
+"""The assignors for the leader of a classic group, with Kafka's names and bytes.
+
+`range` and the algorithm of both sticky ones are the coordinator's, which uses them for the newer
+protocol. Only here are round-robin, and a member's claims (user data of `sticky`, owned partitions
+of `cooperative-sticky`). A cooperative group moves a partition in two steps: it is revoked in one
 rebalance and assigned in the next.
 """
 

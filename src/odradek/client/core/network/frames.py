@@ -1,8 +1,11 @@
-"""Splits received bytes into answers. Small frames are gathered in one buffer and copied out of it;
-a frame that does not fit into the buffer gets its own memory, and is received directly into that.
-So only the kernel copies an answer of many MiB. Before the end of the handshake the server may be
-any program: the first bytes of a TLS server's alert are, as a size, a third of a gigabyte. Answers
-are small until then.
+"""Splits received bytes into answers.
+
+Small frames are gathered in one buffer and copied out of it; a frame that does not fit into the
+buffer gets its own memory, and is received directly into that. So only the kernel copies an answer
+of many MiB.
+
+Before the end of the handshake the server may be any program: the first bytes of a TLS server's
+alert are, as a size, a third of a gigabyte. Answers are small until then.
 """
 
 from typing import Final

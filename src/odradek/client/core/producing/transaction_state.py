@@ -6,8 +6,10 @@
 A commit accepts nothing more (SETTLING), waits for accepted records and calls that have begun, and
 only then ends the transaction (COMMITTING). An error of one transaction makes it ABORTABLE:
 `abort_transaction` leads back to READY. FATAL is the end: another producer has the transactional
-id, or the coordinator refuses for good. A call that was cancelled, or that had no answer in time,
-may have been carried out all the same: it has to be repeated before any other call.
+id, or the coordinator refuses for good.
+
+A call that was cancelled, or that had no answer in time, may have been carried out all the same: it
+has to be repeated before any other call.
 """
 
 from enum import Enum
@@ -88,8 +90,9 @@ class TransactionLife:
     def move(self, target: TransactionState) -> None:
         """Goes to `target`.
 
-        Raises: KafkaError: the error that prevents it. UsageError: the present state does not allow
-        it.
+        Raises:
+            KafkaError: the error that prevents it.
+            UsageError: the present state does not allow it.
         """
         if target not in TRANSITIONS[self.state]:
             if self.error is not None:
