@@ -2,7 +2,7 @@
 
 `Producer`, `Consumer`, `ShareConsumer` and `Admin` are for asyncio; those of `sync` for blocking
 code, on a separate thread; its `PartitionReader` for code without even that thread: Spark's
-workers. `aio` and `sync` are shells around one `core`, which decides what is sent, when to try
+workers. `aio` and `sync` are shells around one `core`, which decides what to send, when to try
 again and what an answer means, and has no socket, thread, clock or randomness. No module here knows
 how a broker works inside.
 """

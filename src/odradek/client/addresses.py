@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class Address(NamedTuple):
-    """Where a broker listens."""
+    """The host and port of a broker."""
 
     host: str
     port: int

@@ -1,4 +1,5 @@
-"""Which APIs clients speak and in which versions; one of them is agreed on with each broker."""
+"""The APIs of clients with their versions; each connection agrees on one version with its
+broker."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple

@@ -54,7 +54,7 @@ class RetriableError(KafkaError):
 
 
 class NetworkError(RetriableError):
-    """A connection could not be made, broke, or brought what is no answer."""
+    """A connection could not be made, broke, or brought a malformed answer."""
 
     def __init__(
         self, message: str | None = None, code: ErrorCode = ErrorCode.NETWORK_EXCEPTION
@@ -88,7 +88,7 @@ class AuthorizationError(KafkaError):
 
 
 class AuthenticationError(KafkaError):
-    """The broker does not believe who this is."""
+    """The broker refuses the login."""
 
 
 class GroupError(KafkaError):
@@ -137,8 +137,8 @@ class RecordTooLarge(RecordError):
 class NotDelivered(KafkaError):
     """Some of the records that were sent together are not in the log.
 
-    `errors` says why, by their index, and `metadata` where the others are, None among them for
-    each that failed. The code is the first error's.
+    `errors` has their errors by index, and `metadata` the places of the others, with None for each
+    that failed. The code is the first error's.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class LogTruncated(OffsetOutOfRange):
 
 
 class WokenUp(KafkaError):
-    """Somebody has called `wakeup`."""
+    """`wakeup` was called."""
 
 
 class UnsupportedVersion(KafkaError):
@@ -292,7 +292,7 @@ def unanswered(what: object) -> KafkaError:
 
 
 def in_words(error: object) -> str:
-    """A reason as people know it: `Connection refused`, without its number and a loop's own words
+    """A reason in plain words: `Connection refused`, without its number and an event loop's text
     around it."""
     if not isinstance(error, OSError):
         return str(error)

@@ -1,10 +1,10 @@
-"""Where a record is, for its producer."""
+"""The place of a record in the log, for its producer."""
 
 from typing import NamedTuple
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record is; the offset is -1 without acknowledgements."""
+    """The place of a record in the log; the offset is -1 without acknowledgements."""
 
     topic: str
     partition: int

@@ -29,7 +29,7 @@ _HELP: Final = {
 
 
 class ClientSecurity(NamedTuple):
-    """How connections are protected, and how they log in."""
+    """The TLS and the login of connections."""
 
     tls: ssl.SSLContext | None = None
     login: "LoginSource | None" = None
@@ -41,8 +41,8 @@ NO_SECURITY: Final = ClientSecurity()
 def client_security(
     settings: ClientSettings, shared_login: "Callable[[], LoginSource] | None" = None
 ) -> ClientSecurity:
-    """Makes the security that the settings ask for; `shared_login` gives the login of several
-    clients with the same settings.
+    """Makes the security by the settings; `shared_login` gives the login of several clients with
+    the same settings.
 
     Raises:
         ConfigError: they do not go together, or a store cannot be used.
@@ -91,7 +91,7 @@ def _tls(settings: ClientSettings) -> ssl.SSLContext:
 
 
 def client_login(settings: ClientSettings) -> "LoginSource":
-    """Makes the login that the settings ask for; raises as `client_security`."""
+    """Makes the login by the settings; raises as `client_security`."""
     from odradek.client.core.network.login import Login
     from odradek.security.sasl.mechanism import MECHANISMS, OAUTHBEARER
 
@@ -145,7 +145,7 @@ def _token_login(settings: ClientSettings, options: Mapping[str, str]) -> "Login
 
 
 def tls_failure(address: object, error: ssl.SSLError) -> AuthenticationError:
-    """The error for a handshake with a broker that failed so."""
+    """The error for a failed TLS handshake with a broker."""
     if not isinstance(error, ssl.SSLCertVerificationError):
         return AuthenticationError(f"{address}: TLS: {error.reason or error}")
     help_text = _HELP.get(error.verify_code)

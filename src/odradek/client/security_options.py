@@ -43,7 +43,7 @@ class SecurityOptions:
 
     @property
     def is_plaintext(self) -> bool:
-        """Whether brokers are spoken with as without any of them."""
+        """Whether the settings have the effect of none: no TLS, no login."""
         return dict(self.given).get("security.protocol", "PLAINTEXT").upper() == "PLAINTEXT"
 
     def settings(self, bootstrap_servers: str) -> dict[str, object]:
@@ -57,7 +57,7 @@ class SecurityOptions:
         Raises:
             ConfigError: as of `of`.
         """
-        # Only who needs it has TLS imported.
+        # TLS is imported only if needed.
         from odradek.client.security import NO_SECURITY, client_security
 
         if self.is_plaintext:

@@ -1,8 +1,8 @@
 """The settings of clients: Kafka's names, defaults and bounds, in one table a client.
 
 A value may be given under Kafka's name or, as a keyword, with underscores for its dots; as text or
-as its value. Settings that say what Python says better are not here: serializers are functions,
-interceptors objects, and both are arguments of the client.
+as its value. Some settings are arguments of the client instead: serializers, which are functions,
+and interceptors, which are objects.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ class ClientSettings:
         keywords: Mapping[str, object],
         bootstrap_servers: str | Mapping[str, object] = "",
     ) -> None:
-        """Checks every value. In the place of brokers there may be settings, theirs among them.
+        """Checks every value. Instead of brokers there may be settings, which include them.
 
         Raises:
             ValueError: a name is unknown, or a value illegal.
@@ -56,11 +56,12 @@ class ClientSettings:
         self.given = frozenset(given)
 
     def override(self, name: str, value: Value) -> None:
-        """Sets what follows from other settings; for the client that owns these, at its start."""
+        """Sets a value that follows from other settings; for the client that owns these, at its
+        start."""
         self._values[name] = value
 
     def value(self, name: str) -> Value:
-        """The value of a setting, whatever its type."""
+        """The value of a setting of any type."""
         return self._values[name]
 
     def number(self, name: str) -> int:

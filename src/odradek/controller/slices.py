@@ -1,9 +1,10 @@
-"""Carries out long requests some items at a time, and the loop turns in between. Each slice is a
-separate change: planned on the image after the one before it, stored, and shown to clients. So the
-work of every listener for a change is bounded as well, and other changes have their turns. The
-rules for a request as a whole still hold: an item that it names more than once is refused wherever
-it stands, and an item that has to wait, for a leader or for its deletion, does not delay the
-others.
+"""Carries out long requests some items at a time, and the loop turns in between.
+
+Each slice is a separate change: planned on the image after the one before it, stored, and shown to
+clients. So the work of every listener for a change is bounded as well, and other changes have their
+turns. The rules for a request as a whole still hold: an item that it names more than once is
+refused wherever it stands, and an item that has to wait, for a leader or for its deletion, does not
+delay the others.
 """
 
 from collections import Counter

@@ -1,7 +1,8 @@
-"""Routes a frame to its handler, and turns an unexpected exception into an answer. The only place
-that catches everything: a bug in one handler fails one request, not the broker. Malformed requests,
-and APIs or versions that were never advertised, lose their connection with one log line, as with
-Kafka; only ApiVersions is answered in any version.
+"""Routes a frame to its handler, and turns an unexpected exception into an answer.
+
+The only place that catches everything: a bug in one handler fails one request, not the broker.
+Malformed requests, and APIs or versions that were never advertised, lose their connection with one
+log line, as with Kafka; only ApiVersions is answered in any version.
 
 Produce requests and offset commits are gathered until the network has handled what it read
 (`end_of_read`), so that those of one read share one append for each partition. They are carried out

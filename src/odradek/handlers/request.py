@@ -57,6 +57,7 @@ class RequestQuotas:
 
     def throttle_time_ms(self, request: "Request", api: "Api") -> int:  # noqa: ARG002
         """Charges a request, once, when its answer is made, against the quota of `api.cost`.
+
         `request.size_bytes` is its size, `request.used` the count of its handler (bytes fetched,
         partitions created). A positive time is sent to the client, at once, and its connection is
         then muted for as long (KIP-219).

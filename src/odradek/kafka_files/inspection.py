@@ -168,8 +168,9 @@ def beside(path: str, suffix: str) -> str:
 
 
 def read_offset_index(path: str, *, is_trimmed: bool = False) -> list[tuple[int, int]]:
-    """The (offset, position) entries, up to the zeros that a crash leaves at the end. An index that
-    `is_trimmed` was closed in order and has no such zeros.
+    """The (offset, position) entries, up to the zeros that a crash leaves at the end.
+
+    An index that `is_trimmed` was closed in order and has no such zeros.
 
     Raises:
         UnreadableFile: the file cannot be read or ends within an entry.
@@ -180,8 +181,9 @@ def read_offset_index(path: str, *, is_trimmed: bool = False) -> list[tuple[int,
 
 
 def read_time_index(path: str, *, is_trimmed: bool = False) -> list[tuple[int, int]]:
-    """The (timestamp, offset) entries, up to the zeros that a crash leaves at the end. An index
-    that `is_trimmed` was closed in order and has no such zeros.
+    """The (timestamp, offset) entries, up to the zeros that a crash leaves at the end.
+
+    An index that `is_trimmed` was closed in order and has no such zeros.
 
     Raises:
         UnreadableFile: the file cannot be read or ends within an entry.

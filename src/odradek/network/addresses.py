@@ -1,4 +1,4 @@
-"""Addresses as people and log lines write them."""
+"""Addresses in the form of users and log lines."""
 
 
 def format_host_port(host: str, port: int) -> str:
@@ -7,11 +7,11 @@ def format_host_port(host: str, port: int) -> str:
 
 
 def plain_address(address: str) -> str:
-    """An IPv4 client of a socket for both families, by its own address."""
+    """The plain address of an IPv4 client on a socket for both families."""
     return address.removeprefix("::ffff:") if "." in address else address
 
 
 def as_asked(host: str) -> str | bytes:
-    """A host as it is asked for: one of ASCII letters needs none of Python's tables of names in
-    other alphabets, whose import takes longer than the answer."""
+    """A host for a look-up: with ASCII letters only it needs none of Python's tables of other
+    alphabets, whose import takes longer than the answer."""
     return host.encode() if host.isascii() else host

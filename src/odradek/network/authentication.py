@@ -38,7 +38,7 @@ class LoginGates:
 
 @final
 class LoginGate(RequestHandler):
-    """Takes the frames of one connection: those of its logins itself, all others it hands on."""
+    """Takes the frames of one connection: handles those of its logins, and passes on all others."""
 
     def __init__(self, gates: LoginGates, connection: Connection) -> None:
         self._gates = gates
@@ -85,7 +85,8 @@ class LoginGate(RequestHandler):
         connection.is_established = True
 
     def _refuse(self, exchange: Exchange, answer: bytes | None, reason: str) -> None:
-        """The answer, and the end, come late: guessing passwords is to be slow."""
+        """Answers, and closes the connection, after a delay, which slows down the guessing of
+        passwords."""
         connection = self._connection
         self._gates.log.warning(f"Refused {connection.connection_id}: {printable(reason)}")
         exchange.release_frame()

@@ -50,9 +50,9 @@ from odradek.timer import Timer, TimerTask
 LARGE_FRAME_BYTES: Final = READ_BUFFER_BYTES // 2  # from here on a frame is not read beyond
 EAGER_BYTES: Final = 4 * 1024 * 1024  # up to this a frame's memory is set aside at once
 FLUSH_BYTES: Final = 1024 * 1024  # answers of one read are written early when they exceed this
-TURN_MS: Final = 5  # how long a connection handles frames before the others have their turn
+TURN_MS: Final = 5  # the longest time of a connection's frames before the others have their turn
 
-# Why a connection handles no frames at the moment; any combination.
+# The reasons for which a connection handles no frames at the moment; any combination.
 UNANSWERED: Final = 1
 WRITE_FULL: Final = 2
 MEMORY_FULL: Final = 4
@@ -162,9 +162,9 @@ class SocketExchange(Exchange):
 class Connection:
     """The state of one connection. Lives on the event loop, called by the shell and exchanges.
 
-    Received bytes lie in `_data[_start:_end]`; `_limit` is how far the next read may fill.
-    Everything before `_start` was handled. There is no buffer (`_receive is None`) exactly
-    when no bytes wait and no exchange owns a frame (`_frames_owned`).
+    Received bytes lie in `_data[_start:_end]`; the next read may fill up to `_limit`. Everything
+    before `_start` was handled. There is no buffer (`_receive is None`) exactly when no bytes wait
+    and no exchange owns a frame (`_frames_owned`).
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class Connection:
         self.local_port = local_port
         # Authentication sets it, before any request is handed on.
         self.principal: KafkaPrincipal = ANONYMOUS
-        self.is_established = True  # False while nobody knows yet who is there
+        self.is_established = True  # False until the client is authenticated
         # Receives the frames instead of the broker's handler, and hands on those that may pass.
         self.gate: RequestHandler | None = None
         self.frame_max_bytes: i64 = context.frame_max_bytes
@@ -224,24 +224,24 @@ class Connection:
         return receive.view[self._end : self._limit]
 
     def buffer_updated(self, byte_count: int) -> None:
-        """Bytes have arrived: handles the frames that they complete."""
+        """Handles the frames that received bytes complete."""
         self._end += byte_count
         self.received_ms = self.context.clock.monotonic_ms()
         self._advance()
 
     def pause_writing(self) -> None:
-        """The transport holds more than it likes: answers nothing more for now."""
+        """Stops answering: the transport is over its limit."""
         self._stalls |= WRITE_FULL
         self.context.answers.owe(self, self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """The transport has drained; handles the frames received meanwhile."""
+        """Continues, since the transport has drained, with the frames received meanwhile."""
         self._stalls &= ~WRITE_FULL
         self.context.answers.paid(self)
         self._resume_soon()
 
     def connection_lost(self) -> None:
-        """The end. Answers that come later are dropped."""
+        """Ends the connection. Later answers are dropped."""
         self._stalls |= CLOSED
         charged_bytes = self._charged_bytes
         for exchange in self._unanswered:
@@ -267,17 +267,17 @@ class Connection:
         return self._transport.get_write_buffer_size()
 
     def drop(self) -> None:
-        """Ends the connection at once, unread answers with it."""
+        """Ends the connection at once, and drops unread answers."""
         self._transport.abort()
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of the client's is being worked on."""
+        """Whether no request of the client is under way."""
         return not self._unanswered
 
     @property
     def reads(self) -> bool:
-        """Whether what the client sends next would be taken."""
+        """Whether the next bytes of the client would be read."""
         return not self._reading_paused and not self._stalls & CLOSED
 
     @property
@@ -302,7 +302,7 @@ class Connection:
             self._close_transport()
 
     def pause(self) -> None:
-        """Handles no frame and sends no answer until `resume`: the broker stands still."""
+        """Handles no frame and sends no answer until `resume`: the broker is paused."""
         self._stalls |= PAUSED
 
     def resume(self) -> None:
@@ -312,7 +312,7 @@ class Connection:
             self.on_finished()
 
     def hold(self) -> None:
-        """Handles no frame until `let_in`: it is not this connection's turn to come in."""
+        """Handles no frame until `let_in`: the connection waits for its turn."""
         self._stalls |= HELD
 
     def let_in(self) -> None:
@@ -321,7 +321,8 @@ class Connection:
         self._resume_soon()
 
     def on_finished(self) -> None:
-        """An exchange was answered: at once (the frame loop sees it) or later (now)."""
+        """Called when an exchange is answered: at once (the frame loop handles it) or later
+        (handled here)."""
         if self._advancing or self._stalls & (CLOSED | PAUSED):
             return
         self._collect_answers()
@@ -332,7 +333,7 @@ class Connection:
             self._make_room()
 
     def on_released(self, exchange: SocketExchange) -> None:
-        """An exchange has let go of its frame, which need not be its answer."""
+        """Called when an exchange has released its frame, perhaps before its answer."""
         self._frames_owned -= 1
         assert self._frames_owned >= 0, f"{self.connection_id} has released more than it received"
         if exchange.charged_bytes:
@@ -411,7 +412,7 @@ class Connection:
         self._transport.close()
 
     def _handle_frames(self) -> bool:
-        """Handles what is complete until one must be waited for; whether there was any."""
+        """Handles complete frames until one must be waited for; returns whether there was any."""
         gate = self.gate
         handler = self.context.handler if gate is None else gate
         handled = False
@@ -437,7 +438,7 @@ class Connection:
         return handled
 
     def _maybe_defer(self) -> None:
-        """Leaves the loop to the others when many frames take long; batched ones are done soon."""
+        """Yields the loop to others when many frames take long; batched ones are done soon."""
         if self._stalls or self._start == self._end:
             return
         if self.context.clock.monotonic_ms() - self._turn_began_ms >= TURN_MS:
@@ -474,7 +475,7 @@ class Connection:
     # --- answers in order --------------------------------------------------------------------
 
     def _take_in(self, exchange: SocketExchange) -> None:
-        """Sorts in an exchange that was just handled; most are answered by now."""
+        """Queues an exchange that was just handled; most are answered by now."""
         if exchange.finished and not self._unanswered:
             self._put_out(exchange)
             if self._out_bytes > FLUSH_BYTES:
@@ -485,7 +486,7 @@ class Connection:
             self._stalls |= UNANSWERED
 
     def _collect_answers(self) -> None:
-        """Moves out the answers whose turn has come; the rest blocks the connection."""
+        """Takes the answers whose turn has come; an unanswered request blocks the later ones."""
         unanswered = self._unanswered
         while unanswered and unanswered[0].finished:
             self._put_out(unanswered.popleft())

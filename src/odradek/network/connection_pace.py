@@ -1,4 +1,4 @@
-"""How fast connections come in: `max.connection.creation.rate`, of the broker and of a listener,
+"""The rates of new connections: `max.connection.creation.rate`, of the broker and of a listener,
 and the quotas of addresses.
 
 Kafka's rules: a connection counts when its turn comes; when that is over a rate it waits, and all
@@ -6,7 +6,7 @@ that come after it over the same listener wait behind it. A listener that is kep
 rate but its own. Kafka leaves those that wait in the backlog of the socket; here they are accepted,
 and nothing that they send is handled. Their clients see no difference.
 
-An address that is over its quota holds nobody else up: its connection is left alone as long as it
+An address that is over its quota does not delay others: its connection is ignored as long as it
 would have to wait, and closed then; it does not count.
 """
 
@@ -21,7 +21,7 @@ from odradek.windowed_rate import WindowedRate
 
 
 class CreationRate:
-    """How many connections a second have come in, against how many may."""
+    """The rate of new connections, and its limit."""
 
     def __init__(self, clock: Clock, measured: WindowedRate) -> None:
         self.limit = UNLIMITED
@@ -29,7 +29,7 @@ class CreationRate:
         self._measured: Final = measured
 
     def count(self) -> int:
-        """Counts a connection; for how many milliseconds it has to wait."""
+        """Counts a connection; returns how many milliseconds it has to wait."""
         now_ms = self._clock.monotonic_ms()
         self._measured.record(now_ms, 1)
         return self._measured.wait_ms(now_ms, self.limit)
@@ -60,7 +60,7 @@ class CreationRates:
 
 
 class AddressRates:
-    """How fast connections come from single addresses: `connection_creation_rate`."""
+    """The rates of new connections from single addresses: `connection_creation_rate`."""
 
     def __init__(self, clock: Clock, windows: int, window_ms: int) -> None:
         self._clock: Final = clock
@@ -68,7 +68,7 @@ class AddressRates:
         self._window_ms: Final = window_ms
         self._default: int | None = None
         self._limits: Mapping[str, int] = {}
-        # With the time of their last use, the longest unused first.
+        # With the time of their last use, the least recently used first.
         self._rates: Final[dict[str, tuple[WindowedRate, int]]] = {}
 
     def __len__(self) -> int:
@@ -114,13 +114,13 @@ class ConnectionPace:
         self._held: Final[dict[Connection, None]] = {}
 
     def enter(self, connection: Connection) -> None:
-        """Lets a new connection in, or has it wait."""
+        """Admits a new connection, or makes it wait."""
         if self._is_waiting or self._must_wait():
             connection.hold()
             self._held[connection] = None
 
     def leave(self, connection: Connection) -> None:
-        """A connection has ended; if it has waited, the next one has its turn."""
+        """Handles the end of a connection; if it was waiting, the next one has its turn."""
         self._held.pop(connection, None)
 
     def _must_wait(self) -> bool:

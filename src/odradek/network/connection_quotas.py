@@ -1,9 +1,9 @@
-"""How many connections may be open: in all, and per address.
+"""The limits of open connections: in all, and per address.
 
 `max.connections` bounds the broker, `max.connections.per.ip` every address, with
 `max.connections.per.ip.overrides` for single ones. A connection that is over a limit is closed at
-once; the clients of others do not notice. Brokers are let in over a full broker, by the listeners
-that are theirs. The limits may change at run time; accepted connections stay.
+once; other clients are not affected. A full broker still admits brokers, on listeners that are
+reserved for them. The limits may change at run time; accepted connections stay.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ class ConnectionQuotas:
         self._overrides = overrides
 
     def admit(self, address: str, *, is_protected: bool = False) -> str | None:
-        """Counts a connection in and answers None, or says why it must be refused."""
+        """Counts a connection in and returns None, or the reason for its refusal."""
         if self.total >= self._max_connections and not is_protected:
             return f"the broker has {self.total} connections (max.connections)"
         limit = self._overrides.get(address, self._max_connections_per_ip)

@@ -46,7 +46,7 @@ class ListenerSecurity(Protocol):
         ...
 
     def guard(self, connection: Connection) -> None:
-        """Lets nothing of a connection through before its client is known; sets its
+        """Passes on no frame of a connection before its client is authenticated; sets
         `is_established` then."""
         ...
 
@@ -97,7 +97,7 @@ class Listener:
         setup_max_ms: int = -1,
     ) -> None:
         """A listener that `is_protected` is for brokers: clients cannot use up its connections.
-        With `security`, connections that do not say who they are within `setup_max_ms` are dropped.
+        With `security`, connections that are not authenticated within `setup_max_ms` are dropped.
         """
         self.endpoint = endpoint
         self._context = context
@@ -127,7 +127,7 @@ class Listener:
 
     @property
     def accepted_count(self) -> int:
-        """Connections that there ever were."""
+        """The number of connections so far."""
         return self._accepted
 
     def has_open(self, connection_id: str) -> bool:
@@ -176,17 +176,17 @@ class Listener:
             self._socket.close()
 
     def use(self, handler: RequestHandler) -> None:
-        """Hands what comes from now on to another handler."""
+        """Passes later requests to another handler."""
         self._context.handler = handler
 
     def pause(self) -> None:
-        """Accepts on, and serves no connection until `resume`."""
+        """Keeps accepting, but serves no connection until `resume`."""
         self.is_paused = True
         for connection in self._connections:
             connection.pause()
 
     def resume(self) -> None:
-        """Serves what has come meanwhile."""
+        """Serves the requests that came meanwhile."""
         self.is_paused = False
         for connection in tuple(self._connections):
             connection.resume()
@@ -277,7 +277,7 @@ class Listener:
             self._on_empty()
 
     def _turn_away(self, connection: Connection, accepted: "_Accepted", wait_ms: int) -> None:
-        """Leaves a connection alone, and closes it when its address might come again."""
+        """Ignores a connection, and closes it when its address could connect again."""
         host = connection.client_host
         self._refusals.warning(f"{host} connects too often (connection_creation_rate)")
         connection.hold()

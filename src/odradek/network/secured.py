@@ -1,5 +1,5 @@
-"""The parts of a listener that is more than PLAINTEXT: TLS under its connections, a login before
-them."""
+"""The parts of a listener that is not PLAINTEXT: TLS under its connections, and a login before
+their requests."""
 
 import asyncio
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class SecuredListener:
         return TlsProtocol(self._tls, admit, on_lost)
 
     def guard(self, connection: Connection) -> None:
-        """Lets nothing of a connection through before its client is known."""
+        """Passes on no frame of a connection before its client is authenticated."""
         connection.is_established = False
         if self._gates is not None:
             self._gates.guard(connection)

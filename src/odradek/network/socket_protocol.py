@@ -1,7 +1,7 @@
 """asyncio's view of a connection: a thin shell that forwards to `Connection`.
 
-An interpreted class, since asyncio wants a `BufferedProtocol`; everything that costs is on
-the other side of its two calls per read.
+An interpreted class, since asyncio wants a `BufferedProtocol`; all costly work is behind its two
+calls per read.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class SocketProtocol(asyncio.BufferedProtocol):
         self._live().pause_writing()
 
     def resume_writing(self) -> None:
-        """Goes on."""
+        """Continues."""
         self._live().resume_writing()
 
     def _live(self) -> Connection:

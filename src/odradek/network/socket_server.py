@@ -31,7 +31,7 @@ from odradek.timer import Timer
 
 logger = logging.getLogger(__name__)
 
-LAST_ANSWERS_SECONDS: Final = 1.0  # what clients get to take their last answers
+LAST_ANSWERS_SECONDS: Final = 1.0  # the time for clients to take their last answers
 
 
 class NetworkLimits:
@@ -84,7 +84,7 @@ class SocketServer:
         loop: asyncio.AbstractEventLoop,
         security: Mapping[str, ListenerSecurity] = {},
     ) -> None:
-        """`security` has what protects listeners, by their names."""
+        """`security` has the security of listeners, by their names."""
         self.request_memory = RequestMemory(limits.request_memory_bytes)
         self.quotas = ConnectionQuotas()
         names = {endpoint.listener_name for endpoint in endpoints}
@@ -140,7 +140,7 @@ class SocketServer:
         return [listener.endpoint for listener in self._listeners]
 
     def limit(self, limits: NetworkLimits) -> None:
-        """Sets what may change at run time: how many connections may be open, and come in."""
+        """Sets the limits that may change at run time: open connections, and rates of new ones."""
         self.quotas.limit(
             limits.max_connections, limits.max_connections_per_ip, limits.per_ip_overrides
         )
@@ -173,17 +173,17 @@ class SocketServer:
             raise
 
     def use(self, handler: RequestHandler) -> None:
-        """Hands the requests that come from now on to another handler."""
+        """Passes later requests to another handler."""
         for listener in self._listeners:
             listener.use(handler)
 
     def pause(self) -> None:
-        """Takes connections and bytes, and answers nothing until `resume`."""
+        """Accepts connections and bytes, but answers nothing until `resume`."""
         for listener in self._listeners:
             listener.pause()
 
     def resume(self) -> None:
-        """Serves again, and first what has come meanwhile."""
+        """Serves again, beginning with the requests that came meanwhile."""
         for listener in self._listeners:
             listener.resume()
 
@@ -229,7 +229,7 @@ class SocketServer:
                 listener.abort_connections()
 
     def abort(self) -> None:
-        """Stops accepting and drops every connection at once, answers that wait with it."""
+        """Stops accepting and drops every connection at once, with its waiting answers."""
         self.stop_accepting()
         for listener in self._listeners:
             listener.abort_connections()

@@ -24,7 +24,7 @@ _HANDSHAKE: Final = 0x16
 
 
 class PeerRefused(Exception):
-    """A certificate names nobody who may come in; the text is for the log."""
+    """A certificate whose principal is not admitted; the text is for the log."""
 
 
 class TlsTerms(Protocol):
@@ -35,10 +35,10 @@ class TlsTerms(Protocol):
         ...
 
     def principal_of(self, certificate: bytes | None) -> KafkaPrincipal:
-        """The principal of a certificate, in DER; None where the client has shown none.
+        """The principal of a certificate, in DER; None without a certificate.
 
         Raises:
-            PeerRefused: nobody who may come in.
+            PeerRefused: it is not admitted.
         """
         ...
 
@@ -54,7 +54,7 @@ class TlsListener:
 
 
 class TlsProtocol(asyncio.BufferedProtocol):
-    """One connection's TLS. Its certificate is its principal, unless a login comes behind."""
+    """One connection's TLS. Its certificate gives its principal, unless a login follows."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class TlsProtocol(asyncio.BufferedProtocol):
         return self._listener.scratch
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Takes what was received over, and decrypts it."""
+        """Takes over the received bytes, and decrypts them."""
         if self._is_closing:
             return
         received = self._listener.scratch[:nbytes]
@@ -113,7 +113,7 @@ class TlsProtocol(asyncio.BufferedProtocol):
             self._connection.pause_writing()
 
     def resume_writing(self) -> None:
-        """Goes on."""
+        """Continues."""
         if self._connection is not None:
             self._connection.resume_writing()
 
@@ -154,12 +154,12 @@ class TlsProtocol(asyncio.BufferedProtocol):
         return self._transport.get_write_buffer_size()
 
     def close(self) -> None:
-        """Says good-bye, and closes when everything written has left."""
+        """Sends TLS's close_notify, and closes when everything written has left."""
         if self._is_closing:
             return
         self._is_closing = True
         if self._tls is not None and self._is_established:
-            with suppress(ssl.SSLError):  # the client's own good-bye, which nobody waits for
+            with suppress(ssl.SSLError):  # the client's own close_notify, which is not awaited
                 self._tls.unwrap()
         self._flush()
         self._transport.close()
@@ -223,7 +223,7 @@ class TlsProtocol(asyncio.BufferedProtocol):
             if count:
                 connection.buffer_updated(count)
             else:
-                self.close()  # the client has said good-bye
+                self.close()  # the client has sent its close_notify
 
     def _fill(self, tls: ssl.SSLObject, view: memoryview) -> int:
         """How many bytes are in the buffer now; 0 at the end.

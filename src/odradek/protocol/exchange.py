@@ -1,4 +1,4 @@
-"""The seam between the network and the rest: one request, and how it is answered.
+"""The interface between the network and the handlers: one request, and the ways to answer it.
 
 The network makes an `Exchange` for every complete frame and hands it to a `RequestHandler`. A
 handler answers by calling exactly one of `send`, `no_op` or `close`, at once or at any later time
@@ -49,7 +49,7 @@ class Exchange:
         self.listener_name = listener_name
         self.local_host = local_host
         self.local_port = local_port
-        self.principal = principal  # who was at the other end when the request came
+        self.principal = principal  # the client's principal when the request came
         self.received_ms = received_ms  # monotonic: for request times, never for timestamps
         # Set by a handler that will answer at the end of the read: further frames of this
         # connection may be handled meanwhile, since all of them are answered in order.
@@ -63,12 +63,11 @@ class Exchange:
         return frame
 
     def release_frame(self) -> None:
-        """Lets the network have the frame's memory; doing so again does nothing."""
+        """Gives the frame's memory back to the network; a second call does nothing."""
         self._frame = None
 
     def answer_bytes(self) -> int:
-        """How large a response there is memory for, in bytes; a handler that can send less should
-        keep to it."""
+        """The memory for a response, in bytes; a handler that can send less should keep to it."""
         raise NotImplementedError
 
     def throttle(self, throttle_time_ms: int) -> None:
@@ -86,7 +85,7 @@ class Exchange:
         raise NotImplementedError
 
     def send_part(self, buffers: list[Buffer], byte_count: int) -> None:
-        """Answers as `send` does, but the connection ends behind so many bytes of the answer."""
+        """Answers like `send`, but the connection ends behind so many bytes of the answer."""
         raise NotImplementedError
 
     def no_op(self) -> None:
@@ -103,7 +102,7 @@ class RequestHandler:
     """The function the network calls. One per broker, always on the event loop, never blocking."""
 
     def handle_frame(self, exchange: Exchange) -> None:
-        """Takes a request up. Frames of one connection arrive strictly in order.
+        """Handles a request. Frames of one connection arrive strictly in order.
 
         When the exchange is neither answered nor `batched` on return, the network handles no
         further frame of that connection until it is answered.
@@ -113,10 +112,10 @@ class RequestHandler:
     def end_of_read(self) -> None:
         """Ends a socket read: everything batched is carried out and answered now, or later.
 
-        The exchanges let go of the frames as this returns.
+        The exchanges release their frames as this returns.
         """
         raise NotImplementedError
 
     def connection_closed(self, connection_id: str) -> None:
-        """Forgets what was kept for a connection."""
+        """Forgets the state of a connection."""
         raise NotImplementedError

@@ -1,8 +1,8 @@
-"""`FetchSession`: the partitions that a broker knows a reader to want, so it is sent only changes.
+"""`FetchSession`: the partitions of a reader that a broker knows, so that only changes are sent.
 
 For consumers and followers. The other side of `handlers/fetch_sessions` (KIP-227). A session begins
-with a request that names every partition; from then on a request names those whose part has changed
-and those that are no longer wanted. After any error a new session begins.
+with a request that names every partition; from then on a request names the changed partitions and
+those that are no longer wanted. After any error a new session begins.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ from odradek.protocol.direct.fetch import (
 NO_SESSION: Final = 0
 _FIRST_EPOCH: Final = 0
 _LAST_EPOCH: Final = 2**31 - 1
-# Of one partition; a topic without an id is one of a broker that names topics.
+# The key of a partition; without a topic id for brokers that name topics.
 Wish = tuple[UUID | None, FetchPartition]
 
 
@@ -53,7 +53,7 @@ class FetchSession:
     def put(
         self, topic_partition: TopicPartition, topic_id: UUID | None, partition: FetchPartition
     ) -> None:
-        """Wants a partition, or wants something else of it."""
+        """Adds a partition, or changes its position."""
         known = self._wanted.get(topic_partition)
         if known is not None and known[0] != topic_id:
             self._forgotten[topic_partition] = known[0]  # the topic was recreated
@@ -61,14 +61,14 @@ class FetchSession:
         self._changed.add(topic_partition)
 
     def drop(self, topic_partition: TopicPartition) -> None:
-        """Wants a partition no longer."""
+        """Removes a partition."""
         found = self._wanted.pop(topic_partition, None)
         self._changed.discard(topic_partition)
         if found is not None:
             self._forgotten[topic_partition] = found[0]
 
     def want_only(self, wishes: Mapping[TopicPartition, Wish]) -> None:
-        """Wants these partitions and no others."""
+        """Wants exactly these partitions: removes all others, and adds or changes these."""
         for topic_partition in [each for each in self._wanted if each not in wishes]:
             self.drop(topic_partition)
         for topic_partition, (topic_id, partition) in wishes.items():
@@ -77,12 +77,12 @@ class FetchSession:
                 self.put(topic_partition, topic_id, partition)
 
     def wanted(self, topic_partition: TopicPartition) -> FetchPartition | None:
-        """The position wanted of a partition now, if it is wanted."""
+        """The present position of a partition, if it is wanted."""
         found = self._wanted.get(topic_partition)
         return None if found is None else found[1]
 
     def has_changed(self, topic_partition: TopicPartition) -> bool:
-        """Whether something else is wanted by now than the broker was last told."""
+        """Whether the partition has changed since the last request."""
         return topic_partition in self._changed
 
     def next_request(self) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
@@ -103,9 +103,9 @@ class FetchSession:
         return topics, _forgotten_topics(forgotten)
 
     def accept(self, response: FetchResponse) -> None:
-        """Goes on with the session that an answer names, if the broker keeps one."""
+        """Continues the session of an answer, if the broker keeps one."""
         if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
-            self._id = NO_SESSION  # one that is not known cannot be ended by a new one
+            self._id = NO_SESSION  # a session whose id is unknown cannot be ended by a new one
             self.reset()
         elif response.error_code != ErrorCode.NONE:
             self.reset()

@@ -1,4 +1,4 @@
-"""How frames follow one another in a stream: a four-byte size, then as many bytes.
+"""The frames of a stream: a four-byte size, then as many bytes.
 
 Sans I/O: the caller owns the buffer and knows which part of it has been received. A size
 that is negative, zero, or larger than `socket.request.max.bytes` ends the connection, and is

@@ -51,7 +51,7 @@ def decode_request_header(frame: memoryview, flexible_from: dict[int, int]) -> R
     """Reads the header of a request; `flexible_from` has the first flexible version by API key.
 
     Only the first eight bytes of an unknown API's header can be decoded: it has no client id, and
-    its body position means nothing.
+    its body position is invalid.
 
     Raises:
         ProtocolError: the header is truncated.

@@ -73,7 +73,7 @@ class _Reader:
         self._fields_left = MOST_FIELDS
 
     def read(self) -> None:
-        """Reads all of it."""
+        """Reads all of the bytes."""
         for number, kind, start, end in self._fields(0, len(self._data)):
             if number == 1 and kind == _BYTES:
                 self._read_resource_metrics(start, end)

@@ -33,7 +33,7 @@ _SMALL_VARINTS: Final = [bytes((value,)) for value in range(128)]
 
 
 class ProtocolError(Exception):
-    """Bytes that are not the message they claim to be; the connection is to be closed."""
+    """Malformed bytes of a message; the connection has to be closed."""
 
     def __init__(self, reason: str, position: int) -> None:
         super().__init__(f"{reason} (at byte {position} of the frame)")

@@ -1,4 +1,4 @@
-"""Decodes what Kafka writes about itself by a table of its fields, into JSON-shaped values.
+"""Decodes Kafka's own records by a table of their fields, into JSON-shaped values.
 
 For tools: they show every field of every version under Kafka's own name, in Kafka's order. Code
 that acts on such a record decodes it into its own type instead. A `Schema` follows Kafka's message
@@ -22,8 +22,8 @@ _NEVER: Final = 0x7FFF
 
 
 class Field(NamedTuple):
-    """A field, there from version `since` to `until`; a `tag` makes it a tagged one. Only those
-    who write it have a use for its `default`."""
+    """A field, there from version `since` to `until`; a `tag` makes it a tagged one. Only writers
+    use its `default`."""
 
     name: str
     type: str

@@ -207,8 +207,10 @@ class DelayedOperation(TimerTask):
         return completed
 
     def _look_for_others(self, failure: BaseException) -> BaseException:
-        """Checks again for the notes of other threads after the condition has raised. It may raise
-        again, and more notes may come meanwhile. Returns the exception to raise at the end.
+        """Checks again for the notes of other threads after the condition has raised.
+
+        It may raise again, and more notes may come meanwhile. Returns the exception to raise at the
+        end.
         """
         own = get_ident()
         while self._asked_by not in (NOBODY, own) and not self._completed:

@@ -77,11 +77,12 @@ class PurgatoryStats(NamedTuple):
 
 
 class HandedOverChecks:
-    """The checks that an owner's thread was handed over, by generations. Requests from outside are
-    the first generation; requests from within a check belong to the next. A later request is
-    checked if its key was not yet, or if something new happened in the generation before: otherwise
-    conditions that ask for themselves, or for each other, would ask for ever, and a clock that
-    waits for them would stand still.
+    """The checks that an owner's thread was handed over, by generations.
+
+    Requests from outside are the first generation; requests from within a check belong to the next.
+    A later request is checked if its key was not yet, or if something new happened in the
+    generation before: otherwise conditions that ask for themselves, or for each other, would ask
+    for ever, and a clock that waits for them would stand still.
     """
 
     __slots__ = ("_latest_new", "_seen", "next_generation")

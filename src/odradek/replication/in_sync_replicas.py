@@ -4,10 +4,10 @@ A leader knows each follower only by its fetches: a fetch at offset N means that
 has been written there. Two things follow from that:
 
 * the high watermark, the smallest log end of all replicas that count: no record below it can be
-lost while one of them lives; * the in-sync replicas: the followers that have been at the leader's
-log end within the last `replica.lag.time.max.ms`. Time decides and not distance, because a burst
-puts every
-  follower behind at once without any of them being slow.
+  lost while one of them lives;
+* the in-sync replicas: the followers that have been at the leader's log end within the last
+  `replica.lag.time.max.ms`. Time decides and not distance, because a burst puts every follower
+  behind at once without any of them being slow.
 
 A change of the ISR takes effect only when the metadata store has accepted it. Until then the
 set is uncertain, and both the old and the new members count (the *maximal* ISR): whichever set

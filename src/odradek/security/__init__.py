@@ -1,4 +1,4 @@
-"""The identity of clients: principals, and the mechanisms by which they are proved.
+"""The identity of clients: principals, and the mechanisms that prove them.
 
 Rules without input and output: bytes go in, bytes and decisions come out. Sockets are the network
 floor's, credentials and time are passed in.

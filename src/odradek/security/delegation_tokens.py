@@ -1,8 +1,9 @@
-"""Delegation tokens: names with passwords, for a while, that a user has made for others to come as
-that user (KIP-48).
+"""Delegation tokens: names with passwords, of limited life, by which others log in as the user that
+made them (KIP-48).
 
-A token's password is the HMAC of its id under a key that all brokers share, so it is kept nowhere.
-All else is kept as Kafka 3.9 keeps it in ZooKeeper: JSON, in which principals are sanitized.
+A token's password is the HMAC of its id under a key that all brokers share, so it is not stored.
+All other facts are stored as Kafka 3.9 stores them in ZooKeeper: JSON, in which principals are
+sanitized.
 """
 
 import base64
@@ -32,7 +33,7 @@ _KEPT_CREDENTIALS: Final = 1_000
 
 
 class TokenInformation(NamedTuple):
-    """All that is known of a token but its password."""
+    """The facts about a token, without its password."""
 
     token_id: str
     owner: KafkaPrincipal
@@ -47,19 +48,19 @@ class TokenInformation(NamedTuple):
         return principal in (self.owner, self.requester, *self.renewers)
 
     def is_expired(self, now_ms: int) -> bool:
-        """Whether nobody comes in by it any more."""
+        """Whether a login by the token is refused: it has expired."""
         return min(self.max_ms, self.expiry_ms) < now_ms
 
 
 class TokenTimes(NamedTuple):
-    """How long tokens live, in milliseconds, and until when without being renewed."""
+    """The longest life of tokens, and their life without a renewal, in milliseconds."""
 
     max_lifetime_ms: int
     renewal_ms: int
 
 
 class _Decision(NamedTuple):
-    """A change that may be made: the token after it, None where it is gone, and the answer."""
+    """An allowed change: the token after it, None if it is deleted, and the answer."""
 
     token: TokenInformation
     is_kept: bool
@@ -70,7 +71,7 @@ Plan = Callable[[MetadataImage], Mapping[ConfigResource, Mapping[str, str | None
 
 
 class DelegationTokens:
-    """The tokens of a cluster. `alter` commits what a plan says, one plan after the other."""
+    """The tokens of a cluster. `alter` commits the change of a plan, one plan after the other."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class DelegationTokens:
     # --- what there is --------------------------------------------------------------------------
 
     def all(self) -> list[TokenInformation]:
-        """Every token, expired ones that are not removed yet among them."""
+        """Every token, including expired ones that are not removed yet."""
         return list(_tokens(self._image()))
 
     def hmac_of(self, token_id: str) -> bytes:
@@ -101,7 +102,7 @@ class DelegationTokens:
         return hmac.digest(self._key, token_id.encode(), "sha512")
 
     def credential(self, mechanism: str, token_id: str) -> scram.TokenCredential | None:
-        """The credential of a token by which somebody may come in."""
+        """The credential for a login by a token."""
         token = _token(self._image(), token_id)
         if token is None or token.is_expired(self._clock.wall_ms()):
             return None
@@ -145,8 +146,8 @@ class DelegationTokens:
     def renew(
         self, password: bytes, caller: KafkaPrincipal, period_ms: int, on_done: OnDone[int]
     ) -> None:
-        """Lets a token live on for a while, at most the broker's, which is meant by no period;
-        answers until when."""
+        """Renews a token for a period, at most the broker's, which is the default; answers with the
+        new expiry."""
 
         def decide(image: MetadataImage) -> _Decision | BrokerError:
             now_ms = self._clock.wall_ms()
@@ -166,7 +167,7 @@ class DelegationTokens:
     def expire(
         self, password: bytes, caller: KafkaPrincipal, period_ms: int, on_done: OnDone[int]
     ) -> None:
-        """Ends a token after a while, at once where the period is negative; answers when."""
+        """Ends a token after a period, at once if that is negative; answers with the new expiry."""
 
         def decide(image: MetadataImage) -> _Decision | BrokerError:
             now_ms = self._clock.wall_ms()
@@ -184,7 +185,7 @@ class DelegationTokens:
         self._carry_out(decide, on_done)
 
     def remove_expired(self) -> None:
-        """Forgets the tokens by which nobody comes in any more."""
+        """Removes expired tokens."""
         now_ms = self._clock.wall_ms()
 
         def plan(image: MetadataImage) -> dict[ConfigResource, dict[str, str | None]]:
@@ -224,7 +225,7 @@ class DelegationTokens:
 
 
 def token_text(token: TokenInformation) -> str:
-    """A token as it is kept."""
+    """A token in its stored form."""
     return json.dumps(
         {
             "version": _VERSION,

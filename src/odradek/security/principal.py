@@ -1,7 +1,7 @@
 """Principals as text: `User:alice`, in super users, access rules and requests.
 
-A connection's own principal is `Exchange.principal`: `ANONYMOUS` unless its listener asks who is
-there, and then whoever proved it before the request came.
+A connection's own principal is `Exchange.principal`: `ANONYMOUS` unless its listener authenticates
+clients, and then the principal that was proved before the request.
 """
 
 from odradek.model import ANONYMOUS, USER_TYPE, KafkaPrincipal
@@ -17,8 +17,8 @@ __all__ = [
 
 
 class TokenPrincipal(KafkaPrincipal):
-    """The same as any other of its name, but that it came by a delegation token: it is to get no
-    other ones."""
+    """A principal like any other of its name that has logged in by a delegation token: it must not
+    get other tokens."""
 
     __slots__ = ()
 

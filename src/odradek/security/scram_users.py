@@ -36,7 +36,7 @@ _NAMES: Final = {
 
 
 class Deletion(NamedTuple):
-    """A credential is to go."""
+    """The deletion of a credential."""
 
     user: str
     mechanism: int
@@ -59,7 +59,7 @@ Alteration: TypeAlias = Deletion | Upsertion
 
 
 class NewUser(NamedTuple):
-    """A user who is able to log in from the start."""
+    """A user that can log in from the start."""
 
     mechanism: str
     name: str
@@ -79,7 +79,7 @@ _NEW_USER: Final = re.compile(
 def scram_credential(
     image: MetadataImage, mechanism: str, name: str
 ) -> scram.ScramCredential | None:
-    """The credential of a user, if there is one. By what is not understood nobody comes in."""
+    """The credential of a user, if there is one. An unreadable one counts as missing."""
     text = image.config(ConfigResource(ConfigResourceType.USER, name)).get(mechanism)
     try:
         return None if text is None else scram.parse_credential(text)
@@ -95,7 +95,7 @@ def credentials_of(image: MetadataImage, name: str) -> dict[ScramMechanism, int]
 
 
 def known_users(image: MetadataImage) -> list[str]:
-    """All of whom something is kept, most often credentials."""
+    """All users with stored values, most often credentials."""
     return sorted(each.name for each in image.configs if each.type is ConfigResourceType.USER)
 
 

@@ -1,4 +1,5 @@
 """The file system as a port: every access to a disk by the storage floor goes through here.
+
 `FileSystem` is the port, `OsFileSystem` the machine's own file system. Tests put another one in its
 place, which fails on purpose: after every operation, with a full disk, with a failing fsync. Errors
 are plain `OSError`; `Log` and `LogManager` decide what they mean.

@@ -53,9 +53,10 @@ class LogDirectory:
         self._lock: FileLock | None = None
 
     def open(self) -> None:
-        """Makes and locks the directory, and finds out whether it was closed in order. Removes the
-        marker of an orderly end, since a crash is possible from now on, and the rest of a
-        checkpoint whose write a crash has interrupted.
+        """Makes and locks the directory, and finds out whether it was closed in order.
+
+        Removes the marker of an orderly end, since a crash is possible from now on, and the rest of
+        a checkpoint whose write a crash has interrupted.
 
         Raises:
             BlockingIOError: another broker uses the directory.

@@ -17,7 +17,7 @@ COLUMNS: Final = (*PLAIN_COLUMNS, HEADERS)
 
 
 def check_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
-    """The columns that are asked for; all if nobody says.
+    """The requested columns; by default all.
 
     Raises:
         ValueError: there is none of that name.

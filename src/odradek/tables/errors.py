@@ -2,7 +2,7 @@
 
 
 class MissingData(Exception):
-    """Records that should be there are not: deleted, truncated, or behind a torn tail.
+    """Records are missing: deleted, truncated, or behind a torn tail.
 
     `next_offset` is the next existing offset, as far as that is known; None if nothing follows.
     """
@@ -23,9 +23,9 @@ class DataLoss(Exception):
 
 
 class WrongPath(Exception):
-    """A directory that is not there, or not of this cluster: nothing may be read from it.
+    """A directory that is missing, or belongs to another cluster: nothing may be read from it.
 
-    Never taken for missing records, whatever `failOnDataLoss` says: all would be missing.
+    Never counts as missing records, whatever `failOnDataLoss` says: all would be missing.
     """
 
 
@@ -34,4 +34,5 @@ class DamagedRecords(Exception):
 
 
 class OutdatedQuery(Exception):
-    """A query that writes exactly once and may not any more: another run has gone further."""
+    """A query with exactly-once writes that may not write any more: another run has gone
+    further."""

@@ -1,7 +1,7 @@
 """A topic's Arrow batches as one file: Parquet, CSV, lines of JSON, or Arrow's own.
 
-Batch by batch, so a topic may be larger than memory. A file is written beside its place and
-renamed when it is whole.
+Batch by batch, so a topic may be larger than memory. A file is written under another name and
+renamed when it is complete.
 """
 
 import json
@@ -31,7 +31,7 @@ def write_file(
     """Writes batches of these columns to a file; returns how many records there were.
 
     Raises:
-        ValueError: CSV, and a key or a value is no text.
+        ValueError: a key or a value for CSV is no text.
         OSError: the file cannot be written.
     """
     partial = f"{path}.partial"

@@ -11,7 +11,7 @@ def check_has_values(columns: Sequence[str] | None) -> None:
     """Refuses a choice of columns without `value`.
 
     Raises:
-        ValueError: that is so.
+        ValueError: it is missing.
     """
     if columns is not None and _VALUE not in columns:
         raise ValueError("json reads the column value: let columns name it")

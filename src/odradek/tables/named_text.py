@@ -1,4 +1,4 @@
-"""Keys and values in JSON, which has text and no bytes."""
+"""Keys and values in JSON, which has no bytes."""
 
 import base64
 from typing import Any

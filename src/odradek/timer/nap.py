@@ -1,6 +1,7 @@
-"""Nap: the sleep of a timer's owner without an event loop. Three things end a nap: its time, on the
-timer's clock; a call of `wake`; and a move of the clock by hand. On a clock that stands the time is
-the machine's, so the sleep ends.
+"""Nap: the sleep of a timer's owner without an event loop.
+
+Three things end a nap: its time, on the timer's clock; a call of `wake`; and a move of the clock by
+hand. On a clock that stands the time is the machine's, so the sleep ends.
 """
 
 from __future__ import annotations

@@ -12,14 +12,14 @@ from odradek.client.aio.cluster import ClusterClient
 
 
 class ClosingTimeout:
-    """How long closing may take: the shortest time of all who have asked for it."""
+    """The time-out of closing: the shortest one of all callers."""
 
     def __init__(self) -> None:
         self._until_s: float | None = None
         self._scope: asyncio.Timeout | None = None
 
     def shorten(self, timeout_ms: int | None) -> None:
-        """Somebody waits so long at most; with None without end."""
+        """Shortens the time-out to a caller's; None means without end."""
         if timeout_ms is None:
             return
         until_s = asyncio.get_running_loop().time() + timeout_ms / 1000
@@ -59,12 +59,12 @@ class AsyncClosing:
             await self.close()
 
     def __del__(self) -> None:
-        cluster: ClusterClient | None = getattr(self, "_cluster", None)  # it may not have been made
+        cluster: ClusterClient | None = getattr(self, "_cluster", None)  # `__init__` may fail
         if cluster is not None and cluster.is_in_use:
             warn_unclosed(self)
 
     async def start(self) -> None:
-        """Connects to a broker now, which otherwise happens when one is needed.
+        """Connects to a broker now instead of at the first use.
 
         Raises:
             KafkaError: none can be reached.

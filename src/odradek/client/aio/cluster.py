@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class _Update(NamedTuple):
-    """A question for metadata: about what, and whether about all, and may create."""
+    """A request for metadata: its topics, or all, and whether it may create them."""
 
     kind: tuple[bool, bool]
     subjects: set[Subject]
@@ -48,7 +48,7 @@ class ClusterClient(ClusterCore[AsyncConnection]):
         clock: Clock | None = None,
         rng: Rng | None = None,
     ) -> None:
-        """Connects to nobody yet.
+        """Does not connect yet.
 
         Raises:
             ValueError: no broker is named, or one of them has no host or port.
@@ -74,7 +74,7 @@ class ClusterClient(ClusterCore[AsyncConnection]):
 
     @property
     def is_in_use(self) -> bool:
-        """Whether there is a connection to be closed, open or about to be."""
+        """Whether a connection is open or being opened."""
         is_ours = not self._is_closed and not self.is_forked
         return is_ours and bool(self._opening or self._connections.open)
 
@@ -83,7 +83,7 @@ class ClusterClient(ClusterCore[AsyncConnection]):
     async def refresh(
         self, names: Iterable[str] | None, *, allow_auto_topic_creation: bool = False
     ) -> ClusterMetadata:
-        """Asks any broker for the named topics, or for all; returns its answer, errors and all.
+        """Asks any broker for the named topics, or for all; returns its answer, including errors.
 
         One request is in flight at a time; callers that need the same topics share it, others share
         the next. Topics that were just asked for are asked for again after a pause. `metadata` is
@@ -112,12 +112,12 @@ class ClusterClient(ClusterCore[AsyncConnection]):
         return await self._shared(update.task)
 
     def refresh_gen(self, names: Iterable[str]) -> Gen[ClusterMetadata]:
-        """As `refresh`, which many may wait for."""
+        """Like `refresh`, shared by concurrent callers."""
         answer: ClusterMetadata = yield lambda: self.refresh(names)
         return answer
 
     def _covers(self, kind: tuple[bool, bool], subjects: frozenset[Subject]) -> bool:
-        """Whether the request in flight is about all these."""
+        """Whether the request in flight has all these topics."""
         update = self._under_way
         return update is not None and update.kind == kind and subjects <= update.subjects
 
@@ -165,7 +165,7 @@ class ClusterClient(ClusterCore[AsyncConnection]):
     def time_limit(
         self, setting: str = "default.api.timeout.ms", given_ms: int | None = None
     ) -> TimeLimit:
-        """The time that a call has from now on: that of a setting, unless its caller gave one."""
+        """The time limit of a call from now on: its caller's, or that of a setting."""
         if given_ms is None:
             return TimeLimit(self.clock, self.settings.number(setting), setting)
         return TimeLimit(self.clock, given_ms, "timeout_ms")
@@ -219,7 +219,7 @@ class ClusterClient(ClusterCore[AsyncConnection]):
         return await self._shared(opening)
 
     def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """A task whose outcome many may wait for; `close` ends it."""
+        """Begins a task with many waiters; `close` ends it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -228,7 +228,7 @@ class ClusterClient(ClusterCore[AsyncConnection]):
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # its callers may have gone
+            task.exception()  # its callers may be cancelled
 
     async def _shared(self, task: asyncio.Task[T]) -> T:
         """Awaits a task that others await too: cancelling this wait does not cancel the task."""

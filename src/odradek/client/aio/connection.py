@@ -1,8 +1,8 @@
 """One socket to one broker on an event loop: many requests under way, answered in order.
 
 A request that is not answered in time closes the connection: later bytes could belong to the late
-response. A caller who is cancelled leaves the request behind, its time-out included; its answer is
-read and dropped.
+response. The request of a cancelled caller stays, with its time-out; its answer is read and
+dropped.
 """
 
 import asyncio
@@ -50,14 +50,14 @@ not_for_children(_give_up_descriptors)
 
 
 class _Asked(NamedTuple):
-    """The future of a response, and its time-out. The caller may have gone: the time-out belongs to
-    the request, not to the caller."""
+    """The future of a response, and its time-out. The time-out belongs to the request: its caller
+    may be cancelled."""
 
     answered: asyncio.Future[Answer]
     timer: asyncio.TimerHandle | None
 
     def ended(self) -> bool:
-        """Stops the clock; whether somebody still waits."""
+        """Ends the time-out; returns whether the caller still waits."""
         if self.timer is not None:
             self.timer.cancel()
         return not self.answered.done()
@@ -98,12 +98,12 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be asked any more."""
+        """Whether no request can be sent any more."""
         return self._core.state is ConnectionState.CLOSED
 
     @property
     def is_ready(self) -> bool:
-        """Whether the handshake has ended well, and the connection lives."""
+        """Whether the handshake has succeeded, and the connection is open."""
         return self._core.state is ConnectionState.READY
 
     @property
@@ -145,14 +145,14 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def request(
         self, api: ClientApi, version: int, body: Sequence[Buffer], timeout_ms: int
     ) -> asyncio.Future[Answer]:
-        """Sends a request; the future has its answer, or what kept it away: `NetworkError` if the
+        """Sends a request; the future has its answer, or the error: `NetworkError` if the
         connection broke, `RequestTimedOut` if none came in time, which closes the connection."""
         loop = asyncio.get_running_loop()
         timer = loop.call_later(timeout_ms / 1000, self._overdue, api, timeout_ms)
         return self._send(api, version, body, timer)
 
     def send(self, api: ClientApi, version: int, body: Sequence[Buffer]) -> asyncio.Future[Answer]:
-        """As `request`, for callers that have their own time-out."""
+        """Like `request`, for callers that have their own time-out."""
         return self._send(api, version, body, None)
 
     def _send(
@@ -173,7 +173,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         return asked.answered
 
     def _is_used(self) -> None:
-        """Notes that a request is about to leave, and renews the login if that is due."""
+        """Marks the connection as used, and renews the login if that is due."""
         self._last_used_s = asyncio.get_running_loop().time()
         if self._last_used_s >= self._renew_at_s:
             self._renew_login()
@@ -242,7 +242,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             raise self._cause or NetworkError(f"{self.address}: closed")
 
     def _notice_every_byte(self, transport: asyncio.Transport) -> None:
-        """Makes the transport tell when anything waits for the socket."""
+        """Makes the transport pause as soon as any byte waits for the socket."""
         if self._socket_watch is None:
             transport.set_write_buffer_limits(0)
         else:
@@ -251,7 +251,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
             transport.set_write_buffer_limits(1, 0)
 
     def close(self, cause: KafkaError | None = None) -> None:
-        """Closes the connection; waiting callers get `cause`. Harmless when it is closed."""
+        """Closes the connection; waiting callers get `cause`. A second call does nothing."""
         if self.is_closed:
             return
         self._cause = cause if cause is not None else NetworkError(f"{self.address}: closed")
@@ -264,19 +264,19 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self._renewal.cancel()
         if not self._ready.done():
             self._ready.set_exception(self._cause)
-            self._ready.exception()  # nobody may be waiting for it
+            self._ready.exception()  # it may have no waiter
         if self._transport is not None:
             self._transport.abort()
 
     # --- what the transport calls -----------------------------------------------------------
 
     def secured(self, transport: asyncio.BaseTransport, below: asyncio.Transport) -> None:
-        """The socket is there, and TLS on it, by `below`."""
+        """The socket is connected, with TLS on it, by `below`."""
         self._socket_watch = SocketWatch(below, self._note_drained)
         self.connection_made(transport)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is there."""
+        """The socket is connected."""
         # uvloop's transports are no subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         socket_ = transport.get_extra_info("socket")
@@ -310,7 +310,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         return self._core.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came."""
+        """Takes received bytes."""
         try:
             answered = self._core.buffer_updated(nbytes)
         except ProtocolError as error:
@@ -330,11 +330,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
             self._ready.set_result(None)
 
     def eof_received(self) -> None:
-        """The broker has ended."""
+        """The broker has closed its side."""
         self.close(NetworkError(f"{self.address}: the broker closed the connection"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
+        """The socket is closed."""
         self.descriptor = -1
         reason = "the connection was lost" if exc is None else in_words(exc)
         self.close(NetworkError(f"{self.address}: {reason}"))
@@ -354,8 +354,8 @@ async def open_connection(
     security: ClientSecurity = NO_SECURITY,
 ) -> AsyncConnection:
     """Connects to the first address of a name that answers, each with its own time-out, and waits
-    for the end of the handshake. `traffic` counts its bytes and requests. A token that the login
-    needs is requested before, with a separate time-out.
+    for the end of the handshake. `traffic` counts its bytes and requests. A token for the login is
+    requested first, with a separate time-out.
 
     Raises:
         KafkaError: nobody answers there in time, or the broker refuses.
@@ -374,10 +374,10 @@ async def open_connection(
 
 
 async def login_terms(login: LoginSource) -> LoginTerms:
-    """How to log in now; waits while somebody has to be asked for that.
+    """The terms of a login; waits for a request of a token.
 
     Raises:
-        KafkaError: it is not to be had.
+        KafkaError: there are none.
     """
     terms = login.at_hand()
     if terms is not None:
@@ -392,7 +392,7 @@ async def login_terms(login: LoginSource) -> LoginTerms:
 async def _resolved(address: Address, timeout_ms: int) -> list[str]:
     """The addresses of a name, in the order in which they are to be tried."""
     with suppress(ValueError):
-        return [str(ip_address(address.host))]  # nobody has to be asked
+        return [str(ip_address(address.host))]  # no request is needed
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             found = await asyncio.get_running_loop().getaddrinfo(

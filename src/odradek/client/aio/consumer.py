@@ -1,11 +1,11 @@
 """`Consumer`: reads records, alone or as a member of a group, on an event loop.
 
 `getmany`, `getone` and `async for` give records out; the fetcher is ahead in the background.
-Partitions come and go only inside these calls, and auto-commit commits only what earlier calls gave
-out: records returned before a call count as processed.
+Partitions come and go only inside these calls, and auto-commit commits only records of earlier
+calls: records returned before a call count as processed.
 
-This is the face; behind it are `subscription` (topics and membership), `fetcher` (what is brought),
-`reading` (what comes first), `handout` (what is given out) and `commits`.
+This is the public class; it uses `subscription` (topics and membership), `fetcher` (fetches),
+`reading` (steps before records), `handout` (returned records) and `commits`.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 
 _LOGGER: Final = logging.getLogger(__name__)
-# How long `getone` waits at a time.
+# The longest single wait of `getone`.
 _READ_MS: Final = 60_000
 
 
@@ -89,8 +89,8 @@ class Consumer(AsyncClosing):
         rng: Rng | None = None,
         **settings: object,
     ) -> None:
-        """Connects to nobody yet. `topics` are subscribed to; `assignors` come before those that
-        `partition.assignment.strategy` names.
+        """Does not connect yet. `topics` are subscribed to; `assignors` come before those of
+        `partition.assignment.strategy`.
 
         Raises:
             ValueError: a setting is illegal, or there are assignors where the coordinator assigns.
@@ -142,8 +142,8 @@ class Consumer(AsyncClosing):
     async def close(self, timeout_ms: int = 30_000) -> None:
         """Commits what auto-commit owes, leaves the group, disconnects.
 
-        When nobody answers for `timeout_ms` the group is left to find out. Waiting reads get
-        `ClientClosed`.
+        Without an answer within `timeout_ms` the group notices by the missing heartbeats. Waiting
+        reads get `ClientClosed`.
         """
         self._reading.end()
         await self._close_once(self._close, timeout_ms)
@@ -178,12 +178,12 @@ class Consumer(AsyncClosing):
         pattern: str | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Reads topics, or those whose whole names match a pattern, as a member of the group. It is
-        one of Java's, as of Kafka's own client; RE2 matches it.
+        """Reads topics, or those whose whole names match a pattern, as a member of the group. As in
+        Kafka's own client the pattern is Java's; RE2 matches it.
 
         Raises:
-            UsageError: there is no group, or partitions are assigned by hand, or RE2 has nothing
-                for a part of the pattern (look-around, intersections of classes).
+            UsageError: there is no group, or partitions are assigned by hand, or RE2 does not
+                support a part of the pattern (look-around, intersections of classes).
         """
         self._subscription.check_group()
         if self._positions.assigned and not self._subscription.is_member:
@@ -191,7 +191,7 @@ class Consumer(AsyncClosing):
         self._subscription.subscribe(topics, pattern, listener)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads these partitions, whatever a group may say.
+        """Reads these partitions, without a group's assignment.
 
         Raises:
             UsageError: topics are subscribed to.
@@ -206,7 +206,7 @@ class Consumer(AsyncClosing):
         self._fetcher.pump()
 
     async def unsubscribe(self) -> None:
-        """Reads nothing any more, and leaves the group.
+        """Stops reading, and leaves the group.
 
         Raises:
             KafkaError: the listener failed; the group is left.
@@ -217,7 +217,7 @@ class Consumer(AsyncClosing):
         await self._subscription.unsubscribe()
 
     def subscription(self) -> frozenset[str]:
-        """The topics that are subscribed to, as far as they are named or were matched."""
+        """The subscribed topics that are named or have been matched."""
         return self._subscription.topics
 
     def assignment(self) -> frozenset[TopicPartition]:
@@ -270,7 +270,7 @@ class Consumer(AsyncClosing):
             handout.give_back(partitions)
         await self._reading.wait_until(lambda: bool(handout.ready(partitions)), timeout_ms)
         if self._subscription.needs_poll:
-            return {}  # another member may have them by now; or a listener chooses where to begin
+            return {}  # another member may have them by now; or a listener has moved them
         if columns:
             return handout.take_columns(partitions, headers=headers, views=views)
         return handout.take(partitions, self._max_records if max_records is None else max_records)
@@ -311,7 +311,7 @@ class Consumer(AsyncClosing):
     # --- where it stands --------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Goes to an offset.
+        """Moves to an offset.
 
         Raises:
             UsageError: the partition is not assigned, or the offset negative.
@@ -322,24 +322,24 @@ class Consumer(AsyncClosing):
         self._after_seeking()
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Goes to the beginning of some partitions, or all."""
+        """Moves to the beginning of some partitions, or all."""
         self._seek_by(partitions, EARLIEST)
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Goes to the end of some partitions, or all."""
+        """Moves to the end of some partitions, or all."""
         self._seek_by(partitions, LATEST)
 
     async def position(self, partition: TopicPartition, timeout_ms: int | None = None) -> int:
-        """The offset of the next record to be given out. A listener may ask for it, too.
+        """The offset of the next record to return. A listener may call it, too.
 
         Raises:
-            UsageError: the partition is not assigned, or is taken away meanwhile.
+            UsageError: the partition is not assigned, or is revoked meanwhile.
             KafkaError: it cannot be found within `default.api.timeout.ms`.
         """
         limit = self._cluster.time_limit(given_ms=timeout_ms)
         try:
             async with self._waking.waited(limit.ms):
-                # Asked for each time: a rebalance takes partitions away, and gives them back.
+                # Looked up each time: a rebalance revokes and assigns partitions.
                 while (position := self._assigned(partition).position) is None:
                     self._reading.check_open()
                     self._fetcher.news.clear()
@@ -352,12 +352,12 @@ class Consumer(AsyncClosing):
         return position
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Gives nothing out of these until `resume`; they stay this consumer's."""
+        """Returns no records of these until `resume`; they stay assigned."""
         for partition in partitions:
             self._assigned(partition).is_paused = True
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Gives records of these out again."""
+        """Returns records of these again."""
         for partition in partitions:
             self._assigned(partition).is_paused = False
         self._fetcher.pump()
@@ -368,14 +368,14 @@ class Consumer(AsyncClosing):
         return frozenset(each for each, state in self._positions.items() if state.is_paused)
 
     def lag(self, partition: TopicPartition) -> int | None:
-        """How many offsets are ahead, as far as the last fetch told; None before the first."""
+        """How many offsets are ahead, according to the last fetch; None before the first."""
         state = self._assigned(partition)
         is_committed = self._isolation_level == READ_COMMITTED
         end = state.last_stable_offset if is_committed else state.high_watermark
         return None if state.position is None or end < 0 else max(0, end - state.position)
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """Where a partition ends, according to the last fetch; None before the first."""
+        """The high watermark, according to the last fetch; None before the first."""
         return _known(self._assigned(partition).high_watermark)
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
@@ -385,7 +385,7 @@ class Consumer(AsyncClosing):
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """Where partitions begin.
+        """The log start offsets of partitions.
 
         Raises:
             KafkaError: one cannot be asked.
@@ -394,7 +394,7 @@ class Consumer(AsyncClosing):
         return {partition: each.offset for partition, each in found.items()}
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where partitions end for this consumer's isolation level.
+        """The end offsets of partitions for this consumer's isolation level.
 
         Raises:
             KafkaError: one cannot be asked.
@@ -459,7 +459,7 @@ class Consumer(AsyncClosing):
         offsets: Offsets = {},  # noqa: B006 - it is only read
     ) -> None:
         """Marks these records as processed: auto-commit, and `commit` without offsets, commit the
-        offsets behind them. For who sets `enable.auto.offset.store` to false.
+        offsets behind them. For consumers with `enable.auto.offset.store` false.
 
         Raises:
             UsageError: it is true, or a partition is not assigned.
@@ -480,7 +480,7 @@ class Consumer(AsyncClosing):
     async def committed(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset | None]:
-        """The offset the group has committed; None where it has not.
+        """The group's committed offset; None without one.
 
         Raises:
             KafkaError: it cannot be had.
@@ -497,8 +497,8 @@ class Consumer(AsyncClosing):
     # --- inside: positions ------------------------------------------------------------------
 
     async def _commit_before_dropping(self) -> None:
-        """Commits, with auto-commit, what is owed of partitions that are assigned by hand; a member
-        commits when its own are revoked."""
+        """With auto-commit commits pending offsets of partitions that are assigned by hand; a
+        member commits when its own are revoked."""
         if self._positions.assigned and not self._subscription.is_member:
             await self._commits.before_revoking()
 

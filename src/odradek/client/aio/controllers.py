@@ -1,7 +1,7 @@
 """KRaft's controllers, asked without a broker between (KIP-919).
 
-For what has to be done while no broker runs. Apache Kafka has controllers that listen; a broker,
-ours among them, says that it is none.
+For calls that must work while no broker runs. Apache Kafka has controllers that listen; a broker,
+also ours, answers that it is none.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ CONTROLLERS: Final = 2
 
 
 class ControllerClient(ClusterClient):
-    """Asks the active controller, whichever controller is named."""
+    """Asks the active controller, through any controller."""
 
     bootstrap_setting = "bootstrap.controllers"
     endpoint_type = CONTROLLERS
@@ -63,7 +63,7 @@ class ControllerClient(ClusterClient):
         channel: str = MAIN_CHANNEL,
         timeout_ms: int | None = None,
     ) -> Gen[T]:
-        """Asks the active controller, which any controller names.
+        """Asks the active controller, whose address any controller knows.
 
         Raises:
             KafkaError: no answer came, or controllers do not take this.
@@ -80,7 +80,7 @@ class ControllerClient(ClusterClient):
 
 
 def _unsupported() -> RequestError:
-    """Refuses what only brokers can do, in Kafka's words."""
+    """Refuses requests that only brokers can serve, with Kafka's text."""
     return RequestError(
         "This Admin API is not yet supported when communicating directly with the controller "
         "quorum.",

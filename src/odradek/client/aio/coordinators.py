@@ -24,7 +24,7 @@ async def ask_coordinator(
     channel: str = MAIN_CHANNEL,
     timeout_ms: int | None = None,
 ) -> Message:
-    """Asks a group's coordinator; one that is not it any more is forgotten.
+    """Asks a group's coordinator; an outdated one is forgotten.
 
     Raises:
         KafkaError: no answer came.
@@ -43,8 +43,8 @@ async def ask_coordinator(
 
 
 async def say_goodbye(cluster: ClusterClient, group_id: str, question: Awaitable[object]) -> None:
-    """Asks to leave a group. If nobody has answered within `request.timeout.ms`, whoever has to be
-    found and connected to before, the coordinator finds out by itself."""
+    """Asks to leave a group. Without an answer within `request.timeout.ms`, which includes finding
+    and connecting to the coordinator, it notices by the missing heartbeats."""
     try:
         async with asyncio.timeout(cluster.request_timeout_ms / 1000):
             await question

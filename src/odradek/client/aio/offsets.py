@@ -26,12 +26,12 @@ async def list_offsets(
     isolation_level: int,
     tell: Callable[[Answers], None],
 ) -> None:
-    """Makes one attempt. `tell` is called once for every broker, when it has answered or failed:
-    nobody waits for one that is silent. The next attempt refreshes the metadata of failed
+    """Makes one attempt. `tell` is called once for every broker, when it has answered or failed, so
+    a silent one does not delay the others. The next attempt refreshes the metadata of failed
     partitions.
 
     Raises:
-        KafkaError: nobody answers to a question for metadata.
+        KafkaError: no broker answers a request for metadata.
     """
     await refresh_unknown(cluster, questions)
     led, leaderless = by_leader(questions, cluster.metadata)

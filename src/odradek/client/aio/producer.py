@@ -2,8 +2,8 @@
 
 `send` gives a future of the record's place in the log as soon as the record is in a batch; it waits
 only while the buffer is full or the topic unknown (`max.block.ms`). Delivery is decided within
-`delivery.timeout.ms`: the future has a `RecordMetadata`, or the `KafkaError` that kept the record
-out of the log. Idempotence is on: a repeated batch is in the log once, and in order.
+`delivery.timeout.ms`: the future has a `RecordMetadata`, or the `KafkaError` of a record that is
+not in the log. Idempotence is on: a repeated batch is in the log once, and in order.
 """
 
 import asyncio
@@ -78,9 +78,9 @@ class Producer(Transacting):
             metadata = await delivery
 
     `async with` flushes at its end. Settings have Kafka's names, in a mapping or with underscores
-    as keywords. Keys and values are bytes unless serializers are given. A partitioner is given the
-    key's bytes and the partitions, all and those with a leader; `on_delivery` is called at every
-    record's end with its error, or None, and its place.
+    as keywords. Keys and values are bytes unless serializers are given. A partitioner gets the
+    key's bytes, all partitions, and those with a leader; `on_delivery` is called at every record's
+    end with its error, or None, and its place.
     """
 
     def __init__(
@@ -144,12 +144,12 @@ class Producer(Transacting):
         tell_of_forks(self, Producer._on_forked)
 
     def _on_forked(self) -> None:
-        """Takes nothing any more: nobody here would send it."""
+        """Refuses records: in this process they would not be sent."""
         self._is_closed = True
 
     async def close(self, timeout_ms: int | None = None) -> None:
-        """Sends what waits, and aborts a transaction that is open, or commits one of which that was
-        asked already, then disconnects.
+        """Sends the waiting records, and aborts an open transaction, or completes its requested
+        commit, then disconnects.
 
         That takes `timeout_ms` at most; the remaining records fail. Without it the last record is
         decided after `delivery.timeout.ms` at the latest; the transaction may take `max.block.ms`
@@ -282,11 +282,11 @@ class Producer(Transacting):
         columns are as long as `values`.
 
         The future is of the delivery of all, in their order. If some are not delivered it has the
-        error `NotDelivered`, which says of each what became of it. A record that is too large fails
-        alone. When the rest cannot be put into batches any more (no room for `max.block.ms`, the
-        producer closed, the transaction lost) that is their error. A transaction of which a record
-        was not taken can only be aborted. A cancelled call has sent a part of them, or none; a
-        transaction with a part can only be aborted.
+        error `NotDelivered`, which has the result of each. A record that is too large fails alone.
+        When the rest cannot be put into batches any more (no room for `max.block.ms`, the producer
+        closed, the transaction lost) that is their error. A transaction of which a record was not
+        taken can only be aborted. A cancelled call has sent a part of them, or none; a transaction
+        with a part can only be aborted.
 
         Raises:
             KafkaError: nothing was sent: no such partition, no metadata for `max.block.ms`, not in
@@ -359,7 +359,7 @@ class Producer(Transacting):
         return found
 
     def _known(self, topic: str, partition: int | None) -> TopicMetadata | None:
-        """The metadata of a topic, unless it lacks the partition that is meant."""
+        """The metadata of a topic, unless it lacks the requested partition."""
         known = self._cluster.metadata.topics.get(topic)
         if known is None or partition is None or partition in known.partition_metadata:
             return known
@@ -395,9 +395,9 @@ class Producer(Transacting):
     async def _settled(
         self, *, awaits_answers: bool = False, awaits_entering: bool = False
     ) -> None:
-        """Waits until it is known of all that is there now what becomes of it; nothing lingers
-        meanwhile. If wanted also until all requests about it have ended, and until what is sent
-        together is in."""
+        """Waits until the outcome of all present records is known; nothing lingers meanwhile. If
+        wanted also until all their requests have ended, and until all records of a `send_many` are
+        in batches."""
         waiting = deque(self._accumulator.unfinished())
         self._hurry(1)
         try:
@@ -421,7 +421,7 @@ class Producer(Transacting):
         self._accumulator.hurries = self._hurried > 0
 
     async def _let_sender_run(self) -> None:
-        """A batch is full: it leaves before the next is filled, and not when all memory is full.
+        """Lets a full batch leave before the next is filled, and not only when all memory is full.
         Later callers wait behind, so records keep their order."""
         self._accumulator.has_full = False
         self._turns_given += 1

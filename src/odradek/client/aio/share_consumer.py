@@ -1,7 +1,7 @@
 """`ShareConsumer`: reads records as a member of a share group, one by one answered (KIP-932).
 
 Members of a share group read the same partitions together. A record is handed to one of them, which
-says what became of it before its lock ends: accepted, released for another attempt, or rejected.
+acknowledges it before its lock ends: accepted, released for another attempt, or rejected.
 
 It does not fetch ahead: a record's lock runs from the moment it was acquired. This is the face;
 `sharing.membership` keeps the member alive, `sharing.broker_shares` has a session with each broker.
@@ -48,7 +48,7 @@ from odradek.model import TopicPartition
 _LOGGER: Final = logging.getLogger(__name__)
 # How long `getone` waits at a time.
 _READ_MS: Final = 60_000
-# How long what was answered waits for a fetch to go with.
+# How long acknowledgements wait for a fetch to go with.
 _LINGER_S: Final = 1.0
 AcknowledgementCallback = Callable[
     [Mapping[TopicPartition, frozenset[int]], KafkaError | None], None
@@ -56,7 +56,7 @@ AcknowledgementCallback = Callable[
 
 
 class _Source(NamedTuple):
-    """Where a record came from, and where its acknowledgement goes."""
+    """The source of a record, to which its acknowledgement goes."""
 
     node_id: int
     partition: SharePartition
@@ -79,7 +79,7 @@ class ShareConsumer(AsyncClosing):
                     ...
 
     `process` accepts the record, or releases it when the block raises. With implicit
-    acknowledgement, the default, the next read accepts what the one before gave out.
+    acknowledgement, the default, the next read accepts the records of the one before.
 
     Settings have Kafka's names, in `config` or with underscores as keywords. Keys and values are
     bytes unless deserializers are given. One task reads at a time; any may acknowledge.
@@ -128,7 +128,7 @@ class ShareConsumer(AsyncClosing):
         tell_of_forks(self, ShareConsumer._on_forked)
         self._error: KafkaError | None = None
         self._brokers: dict[int, BrokerShares] = {}
-        # By broker what asks it now, and how often in a row that has failed.
+        # By broker the task that asks it, and its failures in a row.
         self._asking: dict[int, asyncio.Task[None]] = {}
         self._failures: dict[int, int] = {}
         self._looking: asyncio.Task[None] | None = None
@@ -150,9 +150,9 @@ class ShareConsumer(AsyncClosing):
         self._is_closed = True
 
     async def close(self, timeout_ms: int = 30_000) -> None:
-        """Sends what was acknowledged, gives back the rest, leaves the group, disconnects.
+        """Sends acknowledgements, releases the other records, leaves the group, disconnects.
 
-        When nobody answers for `timeout_ms` brokers and group are left to find out. Waiting reads
+        Without an answer within `timeout_ms` brokers and group notice by themselves. Waiting reads
         get `ClientClosed`.
         """
         self._is_closed = True
@@ -185,7 +185,7 @@ class ShareConsumer(AsyncClosing):
     # --- what is read -----------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Reads these topics, in place of those before.
+        """Reads these topics, instead of earlier ones.
 
         Raises:
             UsageError: there are none.
@@ -198,8 +198,7 @@ class ShareConsumer(AsyncClosing):
         self._membership.subscribe(wanted)
 
     async def unsubscribe(self) -> None:
-        """Reads nothing any more, and leaves the group; returned records can still be
-        acknowledged."""
+        """Stops reading, and leaves the group; returned records can still be acknowledged."""
         self._topics = frozenset()
         for source, records in self._here:
             self._say_of(source, {each.offset: AcknowledgeType.RELEASE for each in records})
@@ -313,7 +312,7 @@ class ShareConsumer(AsyncClosing):
     async def commit(
         self, timeout_ms: int | None = None
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Sends what was acknowledged, with implicit acknowledgement all that was given out, and
+        """Sends acknowledgements, with implicit acknowledgement of all returned records, and
         returns the outcome of each partition.
 
         Raises:
@@ -338,7 +337,7 @@ class ShareConsumer(AsyncClosing):
         return found
 
     def commit_async(self) -> None:
-        """As `commit`, without waiting; the callback tells the outcome."""
+        """Like `commit`, without waiting; the callback gets the outcome."""
         self._accept_given()
         self._send()
 
@@ -349,14 +348,14 @@ class ShareConsumer(AsyncClosing):
 
     @property
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """For how long records are locked, as a broker told last; None before."""
+        """The lock duration by the last response of a broker; None before."""
         known = [each.lock_timeout_ms for each in self._brokers.values() if each.lock_timeout_ms]
         return known[-1] if known else None
 
     # --- inside: giving out -----------------------------------------------------------------
 
     async def _wait_for_records(self, timeout_ms: int) -> None:
-        """Keeps the membership and fetches going until there is something, or the time is over."""
+        """Keeps the membership and fetches going until there are records, or until the time-out."""
         if not self._topics:
             raise UsageError("no topic is subscribed to", ErrorCode.INVALID_REQUEST)
         waited = self._waking.waited(max(timeout_ms, 1))
@@ -398,7 +397,7 @@ class ShareConsumer(AsyncClosing):
         return record
 
     def _put_back(self, found: Records) -> None:
-        """Takes back what has reached nobody: the next read gives it out."""
+        """Takes back records that no caller got: the next read returns them."""
         for record in reversed([each for records in found.values() for each in records]):
             where = TopicPartition(record.topic, record.partition)
             source = self._given.pop((where, record.offset), None)
@@ -428,7 +427,8 @@ class ShareConsumer(AsyncClosing):
     # --- inside: asking ---------------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Asks every broker that leads something, unless it is asked already or there is enough."""
+        """Asks every leader of assigned partitions, unless it is asked already or there are enough
+        records."""
         by_node = self._wanted()
         for node_id in by_node.keys() | self._said.keys():
             if node_id not in self._asking:
@@ -576,8 +576,8 @@ class ShareConsumer(AsyncClosing):
                 found[partition.where] = found.get(partition.where) or error
 
     def _run_callbacks(self) -> None:
-        """Tells what came of acknowledgements. An exception of the callback is raised here; it gets
-        the other outcomes the next time."""
+        """Reports the results of acknowledgements. An exception of the callback is raised here; it
+        gets the other outcomes the next time."""
         while self._outcomes:
             partition, offsets, error = self._outcomes.popleft()
             if self._callback is not None:

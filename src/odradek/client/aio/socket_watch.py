@@ -1,5 +1,5 @@
-"""Bytes that TLS has handed on and the socket has not taken. TLS tells its user of neither: while
-the socket's transport has room it hands on whatever it is given, a request of any size."""
+"""Watches for bytes that TLS has passed on and the socket has not taken. TLS does not report them:
+while the socket's transport has room it passes on a request of any size."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import cast
 
 
 class SocketWatch(asyncio.BufferedProtocol):
-    """Stands between a socket's transport and the TLS on it, once somebody asks for that."""
+    """Stands between a socket's transport and the TLS on it, after `begin`."""
 
     def __init__(self, transport: asyncio.Transport, on_drained: Callable[[], None]) -> None:
         """`on_drained` is called whenever the socket has taken all."""
@@ -17,7 +17,7 @@ class SocketWatch(asyncio.BufferedProtocol):
         self.is_full = False
 
     def begin(self) -> None:
-        """Watches from now on; harmless where it does."""
+        """Watches from now on; a second call does nothing."""
         if self._tls is None and not self._transport.is_closing():
             self._tls = cast(asyncio.BufferedProtocol, self._transport.get_protocol())
             self.is_full = self._transport.get_write_buffer_size() > 0

@@ -1,4 +1,4 @@
-"""Calls that wait, and the `wakeup` that ends them with `WokenUp`, from wherever it comes."""
+"""Calls that wait, and the `wakeup` that ends them with `WokenUp`, from any task or thread."""
 
 import asyncio
 from types import TracebackType
@@ -23,24 +23,24 @@ class Waking:
         """The scope of a call that waits, so long at most.
 
         Raises:
-            WokenUp: somebody called `wakeup`.
+            WokenUp: `wakeup` was called.
             TimeoutError: the time is over.
         """
         return Waited(self, timeout_ms)
 
     def check(self) -> None:
-        """Raises WokenUp where nobody was there to be woken."""
+        """Raises WokenUp if `wakeup` was called while no call waited."""
         if self.is_due:
             self.is_due = False
             raise WokenUp("wakeup was called")
 
     def begin(self, waited: "Waited") -> None:
-        """A call waits."""
+        """Adds a waiting call."""
         self.check()
         self._waiting.add(waited)
 
     def end(self, waited: "Waited") -> None:
-        """It has ended."""
+        """Removes a waiting call."""
         self._waiting.discard(waited)
 
 

@@ -15,7 +15,7 @@ from odradek.model import NO_LEADER_EPOCH, ConfigResourceType, KafkaPrincipal, T
 
 
 class ConfigOperation(IntEnum):
-    """How a setting is changed."""
+    """The operations on a setting."""
 
     SET = 0
     DELETE = 1
@@ -24,7 +24,7 @@ class ConfigOperation(IntEnum):
 
 
 class ElectionType(IntEnum):
-    """Which leader is to be elected."""
+    """The kinds of election."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -55,7 +55,7 @@ class ConfigResource:
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """Where a value comes from, or would come from."""
+    """A possible source of a value."""
 
     name: str
     value: str | None
@@ -99,7 +99,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopic:
-    """A topic that was created; brokers before 2.4 tell nothing but the name."""
+    """A created topic; brokers before 2.4 return only the name."""
 
     name: str
     topic_id: UUID | None
@@ -110,7 +110,7 @@ class CreatedTopic:
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """How many partitions a topic is to have, and where the new ones go."""
+    """The new number of partitions of a topic, and the replicas of the new ones."""
 
     count: int
     assignment: Sequence[Sequence[int]] | None = None
@@ -211,8 +211,8 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupOffset:
-    """The offset from which a share group hands a partition out; -1 where it has not begun. The lag
-    is how many records are ahead of it and not dealt with, where the broker knows."""
+    """The offset from which a share group hands out a partition; -1 if it has not begun. The lag is
+    the number of unfinished records ahead of it, if the broker knows it."""
 
     start_offset: int
     leader_epoch: int = NO_LEADER_EPOCH
@@ -294,7 +294,7 @@ class TransactionDescription:
 
 
 class DelegationToken(NamedTuple):
-    """A token by which others come as its owner; `hmac` is its password. Times are milliseconds
+    """A token by which others log in as its owner; `hmac` is its password. Times are milliseconds
     since 1970."""
 
     token_id: str
@@ -308,7 +308,7 @@ class DelegationToken(NamedTuple):
 
     @property
     def password(self) -> str:
-        """The password by which one logs in, with the id for a name."""
+        """The password of a login whose name is the token's id."""
         return base64.b64encode(self.hmac).decode()
 
     def __repr__(self) -> str:

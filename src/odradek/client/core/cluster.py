@@ -47,7 +47,7 @@ Encode = Callable[[int], Sequence[Buffer]]
 Decode = Callable[[memoryview, int, int], T]
 
 _LOGGER: Final = logging.getLogger(__name__)
-# As often as of brokers that cannot be reached.
+# As often as for unreachable brokers.
 _TROUBLE_INTERVAL_MS: Final = 30_000
 _NUMBERS: Final = itertools.count(1)
 GROUP: Final = 0
@@ -70,7 +70,7 @@ class ClusterCore(OfOneProcess, Generic[C]):
     def __init__(
         self, settings: ClientSettings, clock: Clock, rng: Rng, kind: str, retries: int = NO_LIMIT
     ) -> None:
-        """Connects to nobody yet.
+        """Does not connect yet.
 
         Raises:
             ValueError: no broker is named, or one of them has no host or port.
@@ -115,7 +115,7 @@ class ClusterCore(OfOneProcess, Generic[C]):
         raise NotImplementedError
 
     def refresh_gen(self, names: Iterable[str]) -> Gen[ClusterMetadata]:
-        """Asks any broker for topics, not too often; returns its answer, errors and all.
+        """Asks any broker for topics, not too often; returns its answer, including errors.
 
         Raises:
             KafkaError: nobody answers.
@@ -160,7 +160,7 @@ class ClusterCore(OfOneProcess, Generic[C]):
         *,
         allow_auto_topic_creation: bool = False,
     ) -> Gen[ClusterMetadata]:
-        """As `metadata_gen`, with its outcome noted: when these may be asked for again."""
+        """Like `metadata_gen`, and records when these may be asked for again."""
         before = self.metadata
         self._freshness.sent(subjects)
         try:
@@ -184,7 +184,7 @@ class ClusterCore(OfOneProcess, Generic[C]):
                 self.warn(f"a topic cannot be used now: {error}")
 
     def warn(self, message: str) -> None:
-        """Logs what keeps the client from its work if no error is raised."""
+        """Logs a lasting problem for which no error is raised."""
         self._trouble.warning(f"{self._client_id}: {message}")
 
     def outdated(self, names: Iterable[str]) -> set[str]:
@@ -193,7 +193,7 @@ class ClusterCore(OfOneProcess, Generic[C]):
         return self._freshness.outdated(names, self.metadata, self.clock.monotonic_ms())
 
     def doubt(self, names: Iterable[str]) -> None:
-        """Marks what the client knows of these topics as possibly out of date."""
+        """Marks the metadata of these topics as possibly out of date."""
         self._freshness.doubt(names)
 
     # --- asking -----------------------------------------------------------------------------
@@ -268,10 +268,10 @@ class ClusterCore(OfOneProcess, Generic[C]):
         return response
 
     def unthrottled_gen(self, node_id: int | None, channel: str = MAIN_CHANNEL) -> Gen[C]:
-        """A connection to a broker, or any, once it may be asked something.
+        """A connection to a broker, or any, once it does not throttle this client.
 
         Raises:
-            KafkaError: there is none to be had.
+            KafkaError: none can be opened.
         """
         connection = yield from self.connection_gen(node_id, channel)
         while throttled_ms := self._connections.throttled_ms(connection.address):
@@ -325,7 +325,7 @@ class ClusterCore(OfOneProcess, Generic[C]):
         return self.metadata.controller_id if known else None
 
     def coordinator_gen(self, key: str, key_type: int) -> Gen[int]:
-        """The coordinator of a group or a transactional id, asked for once.
+        """The coordinator of a group or a transactional id, looked up once.
 
         Raises:
             KafkaError: there is none now.
@@ -357,10 +357,10 @@ class ClusterCore(OfOneProcess, Generic[C]):
     # --- connections ------------------------------------------------------------------------
 
     def connection_gen(self, node_id: int | None, channel: str = MAIN_CHANNEL) -> Gen[C]:
-        """A connection to a broker, or to whichever answers.
+        """A connection to a broker, or to any that answers.
 
         Raises:
-            KafkaError: there is none to be had.
+            KafkaError: none can be opened.
         """
         self._check_open()
         if node_id is None:

@@ -1,10 +1,9 @@
 """Decides which topics the client asks for again, and when.
 
-A topic is outdated when it is not known, when somebody doubts what is known of it, or when it was
-last answered `metadata.max.age.ms` ago. Doubted metadata stays known: other partitions of the topic
-are read and written meanwhile. Topics that were just asked for are asked for again only after a
-pause, which grows while the responses bring nothing new. `BROKERS_ALONE` means no topic, None all
-of them.
+A topic is outdated when it is not known, when its metadata are doubted, or when it was last
+answered `metadata.max.age.ms` ago. Doubted metadata stays known: other partitions of the topic are
+read and written meanwhile. Topics that were just asked for are asked for again only after a pause,
+which grows while the responses bring nothing new. `BROKERS_ALONE` means no topic, None all of them.
 """
 
 from collections.abc import Collection, Iterable
@@ -63,11 +62,12 @@ class Freshness:
         return max(0, min(self._of(each).not_before_ms for each in subjects) - now_ms)
 
     def sent(self, subjects: Iterable[Subject]) -> None:
-        """Notes that a request for these leaves now: it answers earlier doubts, not later ones."""
+        """Records that a request for these leaves now: it answers earlier doubts, not later
+        ones."""
         self._doubted.difference_update(each for each in subjects if isinstance(each, str))
 
     def failed(self, subjects: Iterable[Subject], now_ms: int) -> None:
-        """Notes that a request for these was not answered."""
+        """Records that a request for these was not answered."""
         for subject in subjects:
             self._pause(self._of(subject), now_ms, has_news=False)
             if isinstance(subject, str):
@@ -81,7 +81,7 @@ class Freshness:
         answer: ClusterMetadata,
         now_ms: int,
     ) -> None:
-        """Notes an answer, and whether it changed the metadata from `before` to `after`."""
+        """Records an answer, and whether it changed the metadata from `before` to `after`."""
         for subject in subjects:
             if subject is BROKERS_ALONE:
                 has_news = (before.nodes, before.controller_id) != (

@@ -1,4 +1,5 @@
-"""Lists of names and of partitions that users give: one alone would be read part by part."""
+"""Checks lists of names and of partitions from users: a single one would be iterated by its
+parts."""
 
 from collections.abc import Iterable
 from typing import TypeVar

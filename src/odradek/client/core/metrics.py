@@ -27,16 +27,16 @@ class Meter:
         self._total = 0
 
     def add(self, amount: int = 1) -> None:
-        """So many more."""
+        """Adds a count."""
         self._total += amount
         self._rate.record(self._clock.monotonic_ms(), amount)
 
     def total(self) -> int:
-        """How many there have been."""
+        """The total count."""
         return self._total
 
     def rate(self) -> float:
-        """How many a second there are."""
+        """The rate a second."""
         return self._rate.per_second(self._clock.monotonic_ms())
 
     def rate_per_hour(self) -> float:

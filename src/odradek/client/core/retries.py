@@ -1,7 +1,7 @@
-"""How long to wait before the next attempt, and when to give up.
+"""The waits between attempts, and the time to give up.
 
-Waits double from `retry.backoff.ms` to `retry.backoff.max.ms`, each up to a fifth longer or
-shorter by chance, so that many clients that failed together do not come back together.
+Waits double from `retry.backoff.ms` to `retry.backoff.max.ms`, each up to a fifth longer or shorter
+at random, so that many clients that failed together do not come back together.
 """
 
 from typing import Final, Protocol
@@ -54,7 +54,8 @@ def patience_ms(code: ErrorCode, timeout_ms: int) -> int:
 
 
 class TimeLimit:
-    """The time that a call has from now on, and the setting, or the argument, that says so."""
+    """The time limit of a call from now on, and the setting, or the argument, that it comes
+    from."""
 
     def __init__(self, clock: Clock, limit_ms: int, named: str) -> None:
         self.ms: Final = limit_ms
@@ -72,11 +73,11 @@ class TimeLimit:
         return patience_ms(error.code, self.ms)
 
     def allows_retry(self, error: BrokerError) -> bool:
-        """Whether there is time for another attempt at what failed with an error."""
+        """Whether there is time for another attempt after this error."""
         return self.ms - self.left_ms < self.patience_ms(error)
 
     def has_ended(self, error: BrokerError) -> bool:
-        """Whether what failed with an error is not attempted again because the time is over."""
+        """Whether there is no attempt after this error because the time is over."""
         is_whole = self.patience_ms(error) == self.ms
         return error.code.retriable and is_whole and not self.left_ms
 
@@ -91,7 +92,7 @@ class TimeLimit:
 
 
 class Attempts:
-    """The attempts at one thing: `after_failure` says how long to wait, or that it is over."""
+    """The attempts of one call: `after_failure` returns how long to wait, or that it is over."""
 
     def __init__(
         self, backoff: ExponentialBackoff, started_ms: int, timeout_ms: int, retries: int = NO_LIMIT

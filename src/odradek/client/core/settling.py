@@ -1,4 +1,4 @@
-"""The items of one call, each asked for again until it has a value, or an error that stays."""
+"""The items of one call, each asked for again until it has a value, or a permanent error."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Generic, TypeVar
@@ -13,7 +13,7 @@ K = TypeVar("K")
 
 
 class Settling(Generic[K, T]):
-    """The answers about the items of a call, and which items are still `pending`."""
+    """The answers about the items of a call, and the items that are still `pending`."""
 
     def __init__(
         self,
@@ -30,15 +30,15 @@ class Settling(Generic[K, T]):
         self.pending = self._order
 
     def take(self, found: Mapping[K, T | KafkaError]) -> list[KafkaError]:
-        """Takes the answers about the pending items, of which those stay pending whose errors may
-        pass; returns all errors."""
+        """Takes the answers about the pending items; those with transient errors stay pending.
+        Returns all errors."""
         asked = {item: found.get(item, unanswered(item)) for item in self.pending}
         self.answers.update(asked)
         self.pending = [item for item, answer in asked.items() if self._may_pass(answer)]
         return [answer for answer in asked.values() if isinstance(answer, KafkaError)]
 
     def raise_pending(self) -> None:
-        """Raises the error of a pending item, of those that may last longest."""
+        """Raises the error of a pending item that may last longest."""
         answers = [self.answers[item] for item in self.pending]
         errors = [answer for answer in answers if isinstance(answer, KafkaError)]
         if errors:
@@ -61,7 +61,7 @@ class Settling(Generic[K, T]):
         )
 
     def _told(self, answer: T | KafkaError) -> T | KafkaError:
-        """An answer, or an error as its user is to read it: with the limit, if that has ended the
+        """An answer, or an error with its text for the user: with the limit, if that has ended the
         attempts."""
         if not isinstance(answer, KafkaError) or answer.code in self._final:
             return answer

@@ -1,9 +1,8 @@
-"""Code that is written once for callers who await and for callers who block.
+"""Code for both callers that await and callers that block.
 
-A question with its retries is a generator, named `..._gen`. It yields where it has to wait: a
-`Pause`, or a call of the shell, which returns the result in blocking code, and an awaitable in
-asyncio. `aio.waiting` and `sync.waiting` are the two that wait; each sends the outcome in, or
-throws the failure.
+A question with its retries is a generator, named `..._gen`. It yields at every wait: a `Pause`, or
+a call of the shell, which returns the result in blocking code, and an awaitable in asyncio.
+`aio.waiting` and `sync.waiting` do the waiting; each sends the outcome in, or throws the failure.
 """
 
 from collections.abc import Callable, Generator

@@ -1,1 +1,1 @@
-"""OAUTHBEARER tokens that a client asks for itself: whom, how patiently, and how often."""
+"""OAUTHBEARER tokens that a client requests itself: their sources, time-outs and renewal."""

@@ -1,7 +1,7 @@
-"""One question by HTTP, within a time and a size that who answers cannot stretch.
+"""One request by HTTP, with limits of time and size that the server cannot stretch.
 
 A socket's time-out starts again with every byte, so a slow response would take for ever; here the
-whole response has one deadline. Redirects are answers like others. It blocks: for threads.
+whole response has one deadline. Redirects are not followed. It blocks: for threads.
 """
 
 import io
@@ -19,11 +19,11 @@ PORTS: Final = {"http": 80, "https": 443}
 
 
 class BadAnswer(Exception):
-    """An answer that will be no better when it is asked for again."""
+    """An answer after which a repetition does not help."""
 
 
 class HttpAnswer(NamedTuple):
-    """A status, the headers that count, and a body of at most `LARGEST_BYTES`."""
+    """A status, the relevant headers, and a body of at most `LARGEST_BYTES`."""
 
     status: int
     location: str | None
@@ -31,7 +31,7 @@ class HttpAnswer(NamedTuple):
 
 
 class Patience(NamedTuple):
-    """How long a connection may take, TLS included, and the whole answer behind it."""
+    """The time-outs of a connection, TLS included, and of the whole answer after it."""
 
     connect_ms: int
     read_ms: int
@@ -45,7 +45,7 @@ def exchange(
     patience: Patience,
     context: ssl.SSLContext | None,
 ) -> HttpAnswer:
-    """Asks at a URL of http, or of https by the `context`.
+    """Sends a request to a URL of http, or of https by the `context`.
 
     Raises:
         OSError: nobody answers, or not in time.
@@ -83,7 +83,7 @@ def exchange(
 def _connected(
     host: str, port: int, connect_ms: int, context: ssl.SSLContext | None
 ) -> socket.socket:
-    """A connection to the first address of the host that takes one."""
+    """A connection to the first address of the host that accepts one."""
     deadline_s = time.monotonic() + connect_ms / 1000
     failure = OSError(f"the name {host} has no address")
     for family, kind, protocol, _, address in socket.getaddrinfo(

@@ -1,8 +1,8 @@
 """The sources of tokens: an issuer, asked with a client's id and secret (RFC 6749, 4.4), or a file.
 
-An issuer that does not answer, or says that it cannot just now, is asked again until
-`sasl.login.retry.backoff.max.ms` have passed; one that refuses is not. Errors name the URL without
-its query, and never the secret. All of it blocks: for threads.
+An issuer that does not answer, or is temporarily unable, is asked again until
+`sasl.login.retry.backoff.max.ms` have passed; after a refusal it is not. Errors name the URL
+without its query, and never the secret. All of it blocks: for threads.
 """
 
 import base64
@@ -51,7 +51,7 @@ class Credentials(NamedTuple):
 
 
 class Retries(NamedTuple):
-    """How long to wait between attempts, at first, and for how long there are any."""
+    """The first wait between attempts, and the time for all."""
 
     backoff_ms: int = 100
     backoff_max_ms: int = 10_000
@@ -146,7 +146,7 @@ class Issuer:
         return token
 
     def _reason_in(self, body: bytes) -> str:
-        """The words of an issuer that refuses, in parentheses, where it has any."""
+        """The text of an issuer's refusal, in parentheses, if there is one."""
         found = _object_in(body) or {}
         words = [found.get(each) for each in ("error", "error_description")]
         said = ": ".join(each for each in words if isinstance(each, str) and each)

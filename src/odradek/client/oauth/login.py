@@ -1,7 +1,7 @@
-"""Logins by tokens that somebody has to be asked for.
+"""Logins by tokens that have to be requested.
 
-A thread asks, and all connections of a client share the result. A connection takes what is at hand,
-or waits for the thread without stopping the event loop.
+A thread requests them, and all connections of a client share the result. A connection takes the
+present token, or waits for the thread without stopping the event loop.
 """
 
 import logging
@@ -35,7 +35,7 @@ class TokenLogin:
     def __init__(
         self, ask: Callable[[], str], limit_ms: int, extensions: Mapping[str, str] = {}
     ) -> None:
-        """`ask` blocks, for `limit_ms` as far as anybody waits."""
+        """`ask` blocks; callers wait for it at most `limit_ms`."""
         self._ask = ask
         self._extensions = dict(extensions)
         self._lock = threading.Lock()
@@ -84,7 +84,7 @@ class TokenLogin:
             future.set_exception(failure)
 
     def _next(self) -> Login:
-        """On the thread: the login with the next token."""
+        """Requests the next token, on the thread; returns its login."""
         return self._with(self._ask())
 
     def _with(self, token: str) -> Login:
@@ -92,7 +92,7 @@ class TokenLogin:
 
 
 class _Held(NamedTuple):
-    """The newest token, and when the next one is to be asked for."""
+    """The newest token, and the time to request the next one."""
 
     login: Login
     token: Token

@@ -48,9 +48,9 @@ def token_login(
     own_context: Callable[[], ssl.SSLContext],
     wall_ms: Callable[[], float],
 ) -> Login | TokenLogin | None:
-    """The login that the settings and the `options` of a JAAS line ask for: by a user's function,
-    by tokens of an issuer or in a file, or by tokens that nobody has signed; None if by none of
-    these. `own_context` is the TLS of this client's other connections.
+    """The login by the settings and the `options` of a JAAS line: by a user's function, by tokens
+    of an issuer or in a file, or by unsigned tokens; None if by none of these. `own_context` is the
+    TLS of this client's other connections.
 
     Raises:
         ConfigError: they do not go together.
@@ -74,7 +74,7 @@ def token_login(
 def _source(
     url: str, read: Read, options: Mapping[str, str], own_context: Callable[[], ssl.SSLContext]
 ) -> tuple[Callable[[], str], int]:
-    """How a token is asked for, and how long that takes at most, in milliseconds."""
+    """The source of tokens, and its longest time, in milliseconds."""
     try:
         parts = urlsplit(url)
         is_good = url.isascii() and url.isprintable() and " " not in url and parts.port != 0
@@ -100,7 +100,7 @@ def _source(
     if parts.scheme == "https":
         context = _context(url, options, own_context)
     issuer = Issuer(url, credentials, patience, retries, context)
-    # And time for the name of the host, which nobody can hurry.
+    # And time for the name of the host, which has no time-out.
     return issuer.ask, issuer.limit_ms + _TIMEOUT_MS
 
 
@@ -124,8 +124,8 @@ def _rules(read: Read) -> RefreshRules:
 def _context(
     url: str, options: Mapping[str, str], own_context: Callable[[], ssl.SSLContext]
 ) -> ssl.SSLContext:
-    """TLS to the issuer: by `ssl.` options of the JAAS line, as in Kafka; else as to brokers, and
-    whom this machine trusts is trusted, too."""
+    """TLS to the issuer: by `ssl.` options of the JAAS line, as in Kafka; else as to brokers, with
+    this machine's trusted certificates in addition."""
     try:
         if not any(name.startswith("ssl.") for name in options):
             context = own_context()
@@ -177,7 +177,7 @@ def _extensions(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _unsigned_tokens(options: Mapping[str, str], wall_ms: Callable[[], float]) -> Callable[[], str]:
-    """Makes tokens that nobody signs, as the options of a JAAS line say."""
+    """Makes unsigned tokens by the options of a JAAS line."""
     try:
         lifetime_s = int(options.get(_LIFETIME, "3600"))
     except ValueError as error:

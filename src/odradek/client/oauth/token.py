@@ -1,4 +1,4 @@
-"""A token as its bearer sees it: when it ends, and when the next one is to be asked for.
+"""A token for its bearer: its end, and the time to request the next one.
 
 The broker checks its signature; the client only needs to know whether it is worth sending.
 """
@@ -13,7 +13,7 @@ _SIGNS: Final = re.compile(r"[-_.a-zA-Z0-9]+")
 
 
 class Token(NamedTuple):
-    """A token, which is not to be shown, with its claims `iat` and `exp`."""
+    """A token, which must not be shown, with its claims `iat` and `exp`."""
 
     text: str
     begins_wall_ms: int | None
@@ -27,7 +27,7 @@ def parse_token(text: str, subject_claim: str, now_ms: int) -> Token:
     """Reads a token that has just been given.
 
     Raises:
-        TokenRefused: no broker would take it; without the token in the text.
+        TokenRefused: no broker would accept it; the text does not have the token.
     """
     text = text.strip()
     if not _SIGNS.fullmatch(text) or text.count(".") != 2:

@@ -23,7 +23,7 @@ class Admin(Shell[aio.Admin]):
         config: Mapping[str, object] = {},
         **settings: Any,
     ) -> None:
-        """Connects to nobody yet.
+        """Does not connect yet.
 
         Raises:
             ValueError: a setting is illegal.

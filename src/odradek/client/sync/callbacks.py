@@ -1,4 +1,4 @@
-"""`CallingBack`: a blocking reader, which calls its user's functions on the thread that reads.
+"""`CallingBack`: a blocking reader that calls its user's functions on the reading thread.
 
 The loop's calls for that thread wait in a queue; every blocking call works through it while it
 waits for its own result.
@@ -21,7 +21,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 _CALLBACK_FAILED: Final = "the callback of a commit failed"
 Found = TypeVar("Found")
 T = TypeVar("T")
-# None wakes whoever waits for a task, to look at its own outcome.
+# None wakes a call that waits for a task, to look at its own outcome.
 Todo: TypeAlias = "SimpleQueue[Callable[[], None] | None]"
 
 
@@ -35,8 +35,8 @@ R = TypeVar("R", bound=_Reader)
 
 
 class CallingBack(Shell[R]):
-    """Its calls raise what a callback raises in them, unless they have read something, which would
-    be lost: then the next one does, instead of its work. On closing it is logged."""
+    """Its calls raise the exception of a callback, unless they have read records, which would be
+    lost: then the next call raises it, instead of its work. On closing it is logged."""
 
     def __init__(self, make: Callable[[], R]) -> None:
         """See `Shell`."""
@@ -97,7 +97,7 @@ class CallingBack(Shell[R]):
     # --- what was read is not lost ----------------------------------------------------------
 
     def _read(self, read: Callable[[], Coroutine[Any, Any, Found]]) -> Found:
-        """Waits for a read, and raises what a callback raises in it if nothing was found."""
+        """Waits for a read; raises the exception of a callback in it if no record was found."""
         self._tell_failure()
         found = self._unless_interrupted(read)
         if not found:
@@ -125,7 +125,7 @@ class CallingBack(Shell[R]):
             raise
 
     def _put_back(self, found: Any) -> None:
-        """Gives the client what a read has brought to nobody."""
+        """Gives back to the client the records of a read that no caller got."""
         raise NotImplementedError
 
     # --- waiting, and doing what there is to do ---------------------------------------------
@@ -142,7 +142,7 @@ class CallingBack(Shell[R]):
 
     @contextmanager
     def _within(self, scope: AbstractAsyncContextManager[T]) -> Iterator[T]:
-        """As `Shell._within`. A block that was entered is left, whatever callbacks raise."""
+        """Like `Shell._within`. An entered block is left, whatever callbacks raise."""
         self._tell_failure()
         entered = self._called_back(scope.__aenter__())
         try:
@@ -189,7 +189,8 @@ class CallingBack(Shell[R]):
                 _LOGGER.warning(_CALLBACK_FAILED, exc_info=True)
 
     def _tell_failure(self) -> None:
-        """Raises what a callback raised; not inside of another's call, which is not to blame."""
+        """Raises the exception of a callback; not inside of another one's call, which is not at
+        fault."""
         if self._raised is not None and not self._depth and not self._is_ending:
             error, self._raised = self._raised, None
             raise error

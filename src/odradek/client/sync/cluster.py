@@ -1,7 +1,7 @@
-"""A cluster as a reader needs it: topics, leaders, and where partitions begin and end.
+"""A cluster for a reader: topics, leaders, and the bounds of partitions.
 
-`ClusterCore`, for one thread that blocks. It asks the leaders of partitions. Leaders change and
-brokers go away, so it forgets its leaders with every failure.
+`ClusterCore`, for one blocking thread. It asks the leaders of partitions. Leaders change and
+brokers go away, so it forgets its leaders after every failure.
 """
 
 import math
@@ -89,7 +89,7 @@ class Cluster(ClusterCore[BlockingConnection]):
 
     @property
     def cluster_id(self) -> str | None:
-        """The cluster's id, once it was asked for topics."""
+        """The cluster's id, after a request for topics."""
         return self.metadata.cluster_id
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicMetadata]:
@@ -108,7 +108,7 @@ class Cluster(ClusterCore[BlockingConnection]):
             raise self._told_which(wanted, error) from None
 
     def topic(self, name: str) -> TopicMetadata:
-        """A topic as last heard of, or asked for.
+        """A topic by the last metadata, or by a request.
 
         Raises:
             KafkaError: as for `topics`, at the first attempt.
@@ -151,8 +151,8 @@ class Cluster(ClusterCore[BlockingConnection]):
     def hold(self, terms: LeaseTerms, offsets: Mapping[TopicPartition, int]) -> None:
         """Asks all replicas in sync for a lease on records, from offsets on.
 
-        A few partitions at a time, so that no broker is kept from other work. Other brokers than
-        ours ignore the request.
+        A few partitions at a time, so that no broker is blocked. Other brokers than ours ignore the
+        request.
 
         Raises:
             KafkaError: one of them could not be asked; the others were.
@@ -189,10 +189,11 @@ class Cluster(ClusterCore[BlockingConnection]):
         return leader.id
 
     def connection(self, node_id: int | None) -> BlockingConnection:
-        """The connection to a broker, or to whichever answers, once it may be asked something.
+        """The connection to a broker, or to any that answers, once it does not throttle this
+        client.
 
         Raises:
-            KafkaError: there is none to be had.
+            KafkaError: none can be opened.
         """
         return self._wait(self.unthrottled_gen(node_id))
 
@@ -221,7 +222,7 @@ class Cluster(ClusterCore[BlockingConnection]):
 
     @contextmanager
     def _limited(self, failures: Sequence[BrokerError] = ()) -> Iterator[TimeLimit]:
-        """The time of a question, and of those that it asks in turn."""
+        """The time of a question, and of its nested questions."""
         if self._limit is not None:
             yield self._limit
             return
@@ -245,7 +246,7 @@ class Cluster(ClusterCore[BlockingConnection]):
             self.close()
 
     def refresh_gen(self, names: Iterable[str]) -> Gen[ClusterMetadata]:
-        """See `ClusterCore`: nobody shares the question, it is only kept from coming too soon."""
+        """See `ClusterCore`: the request is not shared, only delayed if it comes too soon."""
         wanted = set(names)
         subjects: Collection[Subject] = wanted or {BROKERS_ALONE}
         wait_ms = self._freshness.wait_ms(subjects, self.clock.monotonic_ms())
@@ -282,7 +283,7 @@ class Cluster(ClusterCore[BlockingConnection]):
         return {name: known[name] for name in answer.topics if name in known}
 
     def _told_which(self, names: list[str], error: StaleMetadata) -> StaleMetadata:
-        """The error with the names that are not there, and those that were probably meant."""
+        """The error with the missing names, and the probably intended ones."""
         known = self.topics()
         missing = [name for name in names if name not in known]
         told = (f"there is no topic {name!r}{did_you_mean(name, known)}" for name in missing)

@@ -95,7 +95,7 @@ class BlockingConnection:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be asked any more."""
+        """Whether no request can be sent any more."""
         return self._core.state is ConnectionState.CLOSED
 
     @property
@@ -110,7 +110,7 @@ class BlockingConnection:
 
     @property
     def idle_ms(self) -> float:
-        """How long ago it was used last."""
+        """The time since its last use."""
         return (time.monotonic() - self._last_used_s) * 1000
 
     def agree(self, api: ClientApi) -> int:
@@ -179,7 +179,7 @@ class BlockingConnection:
         return self._answers.popleft()
 
     def close(self, cause: KafkaError | None = None) -> None:  # noqa: ARG002 - nobody waits
-        """Closes the socket; harmless when it is closed."""
+        """Closes the socket; a second call does nothing."""
         self._core.lost()
         self._socket.close()
 
@@ -193,7 +193,7 @@ class BlockingConnection:
         return left_s
 
     def _limit_waiting(self) -> None:
-        """Leaves the socket what is left of the time: a broker may send, and take, byte by byte."""
+        """Limits the socket to the remaining time: a broker may send, and take, byte by byte."""
         self._socket.settimeout(self._left_s())
 
     def _flush(self) -> None:
@@ -236,10 +236,10 @@ class BlockingConnection:
 
 
 def _login_terms(login: LoginSource, share_s: float) -> LoginTerms:
-    """How to log in now; waits, for `share_s` at most, while somebody has to be asked for that.
+    """The terms of a login; waits, for `share_s` at most, for a request of a token.
 
     Raises:
-        KafkaError: it is not to be had.
+        KafkaError: there are none.
     """
     terms = login.at_hand()
     if terms is not None:

@@ -45,8 +45,8 @@ class Consumer(CallingBack[aio.Consumer]):
         assignors: Sequence[Assignor] = (),
         **settings: Any,
     ) -> None:
-        """Connects to nobody yet. `topics` are subscribed to; `assignors` come before those that
-        `partition.assignment.strategy` names.
+        """Does not connect yet. `topics` are subscribed to; `assignors` come before those of
+        `partition.assignment.strategy`.
 
         Raises:
             ValueError: a setting is illegal, or there are assignors where the coordinator assigns.
@@ -69,7 +69,7 @@ class Consumer(CallingBack[aio.Consumer]):
     def close(self, timeout_ms: int = 30_000) -> None:
         """Commits what auto-commit owes, leaves the group, disconnects.
 
-        When nobody answers for `timeout_ms` the group is left to find out.
+        Without an answer within `timeout_ms` the group notices by the missing heartbeats.
         """
         self._close(lambda: self._client.close(timeout_ms))
 
@@ -151,7 +151,7 @@ class Consumer(CallingBack[aio.Consumer]):
         headers: bool = True,
         views: bool = False,
     ) -> Records | Columns:
-        """As `poll`, of some partitions or all; with `columns` as the asyncio consumer's.
+        """Like `poll`, for some partitions or all; with `columns` as the asyncio consumer's.
 
         Raises:
             BadRecord: a record cannot be read; `seek` behind it to continue. KafkaError: reading
@@ -250,7 +250,7 @@ class _OnCallersSide:
             try:
                 self._consumer._tell(callback, partitions)
                 failure = None
-            except Exception as error:  # noqa: BLE001 - whatever a user's code raises
+            except Exception as error:  # noqa: BLE001 - a user's code may raise anything
                 failure = error
             finally:
                 loop.call_soon_threadsafe(answer, failure)

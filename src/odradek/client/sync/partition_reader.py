@@ -1,7 +1,7 @@
 """Reads a range of one partition, one fetch ahead of its reader.
 
-While a chunk is being decoded the broker already prepares the next: the headers of the chunk say
-where that begins, before its records are read.
+While a chunk is being decoded the broker already prepares the next, whose offset follows from the
+headers of the chunk, before its records are read.
 """
 
 from collections.abc import Iterator
@@ -83,8 +83,8 @@ class PartitionReader:
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE when records before the beginning or behind the end of
-                the log are wanted, or the topic has another id than it should have; or what keeps
-                the brokers from answering.
+                the log are wanted, or the topic has another id than it should have; or another
+                error of the brokers.
         """
         offset = start
         waited_ms = 0
@@ -101,7 +101,7 @@ class PartitionReader:
             yield chunk
 
     def _check_end(self, offset: int, end: int) -> None:
-        """Checks that there is more to come: a log may have been truncated since it was planned."""
+        """Checks that the log still has the range: it may have been truncated since the plan."""
         part = self._topic_partition
         found = self._cluster.list_offsets({part: LATEST}, read_committed=self._read_committed)
         log_end = found[part]

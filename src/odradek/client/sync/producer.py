@@ -22,7 +22,7 @@ T = TypeVar("T")
 def _delivers(
     method: Callable[Concatenate[aio.Producer, P], Coroutine[Any, Any, asyncio.Future[T]]],
 ) -> Callable[Concatenate[Shell[aio.Producer], P], "Future[T]"]:
-    """The blocking method of one whose outcome is a future: that becomes one of threads."""
+    """The blocking twin of a method whose outcome is a future, which becomes one of threads."""
 
     @functools.wraps(method)
     def delivering(shell: Shell[aio.Producer], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
@@ -71,7 +71,7 @@ class Producer(Shell[aio.Producer]):
         on_delivery: OnDelivery | None = None,
         **settings: Any,
     ) -> None:
-        """Connects to nobody yet.
+        """Does not connect yet.
 
         Raises:
             ValueError: a setting is illegal, or contradicts another.
@@ -90,7 +90,7 @@ class Producer(Shell[aio.Producer]):
         )
 
     def close(self, timeout_ms: int | None = None) -> None:
-        """Sends what waits, and aborts a transaction that is open, then disconnects.
+        """Sends the waiting records, and aborts an open transaction, then disconnects.
 
         That takes `timeout_ms` at most; the remaining records fail. Without it the last record is
         decided after `delivery.timeout.ms` at the latest; the transaction may take `max.block.ms`

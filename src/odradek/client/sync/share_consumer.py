@@ -39,7 +39,7 @@ class ShareConsumer(CallingBack[aio.ShareConsumer]):
         topics: Iterable[str] = (),
         **settings: Any,
     ) -> None:
-        """Connects to nobody yet.
+        """Does not connect yet.
 
         Raises:
             ValueError: a setting is illegal.
@@ -57,9 +57,9 @@ class ShareConsumer(CallingBack[aio.ShareConsumer]):
         )
 
     def close(self, timeout_ms: int = 30_000) -> None:
-        """Sends what was acknowledged, gives back the rest, leaves the group, disconnects.
+        """Sends acknowledgements, releases the other records, leaves the group, disconnects.
 
-        When nobody answers for `timeout_ms` brokers and group are left to find out.
+        Without an answer within `timeout_ms` brokers and group notice by themselves.
         """
         self._close(lambda: self._client.close(timeout_ms))
 
@@ -112,7 +112,7 @@ class ShareConsumer(CallingBack[aio.ShareConsumer]):
 
     @property
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """For how long records are locked, as a broker told last; None before."""
+        """The lock duration by the last response of a broker; None before."""
 
         async def asked() -> int | None:
             return self._client.acquisition_lock_timeout_ms

@@ -30,7 +30,7 @@ class SharedThread(OfOneProcess):
 
     @classmethod
     def move_in(cls) -> "SharedThread":
-        """The process's thread, for one more client; each moves out again."""
+        """The process's thread, for one more client, which calls `move_out` at its end."""
         with cls._lock:
             known = cls._current
             # A process that was forked has its parent's variables, but not its threads.
@@ -40,7 +40,7 @@ class SharedThread(OfOneProcess):
             return known
 
     def move_out(self) -> None:
-        """A client has ended; with the last one the thread does."""
+        """Removes a client; with the last one the thread ends."""
         with self._lock:
             self._clients -= 1
             if self._clients:

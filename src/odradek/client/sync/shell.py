@@ -78,7 +78,7 @@ class Shell(Generic[C]):
             warn_unclosed(self)
 
     def start(self) -> None:
-        """Connects to a broker now, which otherwise happens when one is needed.
+        """Connects to a broker now instead of at the first use.
 
         Raises:
             KafkaError: none can be reached.
@@ -105,12 +105,12 @@ class Shell(Generic[C]):
         if not self._is_closed:
             self._thread.check_caller()
         if not self._ending.acquire(blocking=False):
-            # Another thread does it, and has to be done in the time of who comes with less.
+            # Another thread does it, within the shorter of both time-outs.
             with suppress(ClientClosed, LoopEnded, CancelledError):
                 Shell._wait(self, work())
             self._ending.acquire()
         try:
-            # Who comes from within, a listener or a handler of a signal, would wait for itself.
+            # A call from a listener or a signal handler of this client would wait for itself.
             if not (self._is_closed or self._is_closing):
                 self._is_closing = True
                 self._end_for_good(work)
@@ -162,7 +162,7 @@ class Shell(Generic[C]):
 
 
 def asks(method: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[Shell[C], P], T]:
-    """The blocking method of one that is not awaited, but is the loop's to call all the same."""
+    """The blocking twin of a method that is not awaited, but has to run on the loop."""
 
     @functools.wraps(method)
     def asking(shell: Shell[C], /, *args: P.args, **kwargs: P.kwargs) -> T:

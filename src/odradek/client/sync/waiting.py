@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def wait(gen: Gen[T], limit: TimeLimit) -> T:
-    """Runs a generator to its end; it begins to wait for nothing more when the time is over.
+    """Runs a generator to its end; begins no further wait after the time-out.
 
     Raises:
         TimeoutError: the time is over.

@@ -1,4 +1,5 @@
 """Gives partitions other replicas: plans the begin, the cancellation and the end of a reassignment.
+
 While one is in progress the partition has both sets of replicas: the target ones, in their new
 order, and behind them those to be removed. Adding replicas are not in sync until they have caught
 up like any follower; when all of them have, the removing ones are removed in one step, and the

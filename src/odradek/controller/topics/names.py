@@ -1,5 +1,7 @@
-"""The rules for topic names. A name is part of file names and of metric names. Metrics turn `.`
-into `_`, so two names that differ only in those would be equal there: the second one is refused.
+"""The rules for topic names.
+
+A name is part of file names and of metric names. Metrics turn `.` into `_`, so two names that
+differ only in those would be equal there: the second one is refused.
 """
 
 import re

@@ -1,5 +1,6 @@
-"""Decides whether a topic may be created or grown, and plans it. Pure: an image and a request in, a
-plan or a `BrokerError` out. Nothing is stored here.
+"""Decides whether a topic may be created or grown, and plans it.
+
+Pure: an image and a request in, a plan or a `BrokerError` out. Nothing is stored here.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,9 @@ A joining member is new (no id), pending (it got an id and comes back with it, K
 known member that joins again with the same protocols, while its generation is current, gets that
 generation once more: its response was lost. A leader that joins again wants a new assignment and
 gets a rebalance. The new process of a static member replaces the old one; if nothing else changed,
-there is no rebalance (KIP-345, KIP-814). SyncGroup, Heartbeat and LeaveGroup are for members of the
-generation.
+there is no rebalance (KIP-345, KIP-814).
+
+SyncGroup, Heartbeat and LeaveGroup are for members of the generation.
 """
 
 import logging

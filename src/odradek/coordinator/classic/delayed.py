@@ -126,9 +126,10 @@ class DelayedJoin(DelayedOperation):
 
 
 class InitialDelayedJoin(DelayedJoin):
-    """The first rebalance of an empty group, which leaves time for more members to join. It lasts
-    `delay_ms`, however many members have joined, and again as long if a new member has joined
-    meanwhile, up to the rebalance time-out in all.
+    """The first rebalance of an empty group, which leaves time for more members to join.
+
+    It lasts `delay_ms`, however many members have joined, and again as long if a new member has
+    joined meanwhile, up to the rebalance time-out in all.
     """
 
     def __init__(

@@ -197,6 +197,7 @@ class ClassicGroup(Group):
 
     def on_removed(self) -> None:
         """See `Group`: operations in a purgatory find the group dead and end without effect.
+
         Members that wait here belong to a group of another kind then, and have to join that.
         """
         self._end(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -418,9 +419,10 @@ class ClassicGroup(Group):
         )
 
     def replay(self, value: GroupMetadataValue, now_ms: int) -> None:
-        """Applies a committed generation. If the group still waits for it, it is stable. If members
-        have come or gone meanwhile, another rebalance is under way, and only a coordinator that
-        loads the log needs this generation.
+        """Applies a committed generation. If the group still waits for it, it is stable.
+
+        If members have come or gone meanwhile, another rebalance is under way, and only a
+        coordinator that loads the log needs this generation.
         """
         waits = self.state is GroupState.COMPLETING_REBALANCE
         if not waits or value.generation_id != self.generation_id:

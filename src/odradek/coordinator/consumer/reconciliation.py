@@ -37,9 +37,11 @@ def reconcile(
     owner: Owner,
     subscribed: Collection[UUID] | None = None,
 ) -> ConsumerMember:
-    """The member one step further, or unchanged if it has to wait. `owned` are the partitions that
-    it reports, None if it reports none. `subscribed` are its topics, if it has just changed them:
-    it has to give back partitions of other topics at once, even while it waits.
+    """The member one step further, or unchanged if it has to wait.
+
+    `owned` are the partitions that it reports, None if it reports none. `subscribed` are its
+    topics, if it has just changed them: it has to give back partitions of other topics at once,
+    even while it waits.
 
     Raises:
         BrokerError: FENCED_MEMBER_EPOCH, its state was written by a newer coordinator and it has to

@@ -1,6 +1,7 @@
-"""The time-out of partitions that a member of a consumer group must give back. It begins with the
-request to give them back, and ends when the member reaches its next epoch or joins again. Otherwise
-the member is removed.
+"""The time-out of partitions that a member of a consumer group must give back.
+
+It begins with the request to give them back, and ends when the member reaches its next epoch or
+joins again. Otherwise the member is removed.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,7 @@
-"""The states of a member whose partitions the coordinator assigns, and special epochs. A member's
-epoch is the group's epoch that it has reached. It joins with epoch 0, and leaves with a negative
-one.
+"""The states of a member whose partitions the coordinator assigns, and special epochs.
+
+A member's epoch is the group's epoch that it has reached. It joins with epoch 0, and leaves with a
+negative one.
 """
 
 from enum import IntEnum

@@ -1,6 +1,7 @@
-"""The topics of groups whose coordinator assigns, and whether they have changed. `TopicMetadata`
-has a version for a broker's lifetime, which is cheap to compare; the hash in a group's record is
-valid across restarts and brokers.
+"""The topics of groups whose coordinator assigns, and whether they have changed.
+
+`TopicMetadata` has a version for a broker's lifetime, which is cheap to compare; the hash in a
+group's record is valid across restarts and brokers.
 """
 
 from typing import Final

@@ -1,5 +1,6 @@
-"""`OffsetsInFlight`: offsets on their way to the log, and not replayed yet. Decisions about offsets
-are written behind them, so they have to consider them.
+"""`OffsetsInFlight`: offsets on their way to the log, and not replayed yet.
+
+Decisions about offsets are written behind them, so they have to consider them.
 """
 
 from collections.abc import Iterable, Sequence

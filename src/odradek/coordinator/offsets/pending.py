@@ -3,9 +3,10 @@
 They are kept apart by producer. Its end marker applies or drops what the producer has: an offset is
 applied unless the log has a later record of the partition, so the result does not depend on the
 order of the markers. A tombstone drops them, too. A partition with a pending offset is unstable: a
-consumer that takes over must not read the offset before the transaction is decided. An offset is
-unstable as soon as it is handed to the log. Its value is known when it is committed there; until
-then the entry has none.
+consumer that takes over must not read the offset before the transaction is decided.
+
+An offset is unstable as soon as it is handed to the log. Its value is known when it is committed
+there; until then the entry has none.
 """
 
 from collections.abc import Iterator

@@ -124,8 +124,9 @@ class CoordinatorLoader(Generic[S]):
 
 
 def _replay_marker(shard: CoordinatorShard, data: bytes, header: BatchHeader) -> None:
-    """Replays a control batch that ends a transaction; other kinds are skipped. A batch that
-    compaction has emptied ends no transaction that is left in the log.
+    """Replays a control batch that ends a transaction; other kinds are skipped.
+
+    A batch that compaction has emptied ends no transaction that is left in the log.
     """
     if header.record_count == 0:
         return

@@ -90,8 +90,9 @@ class CoordinatorRuntime(Generic[S]):
     # Leadership
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
-        """Loads a partition that this broker leads in that epoch, unless it has already. A small
-        partition is loaded when this returns.
+        """Loads a partition that this broker leads in that epoch, unless it has already.
+
+        A small partition is loaded when this returns.
         """
         context = self._contexts.get(partition)
         if context is not None:

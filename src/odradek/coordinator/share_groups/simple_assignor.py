@@ -1,4 +1,5 @@
 """The assignor `simple`: every partition is read, and every member reads, as evenly as possible.
+
 Evenness comes before the previous assignment. If there are more members than partitions, members
 share partitions.
 """

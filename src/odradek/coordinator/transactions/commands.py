@@ -251,10 +251,11 @@ def _answer(value: TransactionValue) -> ProducerAnswer:
 
 
 def _check_expected(value: TransactionValue, expected: ProducerIdAndEpoch | None) -> None:
-    """Checks that a producer that names its id and epoch may still own the transactional id. Its
-    epoch is checked later. It may name the previous producer id if the epochs of that are used up,
-    since it may not know the new one; and any id if the transactional id was just created, since
-    the coordinator has forgotten the earlier one.
+    """Checks that a producer that names its id and epoch may still own the transactional id.
+
+    Its epoch is checked later. It may name the previous producer id if the epochs of that are used
+    up, since it may not know the new one; and any id if the transactional id was just created,
+    since the coordinator has forgotten the earlier one.
     """
     if expected is None or value.producer_epoch == NO_PRODUCER_EPOCH:
         return

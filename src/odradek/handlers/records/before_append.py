@@ -49,9 +49,11 @@ def _nobody(_topic_partition: TopicPartition) -> bool:
 
 
 class PendingAppend:
-    """A produce request before its append. `entries` are the batches of the partitions that no step
-    has refused yet; steps look at `sources`, and replace one by its prepared form with `prepare`.
-    `is_denied` says which partitions its sender may not write to.
+    """A produce request before its append.
+
+    `entries` are the batches of the partitions that no step has refused yet; steps look at
+    `sources`, and replace one by its prepared form with `prepare`. `is_denied` says which
+    partitions its sender may not write to.
     """
 
     def __init__(

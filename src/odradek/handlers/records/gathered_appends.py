@@ -21,8 +21,9 @@ class GatheredAppends:
         self._requests.append(request)
 
     def append(self) -> None:
-        """Appends and answers the gathered requests. A response may let a connection continue and
-        gather more; those belong to another read.
+        """Appends and answers the gathered requests.
+
+        A response may let a connection continue and gather more; those belong to another read.
         """
         requests = self._requests
         if requests:

@@ -1,4 +1,5 @@
 """Reads the records for schedule topics before their append (`before_append`).
+
 `replication.schedule.admission` decides which are refused.
 """
 

@@ -1,8 +1,10 @@
 """`ControlConnections`: tells the newest connection of a controller to this broker from earlier
-ones. A controller has one connection to a broker at a time, and repeats unanswered requests over
-the next one. So a request that still arrives on an earlier one is outdated: a StopReplica may be
-meant for a topic that has been recreated since, an UpdateMetadata may name brokers that are gone.
-The request itself does not show that.
+ones.
+
+A controller has one connection to a broker at a time, and repeats unanswered requests over the next
+one. So a request that still arrives on an earlier one is outdated: a StopReplica may be meant for a
+topic that has been recreated since, an UpdateMetadata may name brokers that are gone. The request
+itself does not show that.
 """
 
 

@@ -1,6 +1,8 @@
 """DescribeUserScramCredentials (50), version 0: the users that can log in by SCRAM, without their
-credentials. Behaviour: without names all of these users. A name that comes twice is
-DUPLICATE_RESOURCE, one without credentials RESOURCE_NOT_FOUND.
+credentials.
+
+Behaviour: without names all of these users. A name that comes twice is DUPLICATE_RESOURCE, one
+without credentials RESOURCE_NOT_FOUND.
 """
 
 from collections import Counter

@@ -1,5 +1,6 @@
-"""AlterShareGroupOffsets (91), version 0: sets the offsets of a share group without members. The
-states of these partitions begin anew.
+"""AlterShareGroupOffsets (91), version 0: sets the offsets of a share group without members.
+
+The states of these partitions begin anew.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

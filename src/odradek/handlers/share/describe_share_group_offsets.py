@@ -1,6 +1,7 @@
-"""DescribeShareGroupOffsets (90), versions 0 and 1: the offsets of share groups. A group without a
-list of topics is shown with every partition that it has read. A start of -1 is undecided:
-`share.auto.offset.reset` decides it when a member first reads the partition.
+"""DescribeShareGroupOffsets (90), versions 0 and 1: the offsets of share groups.
+
+A group without a list of topics is shown with every partition that it has read. A start of -1 is
+undecided: `share.auto.offset.reset` decides it when a member first reads the partition.
 
 Version notes: 1 adds the lag (KIP-1226); it is -1 unless this broker leads the partition.
 """

@@ -1,6 +1,7 @@
-"""CreatePartitions (37), versions 0 to 3: adds partitions to topics. Behaviour: `count` is the new
-total number of partitions; assignments are for the new ones. With `validate_only` nothing changes.
-When the answer leaves, the new partitions can be appended to.
+"""CreatePartitions (37), versions 0 to 3: adds partitions to topics.
+
+Behaviour: `count` is the new total number of partitions; assignments are for the new ones. With
+`validate_only` nothing changes. When the answer leaves, the new partitions can be appended to.
 """
 
 from collections.abc import Iterable, Sequence

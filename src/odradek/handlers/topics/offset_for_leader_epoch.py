@@ -1,4 +1,5 @@
 """OffsetForLeaderEpoch, versions 2 to 4: the end offset of a leader epoch in this leader's log.
+
 Consumers and followers find by it where their history diverged from the leader's. An epoch that
 this log does not know has the end -1.
 

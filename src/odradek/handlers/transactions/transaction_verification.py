@@ -1,8 +1,9 @@
-"""Verifies, before a write, that a producer may write to a partition in its transaction. Before the
-first write to a partition the transaction's coordinator is asked: for producers of version 2 of
-transactions it adds the partition, for others it verifies that they have added it. So nothing can
-be written for a transaction that has ended, and no transaction can hang. Older clients get errors
-that they know.
+"""Verifies, before a write, that a producer may write to a partition in its transaction.
+
+Before the first write to a partition the transaction's coordinator is asked: for producers of
+version 2 of transactions it adds the partition, for others it verifies that they have added it. So
+nothing can be written for a transaction that has ended, and no transaction can hang. Older clients
+get errors that they know.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""The SQL statements that write a delta. Pure. Live brokers and offline replicas are not stored."""
+"""The SQL statements that write a delta. Pure.
+
+Live brokers and offline replicas are not stored.
+"""
 
 from odradek.metadata.image import (
     ConfigResource,

@@ -1,10 +1,11 @@
-"""`IsrChanges`: sends the ISR changes of this broker's leaders to the controller. One request is
-under way at a time, with all changes since the last one. A leader keeps its proposal open until the
-outcome is known: a request without an answer is repeated, to the controller of that time, and at
-once when another one is elected, since the earlier one may hang. INVALID_UPDATE_VERSION is no
-outcome either, for the change may have been overtaken by itself; the outcome is the state that the
-controller sends, which the leader waits for. Only a refusal that means that nothing was done, and
-that a repetition is useless, ends a proposal.
+"""`IsrChanges`: sends the ISR changes of this broker's leaders to the controller.
+
+One request is under way at a time, with all changes since the last one. A leader keeps its proposal
+open until the outcome is known: a request without an answer is repeated, to the controller of that
+time, and at once when another one is elected, since the earlier one may hang.
+INVALID_UPDATE_VERSION is no outcome either, for the change may have been overtaken by itself; the
+outcome is the state that the controller sends, which the leader waits for. Only a refusal that
+means that nothing was done, and that a repetition is useless, ends a proposal.
 """
 
 from collections.abc import Callable, Sequence

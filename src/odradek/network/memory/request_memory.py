@@ -22,18 +22,18 @@ class RequestMemory:
 
     @property
     def left_bytes(self) -> int:
-        """How much of a limit is left."""
+        """The rest of the limit, in bytes."""
         return max(self.max_bytes - self.used_bytes, 0)
 
     def try_charge(self, size_bytes: int) -> bool:
-        """Charges a frame, or answers False when nothing is left."""
+        """Charges a frame, or returns False when nothing is left."""
         if self.used_bytes >= self.max_bytes:
             return False
         self.used_bytes += size_bytes
         return True
 
     def release(self, size_bytes: int) -> None:
-        """Gives a frame's bytes back and wakes everyone who waited for some."""
+        """Releases a frame's bytes and wakes all waiting connections."""
         self.used_bytes -= size_bytes
         assert self.used_bytes >= 0, f"released {-self.used_bytes} bytes that nobody charged"
         if self._waiting and self.used_bytes < self.max_bytes:

@@ -1,7 +1,7 @@
 """The memory of answers that clients have not read yet, over all connections of a broker.
 
 A fetch answer may be tens of megabytes, and the client decides how fast it is read. Two bounds
-keep ten thousand slow readers from being the end of the broker:
+protect the broker from ten thousand slow readers:
 
 - from a client that does not read nothing is read: a connection handles no frame while the
   transport holds more of its answers than it likes (`Connection`), so each has one at most;
@@ -10,7 +10,7 @@ keep ten thousand slow readers from being the end of the broker:
   read nothing for `stuck_after_ms` loses its connection, the longest stuck first: it has given the
   request up by then.
 
-Only connections whose transport is over its limit are counted, so whoever reads costs nothing
+Only connections whose transport is over its limit are counted, so a client that reads costs nothing
 here.
 """
 
@@ -20,11 +20,11 @@ from typing import Final, Protocol, final
 from odradek.clock import Clock
 
 RESPONSE_MEMORY_BYTES: Final = 256 * 1024 * 1024
-STUCK_AFTER_MS: Final = 30_000  # a client's request.timeout.ms, unless somebody set it
+STUCK_AFTER_MS: Final = 30_000  # the default of a client's request.timeout.ms
 
 
 class Debtor(Protocol):
-    """Somebody who owes the broker the reading of its answers."""
+    """A connection with unread answers."""
 
     def unread_bytes(self) -> int:
         """The bytes the transport holds now."""
@@ -36,7 +36,7 @@ class Debtor(Protocol):
 
 
 class _Debt:
-    """The bytes one connection has not read, and since when it has read nothing."""
+    """The unread bytes of one connection, and the time since which it has read nothing."""
 
     def __init__(self, unread_bytes: int, since_ms: int) -> None:
         self.unread_bytes = unread_bytes
@@ -54,7 +54,7 @@ class ResponseMemory:
         max_bytes: int = RESPONSE_MEMORY_BYTES,
         stuck_after_ms: int = STUCK_AFTER_MS,
     ) -> None:
-        """`on_dropped` hears of each connection that was dropped, with its unread bytes."""
+        """`on_dropped` is called for each dropped connection, with its unread bytes."""
         self.used_bytes = 0
         self._clock = clock
         self._on_dropped = on_dropped
@@ -65,17 +65,17 @@ class ResponseMemory:
 
     @property
     def left_bytes(self) -> int:
-        """How much more may be answered; at least 0."""
+        """The bytes that may still be answered; at least 0."""
         return max(0, self._max_bytes - self.used_bytes)
 
     def owe(self, debtor: Debtor, unread_bytes: int) -> None:
-        """A transport is over its limit; once more when it was given more."""
+        """Adds a connection whose transport is over its limit; called again when it gets more."""
         self._put(debtor, unread_bytes)
         if self.used_bytes > self._max_bytes:
             self._drop_stuck()
 
     def paid(self, debtor: Debtor) -> None:
-        """The transport has drained, or the connection has ended."""
+        """Removes a connection whose transport has drained, or that has ended."""
         debt = self._debts.pop(debtor, None)
         if debt is not None:
             self.used_bytes -= debt.unread_bytes

@@ -6,8 +6,8 @@ them as `bytes`, so the network can write them without copying.
 Version notes: 1 adds the throttle time, 3 the size limit of the whole response, 4 the
 isolation level, the last stable offset and the aborted transactions, 5 the log start offset,
 7 fetch sessions, 9 the leader epoch, 11 racks, 12 is flexible and adds the last fetched epoch
-and diverging epochs, 13 names topics by id, 15 moves the replica id to a tag, 16 tells where
-current leaders are, 17 the follower's directory, 18 the follower's high watermark.
+and diverging epochs, 13 names topics by id, 15 moves the replica id to a tag, 16 has the addresses
+of current leaders, 17 the follower's directory, 18 the follower's high watermark.
 """
 
 from struct import Struct
@@ -50,7 +50,7 @@ _INT64_INT64: Final = Struct(">qq")
 
 
 class FetchPartition:
-    """From where, and how much of one partition."""
+    """The fetch offset and the limit for one partition."""
 
     def __init__(
         self,

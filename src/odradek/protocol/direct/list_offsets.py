@@ -7,7 +7,7 @@ timestamp, `-4` local start, `-5` last tiered, `-6` earliest pending upload), 10
 time-out.
 
 A flexible request may have tagged fields of ours, which other brokers ignore like all unknown ones:
-`LEASE_TAG` of the request asks for a lease, that of a partition says from which offset on its
+`LEASE_TAG` of the request asks for a lease, that of a partition has the offset from which on its
 records are held (`storage/leases.py`).
 """
 
@@ -30,7 +30,7 @@ _ANSWER_V1: Final = Struct(">ihqq")  # index, error code, timestamp, offset
 
 
 class LeaseTerms:
-    """The terms of a lease: its holder, its id, and how long it lasts; 0 ms gives it back."""
+    """The terms of a lease: its holder, its id, and its duration; 0 ms releases it."""
 
     def __init__(self, lease_id: str, owner: str, duration_ms: int) -> None:
         self.lease_id = lease_id
@@ -41,7 +41,7 @@ class LeaseTerms:
 class ListOffsetsPartition:
     """A question about one partition; `max_num_offsets` is asked by version 0 only.
 
-    `lease_offset` is where a lease on its records is to begin, or `RENEWED_LEASE`.
+    `lease_offset` is the first offset of a lease on its records, or `RENEWED_LEASE`.
     """
 
     def __init__(

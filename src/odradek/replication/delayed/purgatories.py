@@ -4,7 +4,7 @@ One purgatory for each kind of waiting, all under partitions' keys:
 
 * an append wakes the fetches of its partition;
 * a change of the high watermark, the ISR, a follower's log end or the leadership wakes everything
-that waits for the partition, and so does its deletion.
+  that waits for the partition, and so does its deletion.
 """
 
 from collections.abc import Iterator, Sequence

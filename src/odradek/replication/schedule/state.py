@@ -37,9 +37,10 @@ logger = logging.getLogger(__name__)
 
 
 class ScheduledRecord(TimerTask):
-    """One pending schedule; as a task of the timer it waits until it is due. `alone` says that a
-    target has refused it together with others. A record that was refused alone is not tried again
-    before `not_before_ms` (by the monotonic clock, which is never set back).
+    """One pending schedule; as a task of the timer it waits until it is due.
+
+    `alone` says that a target has refused it together with others. A record that was refused alone
+    is not tried again before `not_before_ms` (by the monotonic clock, which is never set back).
     """
 
     __slots__ = (

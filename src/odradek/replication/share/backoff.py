@@ -1,5 +1,6 @@
-"""`BackOff`: holds back returned records until they may be handed out again. It is a timer, as a
-lock is. Records that come back together and are due at the same time share it.
+"""`BackOff`: holds back returned records until they may be handed out again.
+
+It is a timer, as a lock is. Records that come back together and are due at the same time share it.
 """
 
 from collections.abc import Callable

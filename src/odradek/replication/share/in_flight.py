@@ -17,9 +17,10 @@ from odradek.replication.share.states import RecordState
 
 
 class InFlightBatch:
-    """Consecutive records in the same state. `lock` is set while they are acquired, or available
-    but held back; `write` while their next state is being stored: until then they stay acquired,
-    and no request may change them.
+    """Consecutive records in the same state.
+
+    `lock` is set while they are acquired, or available but held back; `write` while their next
+    state is being stored: until then they stay acquired, and no request may change them.
     """
 
     __slots__ = ("delivery_count", "first", "last", "lock", "state", "write")

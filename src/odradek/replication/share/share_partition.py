@@ -5,11 +5,10 @@ The group has a window on the log. Records before its `start_offset` are finishe
 were never handed out. The start moves when the records there are finished.
 
     acquire       records that were read are locked for a member, for a time
-    acknowledge   the member reports what became of them; takes effect when it is stored
+    acknowledge   the member says what became of them; takes effect when it is stored
     release       the member is gone: its records may be handed out again
     time-out      the same, by the wheel (`lock`)
-    back-off      a record that came back is held back for a time, if the group wants that
-                  (`backoff`)
+    back-off      returned records are held back for a time, if the group wants that (`backoff`)
 
 A write can fail: then the acknowledgement has no effect. So an acknowledged record stays acquired,
 and no request may change it, until its state is stored. The end of a lock takes effect at once,
@@ -162,8 +161,9 @@ class SharePartition:
         read: Sequence[OffsetRange],
         aborted: Sequence[OffsetRange] = (),
     ) -> list[AcquiredRecords]:
-        """Locks records that were `read` from `fetch_offset` on for a member. `aborted` are the
-        ones of aborted transactions.
+        """Locks records that were `read` from `fetch_offset` on for a member.
+
+        `aborted` are the ones of aborted transactions.
         """
         if self._is_closed or wanted.max_records <= 0 or not read:
             return []

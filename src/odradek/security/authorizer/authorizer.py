@@ -26,7 +26,7 @@ KNOWN_DECISIONS: Final = 100_000
 """How many callers, and decisions about all of them, are remembered at most."""
 LONGEST_KNOWN_NAME: Final = 255
 _TYPES: Final = len(ResourceType)
-# Super users are asked about by a name of no resource, as Kafka does.
+# As in Kafka super users are checked with the name of no resource.
 _ANY_NAME: Final = "hardcode"
 
 
@@ -36,7 +36,7 @@ def slot(operation: AclOperation, type: ResourceType) -> int:
 
 
 class Authorizer:
-    """The decisions of a broker. `apply` has it follow the metadata."""
+    """The decisions of a broker. `apply` follows the metadata."""
 
     def __init__(
         self, super_users: Iterable[KafkaPrincipal] = (), *, allow_everyone: bool = False
@@ -58,7 +58,7 @@ class Authorizer:
         self._forget()
 
     def caller(self, principal: KafkaPrincipal, host: str) -> "Caller":
-        """Somebody who asks; valid until the loop's next turn."""
+        """A caller; valid until the loop's next turn."""
         known = self._callers.get((principal, host))
         if known is not None:
             return known
@@ -68,7 +68,7 @@ class Authorizer:
         return caller
 
     def remember(self) -> None:
-        """One more decision is kept by a caller; with too many all are forgotten."""
+        """Counts a remembered decision of a caller; with too many all are forgotten."""
         self._decisions += 1
         if self._decisions > KNOWN_DECISIONS:
             self._forget()
@@ -80,7 +80,7 @@ class Authorizer:
     def decide(
         self, caller: "Caller", operation: AclOperation, type: ResourceType, name: str
     ) -> Decision:
-        """Kafka's decision, worked out."""
+        """Kafka's decision, computed."""
         if caller.principal in self._super_users:
             return SUPER_USER
         return decide(

@@ -63,7 +63,7 @@ def decide(
     *,
     allow_everyone: bool,
 ) -> Decision:
-    """The decision about somebody who is no super user."""
+    """The decision about a caller that is no super user."""
     found = index.matching(type, name)
     if not found:
         return _DEFAULTS[allow_everyone]
@@ -84,7 +84,7 @@ def decide(
 
 def may_on_any(acls: Iterable[AclBinding], host: str, operation: AclOperation) -> bool:
     """Whether the ACLs of a caller, all those on one type, leave at least one resource on which it
-    may do something: one that is allowed and that nothing which is denied takes back."""
+    may do something: one that an ACL allows and none denies."""
     literal: dict[PermissionType, set[str]] = {each: set() for each in PermissionType}
     prefixed: dict[PermissionType, set[str]] = {each: set() for each in PermissionType}
     for pattern, entry in acls:

@@ -1,4 +1,4 @@
-"""The authorizer that a broker's settings ask for."""
+"""The authorizer of a broker's settings."""
 
 from odradek.config import BrokerConfig
 from odradek.config.definition import ConfigError
@@ -8,7 +8,7 @@ from odradek.security.principal import parse_principal
 
 
 def make_authorizer(config: BrokerConfig) -> Authorizer | None:
-    """The authorizer of `authorizer.class.name`; None when there is to be none.
+    """The authorizer of `authorizer.class.name`; None without that setting.
 
     Raises:
         ConfigError: `super.users` is no list of principals.

@@ -12,7 +12,7 @@ from odradek.security.quotas.limits import Limit
 
 
 class MutationBuckets:
-    """The buckets of those who have a quota."""
+    """The buckets of clients with a quota."""
 
     def __init__(self, clock: Clock, windows: int, window_ms: int) -> None:
         self._clock: Final = clock
@@ -24,7 +24,7 @@ class MutationBuckets:
         return len(self._buckets)
 
     def wait_ms(self, limit: Limit) -> int:
-        """How long a client owes; 0 when it may take."""
+        """How long a client has to wait; 0 when it may take tokens."""
         debt = -self._tokens(limit)
         return max(ceil(debt * 1000 / limit.per_second), 0)
 
@@ -47,7 +47,7 @@ class MutationBuckets:
         return min(tokens + elapsed_s * limit.per_second, full)
 
     def _forget_full(self, now_ms: int) -> None:
-        """A bucket that is full again is as good as none."""
+        """Forgets buckets that are full again."""
         while self._buckets:
             who = next(iter(self._buckets))
             tokens, per_second, then_ms = self._buckets[who]

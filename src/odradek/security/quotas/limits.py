@@ -1,4 +1,4 @@
-"""`QuotaLimits`: which quota holds for a client, by Kafka's precedence.
+"""`QuotaLimits`: finds the quota of a client, by Kafka's precedence.
 
 The most specific one applies: of user and client id together, of the user, of the client id; a name
 before the default for all names. Clients that share a default each have their own rate.
@@ -24,7 +24,7 @@ class Limit(NamedTuple):
 
 
 class QuotaLimits:
-    """The quotas of a cluster; `apply` has them follow the metadata."""
+    """The quotas of a cluster; `apply` follows the metadata."""
 
     def __init__(self) -> None:
         self._quotas: Final[dict[QuotaEntity, Quotas]] = {}

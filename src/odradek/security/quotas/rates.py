@@ -1,4 +1,4 @@
-"""`ClientRates`: how much clients have used of their quotas, by the windows of `quota.window.*`."""
+"""`ClientRates`: the use of quotas by clients, in the windows of `quota.window.*`."""
 
 from typing import Final
 
@@ -12,20 +12,20 @@ _Who = tuple[str, str | None, str | None]
 
 
 class ClientRates:
-    """The rates of those who have a quota."""
+    """The rates of clients with a quota."""
 
     def __init__(self, clock: Clock, windows: int, window_ms: int) -> None:
         self._clock: Final = clock
         self._windows: Final = windows
         self._window_ms: Final = window_ms
-        # In the order of their last use, the longest unused first.
+        # In the order of their last use, the least recently used first.
         self._rates: Final[dict[_Who, tuple[WindowedRate, int]]] = {}
 
     def __len__(self) -> int:
         return len(self._rates)
 
     def charge(self, limit: Limit, amount: int) -> int:
-        """Counts what was used; for how many milliseconds the client is to be left alone."""
+        """Counts a use; returns for how many milliseconds the client is throttled."""
         now_ms = self._clock.monotonic_ms()
         rate = self._rate(limit, now_ms)
         rate.record(now_ms, amount)
@@ -37,12 +37,12 @@ class ClientRates:
         return min(self.charge(limit, 0), self._window_ms)
 
     def give_back(self, limit: Limit, amount: int) -> None:
-        """Takes back what was charged and not used after all."""
+        """Takes back a charge that was not used."""
         now_ms = self._clock.monotonic_ms()
         self._rate(limit, now_ms).record(now_ms, -amount)
 
     def most_at_once(self, limit: Limit) -> int:
-        """The most that may be used at once by somebody who has used nothing before."""
+        """The most that a client without earlier use may use at once."""
         return max(int(limit.per_second * (self._windows - 1) * self._window_ms / 1000), 1)
 
     def _rate(self, limit: Limit, now_ms: int) -> WindowedRate:

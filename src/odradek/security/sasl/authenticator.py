@@ -44,12 +44,12 @@ _ANSWERED_VERSIONS: Final = {
     API_VERSIONS_KEY: API_VERSIONS_MAX_VERSION,
 }
 MIN_REAUTHENTICATION_INTERVAL_MS: Final = 1_000
-# Clients ask once more; without a bound who has not logged in could keep the broker busy.
+# Clients ask once more; without a bound a client could keep the broker busy before its login.
 MAX_UNSERVED_VERSIONS: Final = 8
 
 
 class LoginState(Enum):
-    """How far a login is; see the module's picture."""
+    """The states of a login; see the module's picture."""
 
     INITIAL = "initial"
     HANDSHAKE = "handshake"
@@ -59,8 +59,8 @@ class LoginState(Enum):
 
 
 class Next(Enum):
-    """The fate of a frame: its answer is sent, the broker answers it as ever, or the answer, if
-    there is any, is the last one."""
+    """The handling of a frame: its answer is sent, the broker answers it as usual, or the answer,
+    if there is any, is the last one."""
 
     ANSWER = "answer"
     HAND_ON = "hand on"
@@ -68,7 +68,7 @@ class Next(Enum):
 
 
 class Step(NamedTuple):
-    """The consequence of a frame. `reason` is for the log, where the connection is closed."""
+    """The consequence of a frame. `reason` is for the log, if the connection is closed."""
 
     next: Next
     answer: bytes | None = None
@@ -108,7 +108,7 @@ class Authenticator:
 
     @property
     def is_complete(self) -> bool:
-        """Whether somebody is logged in, and nobody logs in again at the moment."""
+        """Whether the client is logged in, and no re-authentication is under way."""
         return self.state is LoginState.COMPLETE
 
     def is_expired(self) -> bool:
@@ -225,10 +225,10 @@ class Authenticator:
         return Step(Next.ANSWER, answer)
 
     def _complete(self, server: SaslServer) -> int:
-        """Somebody is there; how long, in milliseconds, 0 being for ever.
+        """Completes a login; returns the session's lifetime in milliseconds, 0 being for ever.
 
         Raises:
-            SaslAuthenticationError: it is somebody else than before.
+            SaslAuthenticationError: the principal is another than before.
         """
         kind = TokenPrincipal if server.is_by_token else KafkaPrincipal
         principal = kind(USER_TYPE, server.authorization_id)

@@ -1,4 +1,4 @@
-"""The claims that every token must make, signed or not; and tokens without a signature.
+"""The claims that every token must have, signed or not; and tokens without a signature.
 
 Times of claims are seconds since 1970, maybe with a fraction; the broker's are milliseconds.
 """
@@ -30,13 +30,13 @@ def check_claims(claims: Mapping[str, Any], rules: ClaimRules, now_ms: int) -> V
     """The principal's name and the expiry of a token with these claims.
 
     Raises:
-        TokenRefused: it is no good, not yet or no more.
+        TokenRefused: it is invalid, not valid yet, or expired.
     """
     name = claims.get(rules.subject_claim)
     if not isinstance(name, str) or not name.strip():
         raise TokenRefused(f"it has no claim {rules.subject_claim}")
     if any("\ud800" <= each <= "\udfff" for each in name):
-        # Half a sign, which JSON can say and nothing that is sent or logged can.
+        # Half of a surrogate pair, which JSON can have but UTF-8 cannot.
         raise TokenRefused(f"its claim {rules.subject_claim} is no text")
     expires_ms = claim_time_ms(claims, "exp")
     if expires_ms is None:
@@ -99,7 +99,7 @@ def read_claims(token: str) -> dict[str, Any]:
 
 
 def decode_unsigned(token: str) -> dict[str, Any]:
-    """The claims of a token that says of itself that nobody has signed it.
+    """The claims of a token that declares itself unsigned.
 
     Raises:
         TokenRefused: it is malformed, or signed.
@@ -116,14 +116,14 @@ def decode_unsigned(token: str) -> dict[str, Any]:
 
 
 def encode_unsigned(claims: Mapping[str, Any]) -> str:
-    """A token that nobody has signed, for tests."""
+    """An unsigned token, for tests."""
     return f"{_base64_of({'alg': 'none'})}.{_base64_of(claims)}."
 
 
 def unsigned_validator(
     rules: ClaimRules, wall_ms: Callable[[], int]
 ) -> Callable[[str], ValidToken]:
-    """Takes tokens that nobody has signed: everybody can make them."""
+    """Accepts unsigned tokens, which anybody can make."""
     return lambda token: check_claims(decode_unsigned(token), rules, wall_ms())
 
 

@@ -11,19 +11,19 @@ MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
 
 
 class SaslError(Exception):
-    """A message of the other side is refused. A client hears no reason, only the log has it."""
+    """A message of the other side is refused. Only the log has the reason, not the client."""
 
 
 class SaslAuthenticationError(SaslError):
-    """As `SaslError`, with a text for the client."""
+    """Like `SaslError`, with a text for the client."""
 
 
 class SaslServer(Protocol):
-    """A broker's side of one login. After an exception it is of no use any more."""
+    """A broker's side of one login. After an exception it cannot be used any more."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether the client has proved who it is."""
+        """Whether the client has proved its identity."""
         ...
 
     @property
@@ -55,7 +55,8 @@ class SaslClient(Protocol):
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing more is to be said, and the broker has proved itself where it can."""
+        """Whether the exchange is complete, and the broker has proved its identity, if the
+        mechanism can."""
         ...
 
     def first(self) -> bytes:
@@ -66,6 +67,6 @@ class SaslClient(Protocol):
         """Takes a message of the broker; returns the next one for it, None if there is none.
 
         Raises:
-            SaslError: the broker is not to be trusted, or has refused.
+            SaslError: the broker cannot be trusted, or has refused.
         """
         ...

@@ -1,4 +1,4 @@
-"""OAUTHBEARER (RFC 7628): a token that somebody else has given, in one message.
+"""OAUTHBEARER (RFC 7628): a token of an issuer, in one message.
 
 A refused token is answered with a reason as JSON, which the client acknowledges with one byte
 before the login fails: clients ignore an immediate refusal.
@@ -27,7 +27,8 @@ class ValidToken(NamedTuple):
 
 
 class TokenRefused(Exception):
-    """A token is no good; the text is for the log. `scope` is what it lacks, if that is why."""
+    """An invalid token; the text is for the log. `scope` is the missing scope, if that is the
+    reason."""
 
     def __init__(self, text: str, scope: str | None = None) -> None:
         super().__init__(text)
@@ -41,10 +42,10 @@ TokenValidator = Callable[[str], ValidToken]
 class OAuthBearerServer:
     """Checks the token."""
 
-    is_by_token: Final = False  # of delegation, which is another kind
+    is_by_token: Final = False  # a delegation token is another kind
 
     def __init__(self, validate: TokenValidator, on_refused: Callable[[str], None]) -> None:
-        """`on_refused` hears why a token was refused, which its bearer is not told."""
+        """`on_refused` gets the reason of a refusal, which the client does not get."""
         self._validate = validate
         self._on_refused = on_refused
         self._refusal: str | None = None

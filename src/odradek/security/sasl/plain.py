@@ -16,7 +16,7 @@ PasswordOf = Callable[[str], str | None]
 class PlainServer:
     """Compares with the password that the broker has for a user.
 
-    A user who is unknown takes as long as one whose password is wrong.
+    An unknown user takes as long as a wrong password.
     """
 
     expires_wall_ms: Final = None

@@ -44,7 +44,7 @@ NO_BINDING: Final = base64.b64encode(b"n,,").decode()
 
 
 class ScramCredential(NamedTuple):
-    """A broker's knowledge of a user's password: enough to check it, too little to log in with."""
+    """A broker's data of a user's password: enough to check it, too little to log in with."""
 
     salt: bytes
     stored_key: bytes
@@ -66,7 +66,7 @@ class ClientFirst(NamedTuple):
 
 
 class TokenCredential(NamedTuple):
-    """A delegation token as a login needs it: its owner, and its expiry."""
+    """The facts of a delegation token for a login: its owner, and its expiry."""
 
     owner: str
     expiry_ms: int
@@ -137,7 +137,7 @@ def xor(one: bytes, other: bytes) -> bytes:
 
 
 def credential_text(known: ScramCredential) -> str:
-    """A credential as it is kept."""
+    """A credential in its stored form."""
     salt, stored, server = map(_encoded, known[:3])
     return f"salt={salt},stored_key={stored},server_key={server},iterations={known.iterations}"
 

@@ -66,7 +66,7 @@ class ScramServer:
         return answer
 
     def _known(self, first: scram.ClientFirst) -> scram.ScramCredential:
-        """Finds the credential of a user, or of a token, by which its owner comes."""
+        """Finds the credential of a user, or of a token, which logs in as its owner."""
         if first.extensions.get(_TOKEN_EXTENSION, "").lower() == "true":
             token = self._token_of(first.name)
             if token is None:

@@ -257,6 +257,7 @@ def group_segments(
     segments: list[LogSegment], end_offset: int, max_bytes: int, max_index_bytes: int
 ) -> list[list[LogSegment]]:
     """Groups of neighbours that fit into one segment of `max_bytes`, with both of its indexes.
+
     `end_offset` is the end of the last segment. An index has 31 bits for the distance of an offset
     from the base, which also bounds a group.
     """

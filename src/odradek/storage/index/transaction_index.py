@@ -104,8 +104,9 @@ class TransactionIndex:
     def collect(
         self, fetch_offset: int, upper_offset: int, found: list[AbortedTransaction]
     ) -> bool:
-        """Adds the entries that a reader of [fetch offset, upper offset) has to skip. Returns
-        whether the search is over: later segments cannot have more.
+        """Adds the entries that a reader of [fetch offset, upper offset) has to skip.
+
+        Returns whether the search is over: later segments cannot have more.
         """
         entries = self.entries()
         for index in range(_first_ending_at(entries, fetch_offset), len(entries)):

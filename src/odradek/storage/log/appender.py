@@ -181,6 +181,7 @@ class LogAppender:
         self, staged: Staged, valid: ValidRecords, now_ms: int, results: list[AppendResult]
     ) -> bool:
         """Rolls the segment if the records do not fit into it, after writing the staged batches.
+
         Returns whether it had to: the staged batches are in the log then, or were refused.
 
         Raises:

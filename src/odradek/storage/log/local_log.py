@@ -1,7 +1,8 @@
-"""`LocalLog`: the records of a replica on the disk, without their state in the cluster. It has the
-segments, the log start and end offsets, and the recovery point. It writes, rolls, flushes, and cuts
-at either end; `segment_reader` reads. `Log` has the other offsets (high watermark, leaders,
-producers).
+"""`LocalLog`: the records of a replica on the disk, without their state in the cluster.
+
+It has the segments, the log start and end offsets, and the recovery point. It writes, rolls,
+flushes, and cuts at either end; `segment_reader` reads. `Log` has the other offsets (high
+watermark, leaders, producers).
 
 A segment to delete is renamed first, file by file with the log last, and removed after
 `file.delete.delay.ms`; a reader that has it open can read on.
@@ -214,8 +215,9 @@ class LocalLog:
         return target, work
 
     def on_flushed(self, offset: int) -> None:
-        """Moves the recovery point: everything below `offset` is on the disk. Records that were
-        written again after a truncation were not part of the flush.
+        """Moves the recovery point: everything below `offset` is on the disk.
+
+        Records that were written again after a truncation were not part of the flush.
         """
         self._is_listed = True
         offset = min(offset, self._flushing_to)
@@ -267,8 +269,9 @@ class LocalLog:
 
     def replace_segments(self, old: list[LogSegment]) -> None:
         """Replaces `old` segments by the cleaned one beside them, which has the base offset of the
-        first of them and is on the disk. A crash at any point leaves the old ones or the new one
-        (`swap`).
+        first of them and is on the disk.
+
+        A crash at any point leaves the old ones or the new one (`swap`).
 
         Raises:
             OSError: the disk refused; the contents of the files are unknown then.
@@ -305,8 +308,9 @@ class LocalLog:
         self.log_directory.delete_later(paths, self.config.file_delete_delay_ms)
 
     def cut_end(self, offset: int) -> None:
-        """Drops everything from `offset` on, which is in the log. Only whole batches are dropped:
-        if `offset` is within a batch, the log ends below it.
+        """Drops everything from `offset` on, which is in the log.
+
+        Only whole batches are dropped: if `offset` is within a batch, the log ends below it.
 
         Raises:
             OSError: the disk refused.

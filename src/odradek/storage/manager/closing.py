@@ -1,6 +1,7 @@
-"""The orderly end of the logs: syncs and closes all, and writes their log end offsets. The next
-start then trusts the files (`loading`). A directory with any error does not get the marker of an
-orderly end, and is recovered.
+"""The orderly end of the logs: syncs and closes all, and writes their log end offsets.
+
+The next start then trusts the files (`loading`). A directory with any error does not get the marker
+of an orderly end, and is recovered.
 """
 
 import logging

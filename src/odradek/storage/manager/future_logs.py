@@ -107,7 +107,9 @@ class FutureLogs:
 
     def finish_swaps(self, directories: Sequence[LogDirectory]) -> None:
         """Looks for future logs, and finishes swaps that a crash has interrupted between two
-        renames. Blocks. While a directory is offline none is changed: the current log may be in it.
+        renames. Blocks.
+
+        While a directory is offline none is changed: the current log may be in it.
         """
         try:
             found = {each: self._file_system.list_directory(each.path) for each in directories}

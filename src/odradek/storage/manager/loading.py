@@ -314,8 +314,9 @@ class _Loader:
                 self._file_system.remove(names.segment_file(self._path, offset, suffix))
 
     def _mend_missing_indexes(self, segments: LogSegments) -> None:
-        """Rebuilds the indexes of old segments of which a file is missing. Existing ones are
-        checked when they are used. Recovery rebuilds its own.
+        """Rebuilds the indexes of old segments of which a file is missing.
+
+        Existing ones are checked when they are used. Recovery rebuilds its own.
         """
         old = segments.all()
         if not self._parameters.was_clean:

@@ -20,8 +20,10 @@ logger = logging.getLogger(__name__)
 
 
 class LogDeletion:
-    """Deletes logs, under names that no log has had before. A log is dropped only when its
-    directory has such a name: otherwise the partition's next log would begin with its records.
+    """Deletes logs, under names that no log has had before.
+
+    A log is dropped only when its directory has such a name: otherwise the partition's next log
+    would begin with its records.
     """
 
     def __init__(

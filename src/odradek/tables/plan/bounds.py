@@ -1,8 +1,8 @@
-"""Where partitions begin and end, from a broker or from its files.
+"""The bounds of partitions, from a broker or from its files.
 
-Both answer the same questions, so that planning does not know which of them it asks. With a
-`path` and `kafka.bootstrap.servers` the broker says where the ends are, up to the record
-that was committed last, and the files are only read.
+Both have the same interface, so that planning does not know which of them it uses. With a `path`
+and `kafka.bootstrap.servers` the broker gives the ends, up to the last committed record, and only
+the records come from the files.
 """
 
 import logging
@@ -28,10 +28,10 @@ class Bounds:
     """The partitions of a topic selection, and offsets in them."""
 
     def partitions(self, selection: TopicSelection) -> list[TopicPartition]:
-        """The partitions that are selected, in order.
+        """The selected partitions, in order.
 
         Raises:
-            BrokerError, MissingData: a topic that was named does not exist.
+            BrokerError, MissingData: a named topic does not exist.
         """
         raise NotImplementedError
 
@@ -66,7 +66,7 @@ class Bounds:
 
         `RENEWED_LEASE` renews an existing one.
 
-        False when nobody here gives leases.
+        False if the source gives no leases.
 
         Raises:
             BrokerError, MissingData, OSError: it was refused.
@@ -74,12 +74,12 @@ class Bounds:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Gives back what is held open."""
+        """Closes the source."""
         raise NotImplementedError
 
 
 def open_bounds(options: ReadOptions, *, patiently: bool = False) -> Bounds:
-    """The bounds that these options ask for: the broker's, unless only a path is given."""
+    """The bounds by these options: the broker's, unless only a path is given."""
     if options.client.bootstrap_servers is None:
         return SegmentBounds(DataDirectory(options.log_dirs))
     cluster = open_cluster(options, patiently=patiently)
@@ -87,10 +87,10 @@ def open_bounds(options: ReadOptions, *, patiently: bool = False) -> Bounds:
 
 
 def open_cluster(options: ReadOptions, *, patiently: bool) -> Cluster:
-    """A cluster as the client options say.
+    """A cluster by the client options.
 
-    `patiently` is for a caller in the middle of something, which waits until brokers are back; one
-    that just begins may have the wrong address, and gets an error sooner.
+    `patiently` is for a running read, which waits until brokers are back; a new one may have the
+    wrong address, and gets an error sooner.
     """
     client = options.client
     assert client.bootstrap_servers is not None, "checked with the options"
@@ -142,7 +142,7 @@ class BrokerBounds(Bounds):
         return self._cluster.list_offsets(times_ms, read_committed=self._read_committed)
 
     def identity(self, topics: Iterable[str]) -> Identity:
-        """As the cluster's metadata has them; the directories have to be of this cluster."""
+        """The ids in the cluster's metadata; the directories have to belong to this cluster."""
         found = {name: self._topic_id(name) for name in topics}
         log_dirs = describe_log_dirs(self._log_dirs)
         check_cluster(log_dirs, self._cluster.cluster_id)
@@ -156,7 +156,7 @@ class BrokerBounds(Bounds):
         duration_ms: int,
         offsets: Mapping[TopicPartition, int],
     ) -> bool:
-        """Asks the replicas in sync, so the next leader holds the records too."""
+        """Asks the in-sync replicas, so the next leader holds the records too."""
         self._cluster.hold(LeaseTerms(lease_id, owner, duration_ms), offsets)
         return True
 
@@ -165,7 +165,7 @@ class BrokerBounds(Bounds):
         self._cluster.close()
 
     def _topic_id(self, name: str) -> UUID | None:
-        """None for a topic that is gone: the reader decides about that."""
+        """The topic's id; None for a deleted topic, about which the reader decides."""
         try:
             return self._cluster.retrying(lambda: self._cluster.topic(name)).topic_id
         except BrokerError as error:
@@ -180,7 +180,7 @@ class BrokerBounds(Bounds):
 
 
 class SegmentBounds(Bounds):
-    """Looks into a data directory; the end is the high watermark as last written down."""
+    """Looks into a data directory; the end is the high watermark of the checkpoint."""
 
     def __init__(self, directory: DataDirectory) -> None:
         self._directory = directory
@@ -246,7 +246,7 @@ class SegmentBounds(Bounds):
         }
 
     def identity(self, topics: Iterable[str]) -> Identity:
-        """As they are written in the directory."""
+        """The ids in the directory's files."""
         wanted = set(topics)
         ids = {
             part.topic: topic_id_of(files.directory)
@@ -263,7 +263,7 @@ class SegmentBounds(Bounds):
         duration_ms: int,
         offsets: Mapping[TopicPartition, int],
     ) -> bool:
-        """Writes it beside the segments, if they are of a broker that heeds it."""
+        """Writes the lease beside the segments, if their broker heeds leases."""
         from odradek.storage.files import OsFileSystem
         from odradek.storage.leases import Lease, release_lease, renew_lease, write_lease
 

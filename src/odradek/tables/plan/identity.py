@@ -1,9 +1,9 @@
-"""Which cluster and which topics a plan was made for, and whether a directory is theirs.
+"""The cluster and the topics of a plan, and the check that a directory belongs to them.
 
-Offsets mean nothing in another topic of the same name. So a plan has the ids of cluster and topics,
-and the reader compares them with those beside the records: `meta.properties` in the log directory,
-`partition.metadata` in the partition's. Topics without an id, as with brokers before Kafka 2.8,
-cannot be distinguished.
+Offsets are not valid in another topic of the same name. So a plan has the ids of cluster and
+topics, and the reader compares them with those beside the records: `meta.properties` in the log
+directory, `partition.metadata` in the partition's. Topics without an id, as with brokers before
+Kafka 2.8, cannot be distinguished.
 """
 
 import os
@@ -19,7 +19,7 @@ from odradek.tables.errors import WrongPath
 
 @dataclass(frozen=True)
 class Identity:
-    """The identity of the topics. `log_dirs` is what each directory says of itself."""
+    """The identity of the topics. `log_dirs` has the `meta.properties` of each directory."""
 
     cluster_id: str | None = None
     topic_ids: Mapping[str, UUID] = field(default_factory=dict)
@@ -30,7 +30,7 @@ def describe_log_dirs(log_dirs: tuple[str, ...]) -> dict[str, dict[str, str]]:
     """The `meta.properties` of directories.
 
     Raises:
-        WrongPath: one is not there, or is no broker's.
+        WrongPath: one is missing, or is no broker's.
     """
     return {log_dir: _describe(log_dir) for log_dir in log_dirs}
 
@@ -51,10 +51,10 @@ def check_cluster(log_dirs: Mapping[str, Mapping[str, str]], cluster_id: str | N
 
 
 def check_same_log_dirs(log_dirs: Mapping[str, Mapping[str, str]]) -> None:
-    """Checks, where records are read, that the directories are those that were planned with.
+    """Checks, at the reader, that the directories are those of the plan.
 
     Raises:
-        WrongPath: one is not there, or another one has its name on this machine.
+        WrongPath: one is missing, or another one has its name on this machine.
     """
     for log_dir, properties in log_dirs.items():
         if _describe(log_dir) != properties:
@@ -65,7 +65,7 @@ def check_same_log_dirs(log_dirs: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def topic_id_of(partition_directory: str) -> UUID | None:
-    """The id of the topic that a partition's directory belongs to, None when it does not say."""
+    """The id of the topic that a partition's directory belongs to, None if it is unknown."""
     data = _content(os.path.join(partition_directory, PARTITION_METADATA))
     return None if data is None else parse_partition_metadata(data)
 

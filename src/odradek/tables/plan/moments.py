@@ -1,7 +1,7 @@
-"""Moments in a topic, as people say them in Python, and the ranges between two of them.
+"""Moments in a topic, as Python values, and the ranges between two of them.
 
 A time means the first record in each partition that is not older, as in Kafka; so a time is a list
-of offsets too, once it is looked up. Pure but for the bounds that are asked.
+of offsets too, once it is looked up. Pure, except for the bounds.
 """
 
 from collections.abc import Mapping, Sequence

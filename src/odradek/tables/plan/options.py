@@ -18,7 +18,7 @@ END_OF_LOG: Final = EndOfLog(LATEST)
 
 @dataclass(frozen=True)
 class ClientOptions:
-    """How brokers are asked; times in milliseconds, sizes in bytes."""
+    """The options of requests to brokers; times in milliseconds, sizes in bytes."""
 
     bootstrap_servers: str | None = None
     client_id: str = "odradek-spark"
@@ -28,14 +28,14 @@ class ClientOptions:
     partition_fetch_max_bytes: int = 1_048_576
     fetch_max_wait_ms: int = 500
     request_timeout_ms: int = 30_000
-    # How long whoever reads records, or plans a stream, waits for brokers that are away.
+    # How long a reader, or the planner of a stream, waits for unreachable brokers.
     patience_ms: int = 120_000
     security: SecurityOptions = NO_SECURITY_OPTIONS
 
 
 @dataclass(frozen=True)
 class TopicSelection:
-    """Which partitions are read: exactly one of the three is given."""
+    """The selected partitions: exactly one of the three is given."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
@@ -64,7 +64,7 @@ class ReadOptions:
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = 900_000
     fail_on_data_loss: bool = True
-    # For how long what is planned is kept from retention and compaction, if not renewed; 0: not.
+    # The duration of a plan's leases, if they are not renewed; 0: no leases.
     lease_ms: int = 0
     read_committed: bool = False
     # The group of a streaming query, for tools; `{}` is the query's name.

@@ -1,4 +1,4 @@
-"""From bounds to tasks: where a read starts and ends, and how it is cut into pieces."""
+"""From bounds to tasks: the start and the end of a read, and its pieces."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -74,7 +74,7 @@ def cut(ranges: Sequence[OffsetRange], options: ReadOptions) -> list[OffsetRange
 def starting_offsets(
     bounds: Bounds, options: ReadOptions, partitions: Sequence[TopicPartition]
 ) -> PartitionOffsets:
-    """Where a read begins.
+    """The start offsets of a read.
 
     Raises:
         ValueError: an option names other partitions, or a time that no record has reached.
@@ -95,7 +95,8 @@ def starting_offsets(
 def ending_offsets(
     bounds: Bounds, options: ReadOptions, partitions: Sequence[TopicPartition]
 ) -> PartitionOffsets:
-    """Where a batch read ends; partitions without a record as late as a given time are read whole.
+    """The end offsets of a batch read; partitions without a record as late as a given time are read
+    whole.
 
     Raises:
         ValueError: an option names other partitions.
@@ -117,7 +118,7 @@ def ending_offsets(
 def _times(
     bound: OffsetBound, partitions: Sequence[TopicPartition], name: str
 ) -> Mapping[TopicPartition, int] | None:
-    """The time for every partition, if it is times that bound the read."""
+    """The time for every partition, if times bound the read."""
     if isinstance(bound, AtTime):
         return dict.fromkeys(partitions, bound.timestamp_ms)
     if isinstance(bound, AtTimes):

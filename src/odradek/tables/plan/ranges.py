@@ -1,4 +1,4 @@
-"""Cutting offset ranges into pieces, packing small ones, and sharing a trigger's budget.
+"""Cuts offset ranges into pieces, packs small ones, and divides a trigger's budget.
 
 The records between two offsets never change, so a plan that is a pure function of the offsets has
 the same tasks when Spark repeats a batch. That is why a stream is cut by offsets only, while a
@@ -75,7 +75,7 @@ def cut_by_size(ranges: Iterable[OffsetRange], maximum: int) -> list[OffsetRange
 def share_budget(
     start: PartitionOffsets, latest: PartitionOffsets, budget: int
 ) -> PartitionOffsets:
-    """Where a trigger of at most `budget` offsets ends in every partition.
+    """The end of a trigger of at most `budget` offsets in every partition.
 
     Partitions get a share in proportion to their waiting records, and at least one record if any
     waits, so none starves beside a large one: that may exceed the budget by one record per

@@ -1,7 +1,7 @@
 """The rows of a read that a query will use: others are left out where that is cheap.
 
 A promise in one direction only. Every wanted row is read; others may be read too, so the conditions
-still have to be applied. So a condition that cannot be put in these terms is just not here.
+still have to be applied. So a condition that cannot be expressed here is left out.
 """
 
 from collections.abc import Iterable
@@ -27,15 +27,15 @@ class Numbers:
         )
 
     def from_on(self, number: int) -> "Numbers":
-        """Keeps those that are not below it."""
+        """The numbers that are not below this one."""
         return replace(self, lowest=number if self.lowest is None else max(self.lowest, number))
 
     def up_to(self, number: int) -> "Numbers":
-        """Keeps those that are not above it."""
+        """The numbers that are not above this one."""
         return replace(self, highest=number if self.highest is None else min(self.highest, number))
 
     def one_of(self, numbers: Iterable[int]) -> "Numbers":
-        """Keeps those that are in both; the bounds close up to them."""
+        """The numbers that are in both, with bounds to match."""
         among = frozenset(number for number in numbers if number in self)
         if not among:
             return NOTHING

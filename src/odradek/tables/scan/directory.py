@@ -1,8 +1,8 @@
 """A broker's data directory, read-only: its partitions and its metadata about them.
 
 The directory may belong to a running broker. The high watermark counts: records above it may still
-be truncated. A broker writes it down every few seconds and when it stops; it can be asked for the
-newest one instead (`kafka.bootstrap.servers` beside `path`).
+be truncated. A broker writes it to a checkpoint every few seconds and when it stops; with
+`kafka.bootstrap.servers` beside `path` the broker is asked for the newest one.
 """
 
 import os
@@ -36,11 +36,11 @@ class DataDirectory:
 
     @property
     def heeds_leases(self) -> bool:
-        """Whether its broker looks for leases: whether it keeps its metadata as ours do."""
+        """Whether its broker looks for leases: only ours do, which are known by their metadata."""
         return any(os.path.exists(os.path.join(each, METADATA_DATABASE)) for each in self.log_dirs)
 
     def partitions(self) -> dict[TopicPartition, PartitionFiles]:
-        """Every partition there is, those on their way out excepted.
+        """Every partition, except for those that wait for their removal.
 
         Raises:
             WrongPath: a directory does not exist, or cannot be read.
@@ -79,11 +79,11 @@ class DataDirectory:
         raise MissingData(f"{topic_partition} is not in {', '.join(self.log_dirs)}")
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
-        """Up to where records were committed when the broker last wrote it down."""
+        """The high watermarks in the broker's last checkpoint."""
         return self._checkpoint(HIGH_WATERMARK_CHECKPOINT)
 
     def deleted_up_to(self) -> dict[TopicPartition, int]:
-        """The offset below which records were deleted, though the segment may still be there."""
+        """The offset below which records were deleted, even if the segment still exists."""
         return self._checkpoint(LOG_START_OFFSET_CHECKPOINT)
 
     def log_start_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

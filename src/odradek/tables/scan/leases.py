@@ -1,9 +1,9 @@
-"""Leases of a query: keep the records that it has still to read from retention and compaction.
+"""Leases of a query: protect the records that it has still to read from retention and compaction.
 
 The planner takes one for all ranges of a read, and every reader of some of them renews it, so it
-lasts as long as anybody reads and ends by itself after that. A lease is optional: a broker that
-knows none (Apache Kafka) ignores the request, and a read continues without one. `storage/leases.py`
-defines what it holds.
+lasts as long as a reader runs and expires after that. A lease is optional: a broker that knows none
+(Apache Kafka) ignores the request, and a read continues without one. `storage/leases.py` defines
+what it holds.
 """
 
 import json
@@ -54,14 +54,14 @@ class ReadLease:
 
 
 def new_lease_id() -> str:
-    """An id that no other query has."""
+    """A unique id."""
     return uuid4().hex
 
 
 def take_lease(
     bounds: Bounds, options: ReadOptions, ranges: Sequence[OffsetRange], lease_id: str
 ) -> ReadLease | None:
-    """Holds all of the ranges; None where the options want no lease, or nobody gives one."""
+    """Takes a lease on all ranges; None if the options want none, or the source gives none."""
     if options.lease_ms == 0 or not ranges:
         return None
     offsets: dict[TopicPartition, int] = {}
@@ -74,7 +74,7 @@ def take_lease(
 
 
 def release_lease(bounds: Bounds, lease: ReadLease) -> None:
-    """Gives a lease back before its time."""
+    """Releases a lease before its time."""
     _hold(bounds, lease, 0, dict.fromkeys(lease.partitions(), RENEWED_LEASE))
 
 

@@ -1,8 +1,8 @@
-"""Ranges become Arrow batches: their chunks are fetched, or read from files, and decoded.
+"""Reads ranges as Arrow batches: their chunks are fetched, or read from files, and decoded.
 
 Spark workers use it for a task, and `Broker.to_arrow` for a topic. Missing records are either an
-error or skipped with a warning, as the options say; a directory that is not the one of the plan is
-an error always.
+error or skipped with a warning, as the options say; a directory that is not the plan's is always an
+error.
 """
 
 import logging
@@ -48,20 +48,20 @@ _DAMAGED: Final = (
 
 
 class Records(Protocol):
-    """Where records are: behind their brokers, or in files."""
+    """The source of records: brokers, or files."""
 
     def read(self, piece: OffsetRange) -> Iterator[Chunk]:
         """The chunks that together hold the records of a range.
 
         Raises:
-            MissingData: records of the range are not there.
+            MissingData: records of the range are missing.
         """
 
     def where(self, topic_partition: TopicPartition) -> str:
         """Names the place of records in an error about a partition."""
 
     def close(self) -> None:
-        """Gives back what is held."""
+        """Closes the source."""
 
 
 def read_ranges(
@@ -109,7 +109,7 @@ def first_times(
 
 
 def open_records(options: ReadOptions, identity: Identity) -> Records:
-    """The records that a plan with this identity is about.
+    """Opens the records of a plan with this identity.
 
     Raises:
         WrongPath: the directories are not those of the plan.
@@ -166,7 +166,7 @@ def _decode(
 def _finished(
     decoder: ColumnDecoder, schema: pa.Schema, topic_partition: TopicPartition
 ) -> Iterator[pa.RecordBatch]:
-    """The decoder's rows, in pieces that are not too large."""
+    """The decoder's rows, in pieces of bounded size."""
     return _pieces(record_batch(decoder.finish(), schema, topic_partition))
 
 
@@ -265,7 +265,7 @@ class _BrokerRecords:
         )
 
     def _first_offset_above(self, topic_partition: TopicPartition, offset: int) -> int | None:
-        """Where the partition begins, if records before that were wanted."""
+        """The log start offset, if records before it were wanted."""
         self._cluster.forget(disconnect=True)
         try:
             begin = self._cluster.list_offsets({topic_partition: EARLIEST})[topic_partition]
@@ -277,7 +277,8 @@ class _BrokerRecords:
 
 
 def _check_topic_id(identity: Identity, piece: OffsetRange, found: UUID | None) -> None:
-    """Offsets of a deleted topic mean nothing in a later one of its name."""
+    """Checks the topic's id: offsets of a deleted topic are not valid in a later one of its
+    name."""
     planned = identity.topic_ids.get(piece.topic_partition.topic)
     if planned is not None and found is not None and found != planned:
         raise MissingData(f"{piece.topic_partition} was deleted and recreated")

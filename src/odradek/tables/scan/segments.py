@@ -1,4 +1,4 @@
-"""Reads one partition's files where they lie, as their broker may be changing them. Never writes.
+"""Reads one partition's files in place, while their broker may be changing them. Never writes.
 
 Segments are rolled, deleted, and merged by the cleaner while we read. So an offset counts, never a
 file: a read finds the segment with the next offset, opens it, and checks again that it is the right
@@ -58,7 +58,7 @@ READ_BYTES: Final = 4 << 20
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
 _LENGTH: Final = struct.Struct(">i")
-# How often a name may be gone when it is to be opened: each time the cleaner was in between.
+# How often a file may be missing at its opening, because the cleaner has renamed it.
 _ATTEMPTS: Final = 100
 
 
@@ -88,8 +88,8 @@ class PartitionFiles:
     def places(self) -> list[Place]:
         """Its segments, in order.
 
-        Listed until two lists are alike: one that is made while a file gets another name may
-        lack it under both.
+        Lists the directory until two lists are equal: a list made during a rename may lack the file
+        under both names.
 
         Raises:
             MissingData: the directory is gone.
@@ -107,7 +107,7 @@ class PartitionFiles:
         The first and the last chunk may hold records outside of that.
 
         Raises:
-            MissingData: the files do not hold what lies between the two.
+            MissingData: the files lack records between the two.
         """
         offset = start
         while offset < end:
@@ -215,7 +215,8 @@ class PartitionFiles:
         return read_checkpoint(os.path.dirname(self.directory), CLEANER_CHECKPOINT)
 
     def _has_replaced_segments(self) -> bool:
-        """Whether segments wait for their removal that retention, from the front, cannot remove."""
+        """Whether segments wait for their removal that retention, which begins at the front, cannot
+        have removed."""
         first = self.base_offsets()[0]
         endings = (LOG_SUFFIX + SWAP_SUFFIX, LOG_SUFFIX + DELETED_SUFFIX)
         return any(
@@ -227,8 +228,8 @@ class PartitionFiles:
 class OpenSegment:
     """An open segment, and its place when it was opened.
 
-    After a `read` to its end, `position` is where that is in the file, and `is_torn` says
-    that more follows, which is no batch.
+    After a `read` to its end, `position` is the end in the file, and `is_torn` says that more bytes
+    follow, which are no batch.
     """
 
     def __init__(self, files: PartitionFiles, descriptor: int, place: Place) -> None:
@@ -292,7 +293,7 @@ class OpenSegment:
         return entries[index][1]
 
     def _is_batch_before(self, position: int, offset: int) -> bool:
-        """Whether a sound batch begins there that does not lie behind an offset."""
+        """Whether a valid batch begins there that is not behind an offset."""
         data, headers = _read_batches(self._descriptor, position)
         if not headers or headers[0].base_offset > offset:
             return False
@@ -308,7 +309,7 @@ class OpenSegment:
 
 
 def read_checkpoint(log_dir: str, name: str) -> dict[TopicPartition, int]:
-    """The offsets that a checkpoint of a log directory has; none where it is not there."""
+    """The offsets that a checkpoint of a log directory has; none if it is missing."""
     try:
         with open(os.path.join(log_dir, name), "rb") as file:
             data = file.read()
@@ -328,7 +329,7 @@ def _is_file(path: str, descriptor: int) -> bool:
 
 
 def _is_thinned(header: BatchHeader) -> bool:
-    """Whether records were taken out of a batch; old message sets do not tell how many they had."""
+    """Whether records were removed from a batch; for old message sets that is unknown."""
     return header.record_count <= header.last_offset_delta
 
 

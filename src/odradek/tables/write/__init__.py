@@ -1,1 +1,1 @@
-"""Records go to topics in batches, and exactly once where that is asked for."""
+"""Writes records to topics in batches, exactly once if requested."""

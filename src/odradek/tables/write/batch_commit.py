@@ -74,7 +74,7 @@ class Cut:
 
     @classmethod
     def read(cls, note: CommittedOffset) -> "Cut":
-        """The cut that is written down."""
+        """Reads a stored cut."""
         tasks, digest, sums, run = note.metadata.split(maxsplit=3)
         return cls(run, int(tasks), digest, tuple(map(int, sums.split(","))))
 
@@ -82,7 +82,7 @@ class Cut:
         return f"{self.tasks} {self.digest} {_joined(self.sums)} {self.run}"
 
     def holds(self, other: "Cut", *, may_lack_records: bool) -> bool:
-        """Whether a repeated batch is cut as this one, or lacks records that were deleted: then no
+        """Whether a repeated batch is cut like this one, or only lacks deleted records: then no
         task has more than it had."""
         if self.tasks != other.tasks:
             return False
@@ -101,7 +101,7 @@ class BatchCommit:
         timeout_ms: int,
         may_lack_records: bool,
     ) -> None:
-        """In the place of brokers there may be settings of a client, theirs among them."""
+        """Instead of brokers there may be settings of a client, which include them."""
         self._bootstrap_servers = bootstrap_servers
         self._run = run
         self._timeout_ms = timeout_ms
@@ -118,7 +118,7 @@ class BatchCommit:
         asyncio.run(self._commit(batch_id, shares))
 
     def abort(self, shares: Sequence[Share]) -> None:
-        """Takes back what is not committed, as far as a coordinator can be reached at once."""
+        """Aborts uncommitted shares, as far as a coordinator can be reached at once."""
         with suppress(KafkaError, OutdatedQuery, TimeoutError):
             asyncio.run(self._abort(shares))
 
@@ -150,7 +150,7 @@ class BatchCommit:
         cut: Cut,
         note: CommittedOffset | None,
     ) -> None:
-        """Whether the batch may be cut like this; shuts out what earlier runs have left."""
+        """Checks that the batch may be cut like this; fences earlier runs."""
         last = None
         if note is not None:
             self._run.check_follows(batch_id, note)
@@ -174,7 +174,7 @@ class BatchCommit:
 
     async def _abort(self, shares: Sequence[Share]) -> None:
         async with _closing(self._cluster()) as cluster, asyncio.timeout(_ABORT_TIMEOUT_S):
-            # One that is refused keeps none of the others open.
+            # A refused one does not keep the others open.
             endings = self._endings(cluster, shares, commit=False)
             await asyncio.gather(*endings, return_exceptions=True)
 
@@ -188,8 +188,9 @@ class BatchCommit:
         )
 
     async def _left_open(self, admin: Admin) -> set[int]:
-        """Tasks with an open transaction, also of a run that died before it wrote its cut. Errors
-        are ignored: readers of committed data then only wait for the transaction's time-out.
+        """Tasks with an open transaction, also of a run that died before it wrote its cut.
+
+        Errors are ignored: readers of committed data then only wait for the transaction's time-out.
         """
         found: dict[int, list[TransactionListing]] = {}
         with suppress(KafkaError):
@@ -200,7 +201,7 @@ class BatchCommit:
     async def _take_back(
         self, cluster: ClusterClient, tasks: Iterable[int], shares: Sequence[Share]
     ) -> None:
-        """Shuts out tasks of earlier runs that this one has no attempt at."""
+        """Fences tasks of earlier runs that this run does not have."""
         taken = {share.task for share in shares if share.producer or share.is_written}
         await asyncio.gather(
             *(self._shut_out(cluster, task) for task in tasks if task not in taken)

@@ -209,7 +209,7 @@ def open_output(
 ) -> Output:
     """The settings' directory as the output of a pipeline on their topic.
 
-    Those settings that have to be the `same` for all its batches are named.
+    `same` names the settings that must be equal for all its batches.
 
     Raises:
         PipelineError: there is none, or it is something else's, or was begun with others of these.

@@ -1,9 +1,8 @@
 """`Admin`: everything that the command line and a console need, batched, on an event loop.
 
-One call may be about many items, and each item fails or succeeds for itself: the result has, for
-every item that was asked for, its value or the `KafkaError` it failed with. An error of the whole
-call (no broker answers) is raised. Retriable errors are retried item by item until
-`default.api.timeout.ms` is over.
+One call may have many items, each of which succeeds or fails independently: the result has its
+value or its `KafkaError`. An error of the whole call (no broker answers) is raised. Retriable
+errors are retried item by item until `default.api.timeout.ms` is over.
 """
 
 from odradek.client.aio.admin.acls import AclCalls

@@ -23,7 +23,7 @@ class AclCalls(AdminBase):
     """Calls about ACLs. A broker without an authorizer answers SECURITY_DISABLED."""
 
     async def describe_acls(self, wanted: AclFilter = EVERYTHING) -> list[AclBinding]:
-        """The ACLs that a filter means.
+        """The ACLs that match a filter.
 
         Raises:
             KafkaError: the caller may not DESCRIBE the cluster, or there is no authorizer.
@@ -56,7 +56,7 @@ class AclCalls(AdminBase):
     async def delete_acls(
         self, filters: Iterable[AclFilter]
     ) -> dict[AclFilter, list[AclBinding] | KafkaError]:
-        """Removes the ACLs that each filter means, and returns them."""
+        """Removes the ACLs that match each filter, and returns them."""
 
         async def ask(node_id: int | None, pending: list[AclFilter]) -> dict[AclFilter, Any]:
             fields = [filter_fields(each) for each in pending]
@@ -70,7 +70,7 @@ class AclCalls(AdminBase):
 
 
 def filter_fields(wanted: AclFilter) -> dict[str, object]:
-    """A filter as requests have it."""
+    """The fields of a filter in requests."""
     return {
         "resource_type_filter": wanted.resource_type,
         "resource_name_filter": wanted.name,
@@ -83,7 +83,7 @@ def filter_fields(wanted: AclFilter) -> dict[str, object]:
 
 
 def creation_fields(binding: AclBinding) -> dict[str, object]:
-    """An ACL as CreateAcls has it."""
+    """The fields of an ACL in CreateAcls."""
     pattern, entry = binding
     return {
         "resource_type": pattern.type,

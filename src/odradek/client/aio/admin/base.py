@@ -1,8 +1,8 @@
 """Code that all calls of an admin share: its cluster, and the settling of many items.
 
-A time-out leaves it open whether a broker has made a change. So a change that cannot be made twice
-(the topic would already exist) is not retried after a time-out. Like Kafka's admin, this one does
-retry it after a broken connection.
+After a time-out it is unknown whether a broker has made a change. So a change that cannot be made
+twice (the topic would already exist) is not retried after a time-out. Like Kafka's admin, this one
+does retry it after a broken connection.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ T = TypeVar("T")
 K = TypeVar("K")
 NONE_FINAL: Final[frozenset[ErrorCode]] = frozenset()
 IN_DOUBT: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT})
-# Items by the broker to ask, None for any, and the errors of those that nobody can be asked about.
+# Items by the broker to ask, None for any, and the errors of items without a broker.
 Route = Callable[[list[K]], Awaitable[tuple[Mapping[Any, list[K]], Mapping[K, KafkaError]]]]
 
 
@@ -48,7 +48,7 @@ class AdminBase(AsyncClosing):
         rng: Rng | None = None,
         **settings: object,
     ) -> None:
-        """Connects to nobody yet.
+        """Does not connect yet.
 
         Raises:
             ValueError: a setting is illegal, or no broker is named.
@@ -72,9 +72,9 @@ class AdminBase(AsyncClosing):
         final: frozenset[ErrorCode] = NONE_FINAL,
         answers: dict[K, T | KafkaError] | None = None,
     ) -> dict[K, T | KafkaError]:
-        """Makes attempts until every item has a value, or an error that stays or is `final`. Each
-        item is asked for again as long as its own error may pass. `answers` may be filled by the
-        attempt, in parts: its contents count if the time-out ends an attempt.
+        """Makes attempts until every item has a value, or an error that is permanent or `final`.
+        Each item is asked for again as long as its own error is transient. `answers` may be filled
+        by the attempt, in parts: its contents count if the time-out ends an attempt.
 
         Raises:
             KafkaError: an attempt failed as a whole, for good, and nothing is answered yet.
@@ -84,7 +84,8 @@ class AdminBase(AsyncClosing):
 
         async def ask_pending() -> None:
             for error in settling.take(await attempt(settling.pending)):
-                # Also of one that is final: a broker that timed out may be unreachable for all.
+                # Also after a final error: a broker that timed out may be unreachable for all
+                # items.
                 self._cluster.forget_whom_to_ask(error)
             settling.raise_pending()
 
@@ -106,11 +107,12 @@ class AdminBase(AsyncClosing):
         *,
         final: frozenset[ErrorCode] = NONE_FINAL,
     ) -> dict[K, T | KafkaError]:
-        """As `_retrying`, of items that several brokers are asked about, all at once: one that
-        fails is an error of its items alone.
+        """Like `_retrying`, for items of several brokers, which are asked at once: a failure of one
+        affects only its items.
 
         Raises:
-            KafkaError: nobody tells whom to ask, or, where that may be any broker, none answers.
+            KafkaError: the brokers to ask cannot be found, or, where any broker would do, none
+                answers.
         """
         answers: dict[K, T | KafkaError] = {}
 
@@ -141,7 +143,7 @@ class AdminBase(AsyncClosing):
         *,
         final: frozenset[ErrorCode] = NONE_FINAL,
     ) -> dict[K, T | KafkaError]:
-        """As `_retrying`, of a change that one broker makes and that is not to be made twice.
+        """Like `_retrying`, for a change that one broker makes and that must not be made twice.
 
         Raises:
             KafkaError: as `_retrying`.
@@ -157,7 +159,7 @@ class AdminBase(AsyncClosing):
         return await self._retrying(items, attempt, final=final | IN_DOUBT)
 
     async def _anybody(self) -> None:
-        """Names no broker: any knows who makes the change."""
+        """Names no broker: any one passes the change on."""
 
     async def _each_node(self) -> list[int]:
         """The ids of all brokers, as the metadata has them now."""
@@ -165,7 +167,7 @@ class AdminBase(AsyncClosing):
         return sorted(answer.nodes)
 
     async def _known_node(self, node_id: int) -> Node:
-        """A broker that is about to be asked something, and may have gone when it has answered.
+        """The broker of an id, which may have gone since its id was learnt.
 
         Raises:
             NetworkError: it is not known now.
@@ -183,7 +185,7 @@ class AdminBase(AsyncClosing):
         """Groups by the broker to ask, and the errors of the others.
 
         Raises:
-            KafkaError: nobody answers.
+            KafkaError: no broker answers.
         """
         found: dict[int, list[str]] = {}
         refused: dict[str, KafkaError] = {}
@@ -199,7 +201,7 @@ class AdminBase(AsyncClosing):
         return found, refused
 
     def _whom(self, group_id: str) -> Callable[[], Awaitable[int]]:
-        """Tells a group's coordinator."""
+        """Finds a group's coordinator."""
         return lambda: self._coordinator(group_id, GROUP)
 
     async def _controller(self) -> int | None:
@@ -209,7 +211,7 @@ class AdminBase(AsyncClosing):
         """The coordinator of a group or a transactional id.
 
         Raises:
-            AuthorizationError: it may not be asked for, in the words of Kafka's admin.
+            AuthorizationError: the caller may not ask for it, with the text of Kafka's admin.
             KafkaError: there is none now.
         """
         try:
@@ -230,7 +232,7 @@ class AdminBase(AsyncClosing):
 
 
 def outcome(code: int, value: T, message: str | None = None) -> T | KafkaError:
-    """The value, or the error that came instead of it."""
+    """The value, or the error in its place."""
     try:
         raise_for(int(code), message)
     except KafkaError as error:

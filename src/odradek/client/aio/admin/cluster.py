@@ -105,7 +105,7 @@ class ClusterCalls(AdminBase):
         return await self._cluster.retrying(attempt)
 
     async def describe_quorum(self) -> QuorumDescription:
-        """Describes those who keep the metadata, and how far each has got.
+        """Describes the quorum of controllers, with the progress of each.
 
         Raises:
             KafkaError: nobody answers.
@@ -152,7 +152,7 @@ class ClusterCalls(AdminBase):
             raise found
 
     async def _from_metadata(self) -> ClusterDescription:
-        """Describes the cluster from Metadata, which is all that brokers before 2.8 answer."""
+        """Describes the cluster from Metadata, for brokers before 2.8."""
         answer = await self._cluster.ask_metadata([])
         nodes = tuple(answer.nodes.values())
         return ClusterDescription(answer.cluster_id or "", answer.controller_id, nodes)

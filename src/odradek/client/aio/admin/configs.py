@@ -1,4 +1,4 @@
-"""Settings of topics, brokers and groups: describe, change, list who has any."""
+"""Settings of topics, brokers and groups: describe, change, list resources with settings."""
 
 from collections.abc import Iterable, Mapping
 
@@ -115,7 +115,7 @@ async def _by_node(
 def _by_resource(
     asked: Iterable[ConfigResource], results: Iterable[Message]
 ) -> list[tuple[ConfigResource, Message]]:
-    """The results with the resources that they are of, as far as those were asked for."""
+    """The results by resource, without resources that were not requested."""
     known = {(int(each.type), each.name): each for each in asked}
     return [
         (known[key], result)

@@ -174,7 +174,7 @@ def _listing(group: Message) -> GroupListing:
         group.group_id,
         group.protocol_type,
         getattr(group, "group_state", ""),
-        # Before there were types there was one.
+        # Older brokers have only one type.
         getattr(group, "group_type", "classic"),
     )
 
@@ -226,7 +226,7 @@ def _consumer_group(group: Message, coordinator: Node) -> GroupDescription:
             _partitions(member.assignment),
             _partitions(member.target_assignment),
             member.member_epoch,
-            # Version 1 tells whether a member speaks the older protocol: 0, -1 where unknown.
+            # From version 1 on: 0 for a member with the classic protocol, -1 if unknown.
             {0: True, 1: False}.get(getattr(member, "member_type", -1)),
         )
         for member in group.members

@@ -54,7 +54,7 @@ class OffsetCalls(AdminBase):
         *,
         require_stable: bool = False,
     ) -> dict[str, Committed | KafkaError]:
-        """Lists what groups have committed, for some partitions or for all that they know."""
+        """Lists the committed offsets of groups, for some partitions or for all."""
         wanted = None if partitions is None else by_topic(listed(partitions))
 
         async def ask(group_id: str) -> Committed:
@@ -65,7 +65,7 @@ class OffsetCalls(AdminBase):
                     {"name": name, "partition_indexes": indexes} for name, indexes in wanted.items()
                 ]
             values = {
-                # In both forms: each version takes the one that it knows.
+                # By name and by id: each version takes the form that it knows.
                 "group_id": group_id,
                 "topics": topics,
                 "groups": [{"group_id": group_id, "topics": topics}],

@@ -36,7 +36,7 @@ _FINAL_ELECTION = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-# The replica is not there yet, and will be made where it is to be.
+# The replica does not exist yet, and will be created in that directory.
 _FINAL_MOVE = frozenset({ErrorCode.REPLICA_NOT_AVAILABLE})
 _Replica = tuple[int, TopicPartition]
 T = TypeVar("T")
@@ -48,7 +48,8 @@ class PartitionCalls(AdminBase):
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int | KafkaError]:
-        """Deletes what lies before offsets (-1: everything); gives where the logs begin now."""
+        """Deletes the records before offsets (-1: all records); returns the new log start
+        offsets."""
 
         async def ask(
             node_id: int, partitions: list[TopicPartition]
@@ -111,7 +112,7 @@ class PartitionCalls(AdminBase):
         producer_epoch: int,
         coordinator_epoch: int,
     ) -> None:
-        """Ends a transaction that hangs in one partition, past its coordinator.
+        """Ends a hanging transaction in one partition, without its coordinator.
 
         Raises:
             KafkaError: the marker is not written.
@@ -252,7 +253,7 @@ class PartitionCalls(AdminBase):
             [int, list[TopicPartition]], Awaitable[Mapping[TopicPartition, T | KafkaError]]
         ],
     ) -> dict[TopicPartition, T | KafkaError]:
-        """As `_retrying_each`, of the leaders of partitions."""
+        """Like `_retrying_each`, for the leaders of partitions."""
         cluster = self._cluster
 
         async def route(

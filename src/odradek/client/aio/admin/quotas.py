@@ -1,4 +1,4 @@
-"""Quotas of clients: how much they may use."""
+"""Quotas of clients."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -20,8 +20,8 @@ class QuotaCalls(AdminBase):
     async def describe_client_quotas(
         self, parts: Iterable[tuple[str, str | None] | str] = (), *, strict: bool = False
     ) -> dict[QuotaEntity, dict[str, float]]:
-        """Describes the quotas of entities that have all these parts, of which a type alone is any
-        of that type; strictly, of those that have no other ones.
+        """Describes the quotas of entities that have all these parts, where a type alone matches
+        any of that type; with `strict`, only of those without other parts.
 
         Raises:
             KafkaError: the caller may not, or what is asked for is refused.
@@ -47,8 +47,8 @@ class QuotaCalls(AdminBase):
         *,
         validate_only: bool = False,
     ) -> dict[QuotaEntity, Any]:
-        """Sets quotas and, where the value is None, takes them away: None for each entity, or the
-        `KafkaError` that it is refused with."""
+        """Sets quotas, or removes those whose value is None; the result is None for each entity, or
+        the `KafkaError` of its refusal."""
 
         async def attempt(pending: list[QuotaEntity]) -> dict[QuotaEntity, Any]:
             entries = [_entry_fields(entity, alterations[entity]) for entity in pending]

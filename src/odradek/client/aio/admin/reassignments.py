@@ -1,4 +1,4 @@
-"""Reassignments: gives partitions other replicas, and tells what is under way."""
+"""Reassignments: gives partitions other replicas, and lists those under way."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -20,8 +20,8 @@ class ReassignmentCalls(AdminBase):
         *,
         allow_replication_factor_change: bool = True,
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Begins to move partitions to other replicas, the preferred leader first; None takes back
-        what is in progress. The end is not waited for.
+        """Begins to move partitions to other replicas, the preferred leader first; None cancels the
+        one in progress. Does not wait for the end.
 
         Raises:
             KafkaError: the controller refuses, or nobody answers.

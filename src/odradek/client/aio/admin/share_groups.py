@@ -30,7 +30,7 @@ class ShareGroupCalls(AdminBase):
     async def list_share_group_offsets(
         self, group_ids: Iterable[str], partitions: Iterable[TopicPartition] | None = None
     ) -> dict[str, ShareOffsets | KafkaError]:
-        """Lists where share groups begin to read, some partitions or all that they know."""
+        """Lists the start offsets of share groups, for some partitions or for all."""
         topics = None
         if partitions is not None:
             topics = [
@@ -95,7 +95,7 @@ class ShareGroupCalls(AdminBase):
     async def delete_share_group_offsets(
         self, group_id: str, topics: Iterable[str]
     ) -> dict[str, KafkaError | None]:
-        """Lets a share group that has no members forget topics.
+        """Deletes the offsets of topics of a share group that has no members.
 
         Raises:
             KafkaError: the group has members, or is of another kind.
@@ -126,6 +126,6 @@ def _offsets(group: Message) -> ShareOffsets:
 
 
 def _lag(partition: Message) -> int | None:
-    """As version 1 tells it, where it is known."""
+    """The lag, from version 1 on, if it is known."""
     lag: int = getattr(partition, "lag", -1)
     return None if lag < 0 else lag

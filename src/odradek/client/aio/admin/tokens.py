@@ -38,7 +38,7 @@ class TokenCalls(AdminBase):
         owner: str | None = None,
         max_lifetime_ms: int = BROKERS_CHOICE,
     ) -> DelegationToken:
-        """Makes a token by which others come as the caller, or as `owner` (`User:alice`).
+        """Makes a token by which others log in as the caller, or as `owner` (`User:alice`).
 
         Raises:
             KafkaError: the caller may not, or the brokers give no tokens.
@@ -66,7 +66,7 @@ class TokenCalls(AdminBase):
         )
 
     async def renew_delegation_token(self, hmac: bytes, period_ms: int = BROKERS_CHOICE) -> int:
-        """Lets a token live on; returns until when, in milliseconds since 1970.
+        """Renews a token; returns its new expiry, in milliseconds since 1970.
 
         Raises:
             KafkaError: there is no such token, it has expired, or is not the caller's.
@@ -75,10 +75,10 @@ class TokenCalls(AdminBase):
         return await self._until(RENEW_DELEGATION_TOKEN, values)
 
     async def expire_delegation_token(self, hmac: bytes, period_ms: int = BROKERS_CHOICE) -> int:
-        """Ends a token after a while, at once where the period is negative; returns when.
+        """Ends a token after a period, at once if that is negative; returns its new expiry.
 
         Raises:
-            KafkaError: as for renewing it.
+            KafkaError: as `renew_delegation_token`.
         """
         values = {"hmac": hmac, "expiry_time_period_ms": period_ms}
         return await self._until(EXPIRE_DELEGATION_TOKEN, values)
@@ -117,8 +117,7 @@ class TokenCalls(AdminBase):
     async def describe_scram_users(
         self, names: Iterable[str] = ()
     ) -> dict[str, dict[str, int] | KafkaError]:
-        """Tells by which mechanisms users can log in, with how many iterations; without names of
-        all users.
+        """Returns the mechanisms of users with their iterations; without names of all users.
 
         Raises:
             KafkaError: the caller may not.
@@ -148,8 +147,9 @@ class TokenCalls(AdminBase):
         passwords: Iterable[ScramPassword] = (),
         delete: Iterable[tuple[str, str]] = (),
     ) -> dict[str, Any]:
-        """Gives users passwords, and takes them away by user and mechanism: None for each user, or
-        the `KafkaError` that it is refused with. Passwords are salted here, no broker sees them."""
+        """Sets users' passwords, and removes them by user and mechanism; the result is None for
+        each user, or the `KafkaError` of its refusal. Passwords are salted here, no broker sees
+        them."""
         deletions = [{"name": name, "mechanism": _NUMBERS[mechanism]} for name, mechanism in delete]
         upsertions = [_upsertion(each) for each in passwords]
         names = [str(each["name"]) for each in (*deletions, *upsertions)]

@@ -27,7 +27,7 @@ class TopicCalls(AdminBase):
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
     ) -> dict[str, CreatedTopic | KafkaError]:
-        """Creates topics, or only says whether that could be done."""
+        """Creates topics, or only validates the requests."""
         wanted = {topic.name: topic for topic in topics}
 
         async def ask(
@@ -51,7 +51,7 @@ class TopicCalls(AdminBase):
 
         async def ask(node_id: int | None, pending: list[str]) -> dict[str, KafkaError | None]:
             values = {
-                # Either form of naming: each version takes the one that it knows.
+                # By name and by id: each version takes the form that it knows.
                 "topic_names": pending,
                 "topics": [{"name": name, "topic_id": None} for name in pending],
                 "timeout_ms": self._timeout_ms,
@@ -67,7 +67,7 @@ class TopicCalls(AdminBase):
     async def create_partitions(
         self, counts: Mapping[str, NewPartitions], *, validate_only: bool = False
     ) -> dict[str, KafkaError | None]:
-        """Gives topics more partitions; fewer there can never be."""
+        """Adds partitions to topics."""
 
         async def ask(node_id: int | None, names: list[str]) -> dict[str, KafkaError | None]:
             values = {
@@ -84,7 +84,7 @@ class TopicCalls(AdminBase):
         return await self._retrying_change(counts, self._controller, ask, final=_GONE)
 
     async def list_topics(self) -> dict[str, TopicMetadata]:
-        """Every topic, internal ones among them."""
+        """Every topic, including internal ones."""
         answer = await self._cluster.retrying(lambda: self._cluster.ask_metadata(None))
         return {name: topic for name, topic in answer.topics.items() if not topic.error_code}
 

@@ -77,7 +77,7 @@ class TransactionCalls(AdminBase):
         return await self._retrying(transactional_ids, attempt)
 
     async def force_terminate_transaction(self, transactional_id: str) -> None:
-        """Aborts what a producer has open and shuts it out, as a successor of its id would.
+        """Aborts a producer's open transaction and fences the producer, as a successor would.
 
         Raises:
             KafkaError: the coordinator refuses, or does not answer.

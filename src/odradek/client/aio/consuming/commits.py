@@ -1,4 +1,4 @@
-"""The commits of a consumer: those that are asked for, and those that auto-commit owes.
+"""The commits of a consumer: requested ones, and those of auto-commit.
 
 Commits without waiting run as tasks; callbacks report their results, and run only in the reader's
 calls (`run_callbacks`).
@@ -27,12 +27,13 @@ class CommitInterceptor(Protocol):
     """Sees offsets that were committed."""
 
     def on_commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """These are committed."""
+        """Called with committed offsets."""
         ...
 
 
 class Commits:
-    """Commits as the group's member. `consumed` says where the reader stands, `wakes` wakes it."""
+    """Commits as the group's member. `consumed` returns the reader's positions, `wakes` wakes
+    it."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class Commits:
         self._callbacks: deque[Callable[[], None]] = deque()
 
     async def commit(self, offsets: Offsets | None = None) -> None:
-        """Commits offsets, or where the reader stands.
+        """Commits offsets, or the reader's positions.
 
         Raises:
             CommitFailed: the group has continued without this member. KafkaError: anything else.
@@ -76,13 +77,12 @@ class Commits:
 
     @property
     def needs_reader(self) -> bool:
-        """Whether a read has something to do for commits first: one is due, or has a result to
-        report."""
+        """Whether a read has to handle commits first: one is due, or has a result to report."""
         return bool(self._callbacks) or self._is_due
 
     @property
     def are_under_way(self) -> bool:
-        """Whether commits that nobody waits for wait for their answers: they need the loop."""
+        """Whether commits without a waiter are under way: they need the loop."""
         return bool(self._under_way)
 
     @property
@@ -97,7 +97,7 @@ class Commits:
         return self._is_automatic and self._clock.monotonic_ms() >= self._due_ms
 
     def commit_if_due(self) -> None:
-        """Auto-commit's own, every `auto.commit.interval.ms`."""
+        """Auto-commits, every `auto.commit.interval.ms`."""
         if not self._is_due:
             return
         self._due_ms = self._clock.monotonic_ms() + self._interval_ms
@@ -105,12 +105,12 @@ class Commits:
             self.commit_async(None, None)
 
     def before_dropping(self) -> None:
-        """Commits, with auto-commit, what is owed before partitions are dropped at once."""
+        """With auto-commit commits pending offsets before partitions are dropped at once."""
         if self._is_automatic:
             self.commit_async(None, None)
 
     async def before_revoking(self) -> None:
-        """Commits, with auto-commit, what is owed before partitions are revoked."""
+        """With auto-commit commits pending offsets before partitions are revoked."""
         if not self._is_automatic:
             return
         try:
@@ -119,23 +119,23 @@ class Commits:
             _LOGGER.warning("the offsets could not be committed: %s", error)
 
     async def await_pending(self) -> None:
-        """Waits for those under way."""
+        """Waits for the commits under way."""
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
     async def give_up(self) -> None:
-        """Ends those that are still under way: nobody can know whether they are committed."""
+        """Ends the commits under way; it is unknown whether they are committed."""
         for task in self._under_way:
             task.cancel()
         await self.await_pending()
 
     def run_callbacks(self) -> None:
-        """Tells what commits came to that nobody waited for. An exception of a callback is raised
+        """Reports the results of commits without a waiter. An exception of a callback is raised
         here; the others are called the next time."""
         while self._callbacks:
             self._callbacks.popleft()()
 
     def run_last_callbacks(self) -> None:
-        """As `run_callbacks`, when there will be no next time: what one raises is logged."""
+        """Like `run_callbacks`, for the last time: an exception is logged."""
         while self._callbacks:
             try:
                 self.run_callbacks()

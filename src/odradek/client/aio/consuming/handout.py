@@ -1,4 +1,4 @@
-"""Hands out records that the fetcher has brought: one after the other, many, or in columns.
+"""Hands out fetched records: one after the other, many, or in columns.
 
 `getone` takes its records from a read of many; those are held by their partitions' positions until
 they are given out.
@@ -27,14 +27,14 @@ _OFFSET_BYTES: Final = 8
 
 
 class ConsumerInterceptor(Protocol):
-    """Sees records before they are given out, and offsets that were committed."""
+    """Sees records before they are returned, and committed offsets."""
 
     def on_consume(self, records: Records) -> Records:
-        """May change what is given out."""
+        """May change the returned records."""
         ...
 
     def on_commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """These are committed."""
+        """Called with committed offsets."""
         ...
 
 
@@ -69,7 +69,7 @@ class Handout:
         return ready
 
     def take(self, partitions: Collection[TopicPartition], limit: int) -> Records:
-        """Records of these, as many as there are or `limit`: those that are held, or else others.
+        """Records of these partitions, at most `limit`: held ones, or else others.
 
         Raises:
             BadRecord: the first of them cannot be read.
@@ -109,15 +109,16 @@ class Handout:
         return found
 
     def give_back(self, partitions: Collection[TopicPartition]) -> None:
-        """Drops what is held of these, or of all: columns are made of chunks, fetched again."""
+        """Drops the held records of these, or of all: columns are made of chunks, which are fetched
+        again."""
         for partition in self.ready(partitions):
             state = self._state(partition)
             if state.held:
                 state.drop_fetched()
 
     def put_back(self, found: Records | Columns) -> None:
-        """Takes back what has reached nobody: the next read gives it out, unless its partition has
-        gone elsewhere meanwhile."""
+        """Takes back records that no caller got: the next read returns them, unless their partition
+        has been revoked meanwhile."""
         for partition in reversed(list(found)):
             taken = found[partition]
             state = self._positions.get(partition)
@@ -182,7 +183,7 @@ class Handout:
         found: dict[TopicPartition, T] = {}
         for partition in self.ready(partitions):
             state = self._positions.get(partition)
-            # A deserializer may have given up, paused or moved others than its own.
+            # A deserializer may have dropped, paused or moved other partitions.
             if state is None or state.is_withheld or state.chunk is None:
                 continue
             chunk = state.chunk

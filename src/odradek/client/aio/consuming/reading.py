@@ -1,7 +1,7 @@
-"""Does what comes before a consumer returns records: rebalances, commits that are due, results of
+"""Takes the steps before a consumer returns records: rebalances, commits that are due, results of
 commits, errors, and further fetches.
 
-Every read asks `must_look` whether that comes first, however much there is at hand.
+Every read asks `must_look` whether such a step is due, even if records are at hand.
 """
 
 import asyncio
@@ -54,12 +54,12 @@ class Reading(OfOneProcess):
         self._fetcher.news.set()
 
     def _on_forked(self) -> None:
-        """Returns nothing any more: the fetched records are the parent process's."""
+        """Drops the records, which belong to the parent process."""
         self._is_closed = True
 
     @property
     def must_look(self) -> bool:
-        """Whether something comes before what is at hand can be given out."""
+        """Whether a step is due before records at hand can be returned."""
         return (
             self._is_closed
             or self._waking.is_due
@@ -68,7 +68,7 @@ class Reading(OfOneProcess):
         )
 
     async def wait_until(self, is_there: Callable[[], bool], timeout_ms: int) -> None:
-        """Keeps membership and fetches going until there is something, or the time is over.
+        """Keeps membership and fetches going until there are records, or until the time-out.
 
         Raises:
             ClientClosed: the consumer was closed. KafkaError: reading cannot continue as it is.
@@ -112,7 +112,7 @@ class Reading(OfOneProcess):
         self.raise_error()
 
     async def _news(self) -> None:
-        """Waits for some, or until a commit is due: a waiting reader has processed all earlier
+        """Waits for news, or until a commit is due: a waiting reader has processed all earlier
         records."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._commits.due_in_s):
@@ -125,10 +125,11 @@ class Reading(OfOneProcess):
             raise error
 
     def check_open(self) -> None:
-        """Refuses a read of a consumer that was closed.
+        """Refuses a read of a closed consumer.
 
         Raises:
-            ClientClosed: it was. UsageError: it belongs to another process.
+            ClientClosed: it is closed.
+            UsageError: it belongs to another process.
         """
         if self._is_closed:
             self.check_process()

@@ -37,10 +37,10 @@ class Subscription:
         self.is_member = False
 
     def check_group(self) -> None:
-        """Refuses what needs a group where there is none.
+        """Refuses a call that needs a group.
 
         Raises:
-            UsageError: there is none.
+            UsageError: there is no group.
         """
         if not self._has_group:
             raise UsageError("this needs a group.id", ErrorCode.INVALID_GROUP_ID)
@@ -115,7 +115,7 @@ class Subscription:
 
     @property
     def needs_poll(self) -> bool:
-        """Whether the group wants something of the reader before anything more is given out."""
+        """Whether the membership has work to do before more records are returned."""
         if self._polling is not None or self._leaving is not None:
             return True
         return self._membership is not None and self.is_member and self._membership.needs_poll
@@ -126,7 +126,7 @@ class Subscription:
         return asyncio.current_task() in (self._polling, self._leaving)
 
     async def poll(self) -> None:
-        """Lets the membership do what it has to.
+        """Lets the membership do its work.
 
         If the caller is cancelled, the work continues: such a read returns nothing, and all records
         returned before count as processed. The next poll waits for it first.
@@ -152,7 +152,7 @@ class Subscription:
                 await asyncio.shield(polling)
             except asyncio.CancelledError:
                 if polling.cancelled() and not is_being_cancelled():
-                    return  # somebody else unsubscribes, or closes the consumer
+                    return  # another task unsubscribes, or closes the consumer
                 raise
             finally:
                 if self._polling is polling and polling.done():
@@ -160,12 +160,12 @@ class Subscription:
         membership.raise_failure()
 
     def was_read(self) -> None:
-        """A read has ended: from now on the reader may be late."""
+        """Marks the end of a read: from now on the reader may be late."""
         if self._membership is not None and self.is_member:
             self._membership.polled()
 
     async def unsubscribe(self) -> None:
-        """Leaves the group, and wants no topic any more; offsets may be asked for afterwards.
+        """Leaves the group, and drops the topics; offsets may be asked for afterwards.
 
         If the caller is cancelled, leaving the group continues. A listener does not wait for it.
 
@@ -178,7 +178,8 @@ class Subscription:
             await asyncio.shield(self._leaving)
 
     async def abandon(self) -> None:
-        """Ends what `unsubscribe` has not ended in time: the group will find out."""
+        """Ends an `unsubscribe` that takes too long: the group notices by the missing
+        heartbeats."""
         if self._leaving is not None:
             self._leaving.cancel()
             await asyncio.gather(self._leaving, return_exceptions=True)

@@ -5,11 +5,11 @@ lookup of a position, fresh metadata. It is called whenever something changed. A
 chunk that is being given out and the one behind it, and is not fetched further, so memory is
 bounded by twice `max.partition.fetch.bytes` a partition.
 
-A partition that has both is not in a request. The others are asked for without waiting then, and
-not again before something was used up, or a moment later: a long wait for idle partitions would
-keep the busy one waiting.
+A partition that has both is not in a request. The others are then fetched without waiting at the
+broker, and again only after a chunk was used up, or a moment later: a long wait for idle partitions
+would delay the busy one.
 
-The next request to a broker leaves before the reader sees what the one before has brought, so that
+The next request to a broker leaves before the reader sees the records of the one before, so that
 the broker works while the reader does. Nothing is fetched while an error waits for the reader: it
 would only come again.
 """
@@ -60,7 +60,7 @@ _WARNED_OF: Final = frozenset(
 )
 # Between looks at the other partitions of a broker while one has all that it may have.
 LOOK_AGAIN_MS: Final = 100
-# Until when to leave a broker alone that has not failed, and how often it has.
+# The end of its back-off and the failures of a broker that has not failed.
 _NEVER_FAILED: Final = (LONG_AGO_MS, 0)
 # The transient error that the reader gets: it has to choose where to continue.
 _TOLD: Final = ErrorCode.CORRUPT_MESSAGE
@@ -74,7 +74,8 @@ class _Asked(NamedTuple):
 
 
 class Fetcher:
-    """The background of a consumer. `committed` looks up where its group stands, if it has one."""
+    """The background of a consumer. `committed` looks up the offsets of its group, if it has
+    one."""
 
     def __init__(
         self,
@@ -107,9 +108,9 @@ class Fetcher:
         self.metrics.gauge("records-lag-max", positions.largest_lag, FETCH_METRICS)
         self._fetches: dict[int, asyncio.Task[None]] = {}
         self._validating: set[TopicPartition] = set()
-        # Until when brokers are left alone that failed, and how often they did in a row.
+        # The ends of brokers' back-offs, and their failures in a row.
         self._resting: dict[int, tuple[int, int]] = {}
-        # When brokers were asked without waiting, since something was used up last.
+        # When brokers were asked without waiting, since a chunk was last used up.
         self._looked_ms: dict[int, int] = {}
         self._placing: set[TopicPartition] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -126,7 +127,7 @@ class Fetcher:
         self.has_unsent = False
 
     async def close(self) -> None:
-        """Ends everything that is under way."""
+        """Ends all requests under way."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -136,11 +137,11 @@ class Fetcher:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def pump(self) -> None:
-        """Starts what is missing and not under way."""
+        """Starts missing requests."""
         self._start_missing()
 
     def _start_missing(self, answered_id: int | None = None) -> _Asked | None:
-        """As `pump`; returns the next request to the broker that has just answered."""
+        """Like `pump`; returns the next request to the broker that has just answered."""
         self._drop_old_error()
         if self._is_closed or self.error is not None:
             return None
@@ -181,7 +182,7 @@ class Fetcher:
         return following
 
     def used_up(self) -> None:
-        """Lets `pump` ask for more at once, since the reader has used something up."""
+        """Lets `pump` ask for more at once, since the reader has used up a chunk."""
         self._looked_ms.clear()
 
     def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
@@ -227,7 +228,7 @@ class Fetcher:
         self._failures += 1
 
     def _pump_at(self, wait_ms: float) -> None:
-        """Looks again after so long, or earlier where that is due before."""
+        """Looks again after this time, or earlier if that is due already."""
         if self._is_closed:
             return
         loop = asyncio.get_running_loop()
@@ -245,7 +246,7 @@ class Fetcher:
     # --- metadata ---------------------------------------------------------------------------
 
     def _outdated(self) -> set[str]:
-        """The topics to ask for: those of partitions that nobody is known to lead among them."""
+        """The topics to ask for, including those of partitions without a known leader."""
         assigned = self._positions.assigned
         metadata = self._cluster.metadata
         leaderless = {each.topic for each in assigned if metadata.leader_of(each) is None}
@@ -256,7 +257,8 @@ class Fetcher:
         answer.raise_refused(topics)
 
     def _doubt(self, partitions: Iterable[TopicPartition]) -> None:
-        """Doubts the leaders and nearest replicas of these, whose broker does not answer."""
+        """Marks the leaders and nearest replicas of these partitions as doubtful: their broker does
+        not answer."""
         self._cluster.doubt(each.topic for each in partitions)
         for partition in partitions:
             state = self._positions.get(partition)
@@ -325,7 +327,7 @@ class Fetcher:
         return None if leader is None else leader.id
 
     async def _fetch_from(self, node_id: int, asked: _Asked | None) -> None:
-        """Asks a broker for as long as something of it is wanted."""
+        """Asks a broker as long as it has wanted partitions."""
         self.has_unsent = False
         while asked is not None:
             try:
@@ -346,7 +348,7 @@ class Fetcher:
             asked = self._start_missing(node_id)
 
     def _rest(self, node_id: int) -> None:
-        """Leaves a failed broker alone for a while, whatever other brokers answer."""
+        """Backs off from a failed broker, whatever other brokers answer."""
         _, failures = self._resting.get(node_id, _NEVER_FAILED)
         until_ms = self._cluster.clock.monotonic_ms() + self._backoff.wait_ms(failures)
         self._resting[node_id] = until_ms, failures + 1
@@ -365,7 +367,7 @@ class Fetcher:
                 partition = TopicPartition(name or "", answer.index)
                 state = self._positions.get(partition)
                 asked = wanted.get(partition)
-                # A partition that was moved by `seek` meanwhile does not want this any more.
+                # A partition that `seek` has moved meanwhile does not need these records.
                 if state is not None and asked is not None and state.fetch_offset == asked.offset:
                     self._on_answer(partition, state, asked, answer)
 
@@ -432,7 +434,7 @@ class Fetcher:
             self._cluster.warn(f"a partition cannot be read now: {error}")
 
     def _may_pass(self, error: KafkaError) -> bool:
-        """Whether asking again may help, as Kafka's consumer does without telling anybody."""
+        """Whether a retry may help, which Kafka's consumer does silently."""
         if error.code == ErrorCode.UNKNOWN_SERVER_ERROR:
             return True
         return error.retriable and error.code != _TOLD
@@ -443,8 +445,8 @@ class Fetcher:
         self._pump_later()
 
     def _on_fault(self, state: PartitionPosition, error: KafkaError) -> None:
-        """Leaves the error for the reader; if it still has earlier records, it gets the error when
-        that comes again."""
+        """Leaves the error for the reader; a reader that still has earlier records gets it when it
+        occurs again."""
         if not state.has_records:
             self._raise(error)
             return
@@ -458,8 +460,8 @@ class Fetcher:
         self._places.begin_anew(state, f"{partition} has no records at offset {state.position}")
 
     def _on_topic_made_anew(self, partition: TopicPartition, state: PartitionPosition) -> None:
-        """Offsets of the topic that was deleted say nothing about this one of its name. Records
-        read before it are returned first."""
+        """Handles a recreated topic: offsets of the deleted one are not valid in it. Records read
+        before it are returned first."""
         if not state.has_records:
             state.stored = None
             self._places.begin_anew(state, f"the topic of {partition} was deleted and recreated")

@@ -1,5 +1,5 @@
-"""Where partitions are read from: a requested offset, the committed one, or the policy's; and
-whether the current leader still has the records read before."""
+"""Finds the positions of partitions: a requested offset, the committed one, or the policy's; and
+checks that the current leader still has the records read before."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
@@ -25,7 +25,7 @@ Committed = Callable[[list[TopicPartition]], Awaitable[dict[TopicPartition, Comm
 
 
 class Placing:
-    """Belongs to one consumer. `committed` looks up where its group stands, if it has one.
+    """Belongs to one consumer. `committed` looks up the offsets of its group, if it has one.
 
     `on_placed` gets partitions that can be fetched, `on_error` a leader's error about one,
     `tell_reader` errors that only the reader can decide about.
@@ -114,7 +114,7 @@ class Placing:
                         state.seek(answer.offset, answer.leader_epoch)
                         state.validated_epoch = self._leader_epoch(partition)
                     else:
-                        state.seek_by(-1)  # nothing is that young: the end
+                        state.seek_by(-1)  # no record is that young: the end
             self._on_placed(
                 each for each, answer in answers.items() if not isinstance(answer, KafkaError)
             )
@@ -130,7 +130,7 @@ class Placing:
     def _is_still(self, state: PartitionPosition, question: int) -> bool:
         return state.position is None and state.reset in (None, question)
 
-    # --- whether whoever leads has what was read (KIP-320) ----------------------------------
+    # --- whether the leader has the read records (KIP-320) ----------------------------------
 
     async def validate(self, node_id: int, asked: dict[TopicPartition, Fetched]) -> None:
         """Asks a leader of a newer epoch where the last read record's epoch ends in its log."""
@@ -150,8 +150,7 @@ class Placing:
     def _on_truncated(
         self, partition: TopicPartition, state: PartitionPosition, end: EpochEnd
     ) -> None:
-        """Handles truncation: the log no longer holds what was fetched, and perhaps not even what
-        was given out."""
+        """Handles truncation: the log has lost fetched records, and perhaps even returned ones."""
         state.drop_fetched()
         assert state.position is not None, "something was fetched"
         is_known = end.leader_epoch >= 0 and end.offset >= 0
@@ -171,7 +170,7 @@ class Placing:
             state.seek(end.offset, end.leader_epoch)
 
     def begin_anew(self, state: PartitionPosition, reason: str) -> None:
-        """Goes where the policy says, or leaves an error for the reader if there is none."""
+        """Moves to the policy's position, or leaves an error for the reader without a policy."""
         question = self._reset_policy.question(self._cluster.clock.wall_ms())
         if question is None:
             text = f"{reason}, and auto.offset.reset is none"

@@ -52,8 +52,8 @@ class FetchRequests:
     async def fetch(
         self, node_id: int, wanted: dict[TopicPartition, Wanted], max_wait_ms: int
     ) -> FetchResponse:
-        """Asks a broker, which may wait so long until it has something; gives its answer, which may
-        refuse all of it.
+        """Asks a broker, which may wait so long for records; returns its answer, which may be an
+        error for all.
 
         Raises:
             KafkaError: no answer came.

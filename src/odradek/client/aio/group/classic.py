@@ -4,8 +4,9 @@ A rebalance is a separate task: JoinGroup, the leader's assignment, SyncGroup. `
 partitions before it (all of them, unless the group is cooperative), waits for it, and takes what it
 brought. A heartbeat that says REBALANCE_IN_PROGRESS, or changed topics, make `poll` start again.
 
-A member that is thrown out in the midst of it has lost what a cooperative member keeps meanwhile.
-It rejoins only when the reader knows that, or two members would read the same.
+A member that is removed during it has also lost the partitions that a cooperative member keeps
+meanwhile. It rejoins only when the reader knows that; otherwise two members would read the same
+partitions.
 """
 
 import asyncio
@@ -156,7 +157,7 @@ class ClassicMembership(Membership):
     # --- a rebalance ------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
-        """Gives up what has to be given up before joining."""
+        """Revokes the partitions that have to be given up before joining."""
         if self._was_lost or self._may_be_out:
             await self._lose()
         elif not self._is_cooperative:
@@ -173,7 +174,8 @@ class ClassicMembership(Membership):
         return silent_ms >= self._session_timeout_ms
 
     async def _complete(self, assigned: tuple[TopicPartition, ...]) -> None:
-        """Takes what a rebalance brought; a cooperative member gives up first, and joins again."""
+        """Takes the assignment of a rebalance; a cooperative member first gives up partitions, and
+        joins again."""
         owned = self._positions.assigned
         gone = sorted(owned - set(assigned))
         if gone:
@@ -270,7 +272,7 @@ class ClassicMembership(Membership):
             members[each.member_id] = subscription._replace(instance_id=instance_id)
         counts = await self._partition_counts(members)
         if getattr(joined, "skip_assignment", False):
-            return []  # a static leader came back: everybody keeps what he has
+            return []  # a static leader came back: every member keeps its partitions
         assignments = self._assignors[joined.protocol_name].assign(members, counts)
         return [
             {"member_id": member_id, "assignment": encode_assignment(Assignment(partitions))}
@@ -281,7 +283,7 @@ class ClassicMembership(Membership):
         topics = sorted({topic for each in members.values() for topic in each.topics})
         if outdated := self._cluster.outdated(topics):
             await self._cluster.refresh(outdated)
-        # The leader alone sees to it that new partitions find a reader.
+        # Only the leader notices new partitions without a reader.
         self._led_counts = self._counts(topics)
         return {topic: count for topic, count in self._led_counts.items() if count}
 

@@ -57,18 +57,18 @@ Partitions = Collection[TopicPartition]
 
 
 class RebalanceListener(Protocol):
-    """Told when partitions come and go, while the consumer reads; may be plain or `async`."""
+    """Called when partitions come and go, while the consumer reads; may be plain or `async`."""
 
     def on_partitions_assigned(self, partitions: Partitions) -> Awaitable[None] | None:
-        """These have come."""
+        """Called with new partitions."""
         ...
 
     def on_partitions_revoked(self, partitions: Partitions) -> Awaitable[None] | None:
-        """These go; offsets can still be committed."""
+        """Called with partitions that are about to be revoked; offsets can still be committed."""
         ...
 
     def on_partitions_lost(self, partitions: Partitions) -> Awaitable[None] | None:
-        """These are somebody else's already: nothing can be committed."""
+        """Called with partitions that other members may have already: nothing can be committed."""
         ...
 
 
@@ -85,7 +85,7 @@ class GroupMetrics:
 
 
 class Interest(Protocol):
-    """The topics this member wants to read."""
+    """The topics that this member reads."""
 
     async def wanted_topics(self) -> frozenset[str]:
         """The existing topics of the subscription.
@@ -96,13 +96,13 @@ class Interest(Protocol):
         ...
 
     def reads(self, topic: str) -> bool:
-        """Whether a topic is of it."""
+        """Whether the subscription has a topic."""
         ...
 
 
 class Membership:
-    """A member of a group. `wakes` is called when `poll` has something to do; `is_read` says
-    whether somebody waits for records now."""
+    """A member of a group. `wakes` is called when `poll` has something to do; `is_read` returns
+    whether a read is waiting for records."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class Membership:
         raise NotImplementedError
 
     async def end(self) -> None:
-        """Ends the background alone: the group finds out when it hears nothing any more."""
+        """Ends only the background: the group notices by the missing heartbeats."""
         raise NotImplementedError
 
     @property
@@ -170,14 +170,14 @@ class Membership:
         raise NotImplementedError
 
     def subscription_changed(self) -> None:
-        """Other topics are to be read from now on."""
+        """Handles a change of the subscription."""
         raise NotImplementedError
 
     # --- offsets ----------------------------------------------------------------------------
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> asyncio.Task[None]:
-        """Commits as this member, after what was to be committed before; retried while that may
-        help. If the member is in another generation meanwhile, only partitions that it kept.
+        """Commits as this member, after earlier commits; retries transient errors. If the member is
+        in another generation meanwhile, only partitions that it kept.
 
         Raises:
             CommitFailed: the group has continued without this member. KafkaError: anything else.
@@ -267,8 +267,8 @@ class Membership:
     async def _goes_on_after(
         self, refused: GroupMetadata, code: ErrorCode, timeout_ms: int
     ) -> bool:
-        """Whether a member whose commit was refused is one all the same: its generation changed
-        while the commit was on its way. Waits for the news of it.
+        """Whether a member whose commit was refused still belongs to the group: its generation may
+        have changed while the commit was on its way. Waits until that is known.
 
         A former member has lost its partitions.
         """
@@ -334,8 +334,8 @@ class Membership:
     async def committed(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Fetches what the group has committed, what this member is about to commit of these
-        included; nothing for partitions where it has not.
+        """Fetches the group's committed offsets, after this member's own commits under way;
+        partitions without one are missing.
 
         Raises:
             KafkaError: it cannot be had.
@@ -394,26 +394,26 @@ class Membership:
         listener's; the reported change itself is done.
 
         Raises:
-            KafkaError: something did.
+            KafkaError: that failure.
         """
         if self._to_tell:
             raise self._to_tell.popleft()
 
     def polled(self) -> None:
-        """Notes that the reader is alive, and that this member takes part in the group."""
+        """Records that the reader is alive, and that this member takes part in the group."""
         self.has_joined = True
         self._polled_ms = self._cluster.clock.monotonic_ms()
 
     @property
     def reader_is_late(self) -> bool:
-        """Whether nobody has read for `max.poll.interval.ms`, and nobody does."""
+        """Whether the last read ended `max.poll.interval.ms` ago, and none is under way."""
         if self._is_read():
             return False
         silent_ms = self._cluster.clock.monotonic_ms() - self._polled_ms
         return silent_ms >= self._max_poll_interval_ms
 
     async def _revoke(self, partitions: Partitions) -> None:
-        """Gives partitions up, committing first."""
+        """Gives up partitions, after a commit."""
         if not partitions:
             return
         for partition in partitions:

@@ -1,9 +1,9 @@
 """The consumer protocol (KIP-848): members send heartbeats, and the coordinator assigns partitions.
 
-Heartbeats send this member's subscription and partitions; responses have its target. A partition
-that is to go is given up while the consumer reads, then told; one that is to come is taken once the
-answer names it, which it does when nobody has it any more. Epochs fence: 0 joins, -1 leaves, -2 is
-a static member that will be back.
+Heartbeats send this member's subscription and partitions; responses have its target. A partition to
+revoke is given up while the consumer reads, and then reported; a new one is taken once the response
+names it, which it does when no other member has it any more. Epochs fence: 0 joins, -1 leaves, -2
+is a static member that will be back.
 """
 
 import asyncio
@@ -147,7 +147,8 @@ class ConsumerProtocolMembership(Membership):
                 failures = 0
             except KafkaError as error:
                 if error.code in _FENCED:
-                    # It rejoins when the reader knows that, or two members would read the same.
+                    # It rejoins when the reader knows that; otherwise two members would read the
+                    # same partitions.
                     self._begin_anew()
                     self._lost()
                     return
@@ -161,7 +162,7 @@ class ConsumerProtocolMembership(Membership):
             await self._pause()
 
     async def _pause(self) -> None:
-        """Until the next heartbeat is due, or there is something to tell."""
+        """Waits until the next heartbeat is due, or there is something to report."""
         try:
             async with asyncio.timeout(self._interval_ms / 1000):
                 await self._must_tell.wait()
@@ -252,7 +253,7 @@ class ConsumerProtocolMembership(Membership):
 
     @property
     def _has_unnamed(self) -> bool:
-        """Whether a topic is assigned that the broker which was asked did not know yet."""
+        """Whether an assigned topic is unknown to the broker that was asked."""
         return self._assignment is not None and not self._assignment.keys() <= self._names.keys()
 
     def _look_if_due(self) -> None:

@@ -42,7 +42,7 @@ class DeliveryReports:
         answer: ProducePartitionResponse | None,
         error: KafkaError | None,
     ) -> None:
-        """Tells all who wait for a record of a batch what has become of it."""
+        """Reports the result of a batch to all waiters for its records."""
         base_offset, append_time_ms = UNKNOWN_OFFSET, -1
         if answer is not None and error is None:
             base_offset, append_time_ms = answer.base_offset, answer.log_append_time_ms
@@ -62,11 +62,11 @@ class DeliveryReports:
                 self.tell(metadata, error)
 
     def log_undelivered(self, count: int, where: str, error: KafkaError) -> None:
-        """Perhaps nobody waits for their end."""
+        """Logs undelivered records: their futures may have no waiter."""
         self._undelivered.warning(f"{count} records for {where} were not delivered: {error}")
 
     def tell(self, metadata: RecordMetadata, error: KafkaError | None) -> None:
-        """Tells interceptors, and the callback of all records, of one."""
+        """Reports one record to interceptors, and to the callback of all records."""
         for interceptor in self._interceptors:
             try:
                 interceptor.on_acknowledgement(metadata, error)
@@ -87,7 +87,7 @@ def call_back(
     partition: int | None,
     delivery: asyncio.Future[RecordMetadata],
 ) -> None:
-    """Tells the callback of one record how its delivery ended."""
+    """Reports the end of a delivery to the record's callback."""
     if delivery.cancelled():
         return
     error = delivery.exception()
@@ -107,7 +107,7 @@ def call(on_delivery: OnDelivery, error: KafkaError | None, metadata: RecordMeta
 
 
 def tell_together(delivery: asyncio.Future[list[RecordMetadata]], bulk: BulkDelivery) -> None:
-    """Tells who sent many records together how that ended."""
+    """Reports the end of a `send_many` to its caller."""
     if bulk.errors:
         fail(delivery, NotDelivered(bulk.errors, bulk.places))
     elif not delivery.done():
@@ -115,7 +115,7 @@ def tell_together(delivery: asyncio.Future[list[RecordMetadata]], bulk: BulkDeli
 
 
 def fail(delivery: asyncio.Future[Any], error: KafkaError) -> None:
-    """A record's delivery, or that of many, has failed."""
+    """Fails the delivery of a record, or of many."""
     if not delivery.done():
         delivery.set_exception(error)
         delivery.exception()  # a caller that does not await the future does not want the error

@@ -1,4 +1,4 @@
-"""Sends what the accumulator has: one task decides what goes now; answers come by callbacks.
+"""Sends the accumulator's batches: one task decides which are due; answers come by callbacks.
 
 The task sleeps until a batch is due, an answer arrives or somebody calls `wake`. Before it sends,
 it obtains the producer's id and adds partitions to the transaction. It looks up unknown and moved
@@ -47,7 +47,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 _LOST_PLACE: Final = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID}
 )
-# Said before anything is appended. Any other error may have happened afterwards.
+# Errors from before the append. Any other error may have happened after it.
 _NOT_APPENDED: Final = _LOST_PLACE | {
     ErrorCode.MESSAGE_TOO_LARGE,
     ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -63,8 +63,8 @@ Delivered = Callable[[ProducerBatch, ProducePartitionResponse | None, KafkaError
 class Sender:
     """The background of a producer.
 
-    `delivered` is called for every batch when it is known what became of it, and again when one
-    comes back that was given up while it was under way.
+    `delivered` is called for every batch when its outcome is known, and again when a batch comes
+    back that was given up while it was under way.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Sender:
         return task
 
     async def close(self) -> None:
-        """Ends at once; undelivered records fail."""
+        """Ends the sender at once; undelivered records fail."""
         tasks = [self._task, *(task for tasks in self._requests.values() for task in tasks)]
         if self._refreshing is not None:
             tasks.append(self._refreshing)
@@ -139,7 +139,7 @@ class Sender:
             await self._sleep_until(due_ms)
 
     def _patience_s(self) -> float | None:
-        """How long to wait for a broker before looking at what has expired meanwhile."""
+        """How long to wait for a broker before checking for expired batches."""
         expiry_ms = self._next_expiry_ms()
         return None if expiry_ms is None else max(1, expiry_ms - self._now_ms()) / 1000
 
@@ -163,7 +163,7 @@ class Sender:
             self._give_up(self._accumulator.pending(), error)
 
     async def _send_ready(self) -> int | None:
-        """Sends what is due; when to look again, None if something else will wake us.
+        """Sends the due batches; returns when to look again, None if an event will wake the task.
 
         Raises:
             KafkaError: the producer's id cannot be had, or a partition not be added.
@@ -218,7 +218,7 @@ class Sender:
         return found
 
     def _without_throttled(self, by_node: dict[int, list[TopicPartition]]) -> int | None:
-        """Takes out brokers that want to be asked nothing yet; for how long the first of them."""
+        """Removes brokers that throttle this client; returns the shortest of their times."""
         throttled = {each: self._cluster.throttled_ms(each) for each in by_node}
         for node_id, wait_ms in throttled.items():
             if wait_ms:
@@ -291,7 +291,7 @@ class Sender:
         requests: set[asyncio.Future[Any]],
         batches: list[ProducerBatch],
     ) -> None:
-        """As `_produce`, on a connection that is there: without a task."""
+        """Like `_produce`, on an open connection: without a task."""
         metadata = self._cluster.metadata
         try:
             api, version, answered = self._sent(connection, batches)
@@ -390,7 +390,7 @@ class Sender:
             self._broke(batches, fault)
 
     def _broke(self, batches: list[ProducerBatch], fault: BaseException) -> None:
-        """A mistake of ours: the batches are owed an end all the same."""
+        """Ends the batches after a mistake of ours."""
         _LOGGER.error("a produce request failed unexpectedly", exc_info=fault)
         left = [batch for batch in batches if not batch.is_done]
         self._give_up(left, KafkaError(f"the producer failed: {fault!r}"))

@@ -39,7 +39,8 @@ class Transacting(AsyncClosing):
     _in_use = 0
 
     async def init_transactions(self) -> None:
-        """Makes this producer the one of its transactional id; needed once, before the first.
+        """Makes this producer the owner of its transactional id; needed once, before the first
+        transaction.
 
         Raises:
             KafkaError: it cannot.
@@ -51,7 +52,7 @@ class Transacting(AsyncClosing):
         """Begins a transaction.
 
         Raises:
-            KafkaError: there is one already, or there can be none.
+            KafkaError: there is one already, or none is possible.
         """
         self._check_transactional()
         self._transactions.begin()
@@ -61,7 +62,7 @@ class Transacting(AsyncClosing):
 
         Raises:
             KafkaError: the transaction can only be aborted then.
-            TypeError: the group is a name, which would not keep out who is no member any more.
+            TypeError: the group is a name, which would not fence former members.
         """
         self._check_transactional()
         member = checked_group(group)
@@ -93,7 +94,7 @@ class Transacting(AsyncClosing):
             await self._transactions.end(commit=True, number=number)
 
     async def abort_transaction(self) -> None:
-        """Takes everything back; unsent records fail with `TransactionAborted`.
+        """Aborts the transaction; unsent records fail with `TransactionAborted`.
 
         It takes at most `max.block.ms`. After a cancellation or a retriable error, call it again.
 
@@ -115,8 +116,8 @@ class Transacting(AsyncClosing):
         """A transaction for the length of an `async with` block: aborted if the block raises, or if
         it cannot be committed.
 
-        When it is not known how an earlier one has ended, that is seen to first. While another task
-        is in such a block, or ends a transaction, there can be none.
+        If the end of an earlier one is unknown, it is ended first. While another task is in such a
+        block, or ends a transaction, there can be none.
 
         Raises:
             KafkaError: it was not committed; retriable, if it is not known whether it was.
@@ -139,7 +140,7 @@ class Transacting(AsyncClosing):
                 raise
 
     async def _end_earlier(self) -> None:
-        """Sees to a transaction that was left open, if nobody is known to be in it."""
+        """Ends a transaction that was left open, if no task is in it."""
         state = self._transactions.life.state
         if state is TransactionState.COMMITTING:
             await self.commit_transaction()

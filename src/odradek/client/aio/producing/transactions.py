@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 def _before_implicit_partitions(api: ClientApi) -> ClientApi:
-    """Version 5 of these belongs to transactions whose partitions add themselves."""
+    """The version before 5, which is for transactions whose partitions are added implicitly."""
     return ClientApi(api.key, api.name, api.min_version, 4, api.flexible_from)
 
 
@@ -82,8 +82,8 @@ class TransactionManager:
         return self.producer_id != NO_PRODUCER_ID
 
     def lost_batch(self, error: KafkaError, *, was_sent: bool) -> None:
-        """A batch is given up: a transaction can only be aborted. If the batch had been sent, the
-        sequence has a gap, and starts again with the next epoch."""
+        """Handles a batch that was given up: its transaction can only be aborted. If the batch had
+        been sent, the sequence has a gap, and starts again with the next epoch."""
         if not self.is_transactional:
             return
         self._needs_new_epoch |= was_sent
@@ -93,7 +93,7 @@ class TransactionManager:
         self.failed(error)
 
     def failed(self, error: KafkaError) -> None:
-        """Notes a failure in the transaction; one that is being aborted ignores it."""
+        """Records a failure in the transaction; a transaction that is being aborted ignores it."""
         if self.life.state is not TransactionState.ABORTING:
             self.life.fail(error)
 
@@ -107,7 +107,7 @@ class TransactionManager:
         """Gets an id, or a new epoch for the existing one.
 
         Raises:
-            KafkaError: it cannot be had.
+            KafkaError: there is none.
         """
         limit = self.time_limit()
         async with self._identifying:
@@ -161,7 +161,7 @@ class TransactionManager:
         self._has_offsets = self._may_be_open = False
 
     def lacks(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether the transaction does not write to some of these yet."""
+        """Whether the transaction lacks some of these partitions."""
         return not self._partitions.issuperset(partitions)
 
     async def add_partitions(self, partitions: Iterable[TopicPartition]) -> None:
@@ -272,7 +272,7 @@ class TransactionManager:
         self, *, commit: bool, number: int | None = None, limit: TimeLimit | None = None
     ) -> None:
         """Ends the transaction, or the one of that number unless it has ended; nothing is asked
-        when nothing was written. `limit` is what there is of `max.block.ms`.
+        when nothing was written. `limit` is the rest of `max.block.ms`.
 
         Raises:
             KafkaError: it could not be ended, or can not be committed any more.

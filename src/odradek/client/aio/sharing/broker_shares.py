@@ -56,7 +56,7 @@ class BrokerShares:
         self.lock_timeout_ms: int | None = None
 
     async def fetch(self, wanted: Set[SharePartition], said: Said) -> list[Brought]:
-        """Asks for records of these partitions, and for no others any more.
+        """Asks for records of these partitions, and stops fetching others.
 
         Raises:
             KafkaError: the broker refuses all, or no answer came.
@@ -77,12 +77,12 @@ class BrokerShares:
             ]
 
     async def acknowledge(self, said: Said) -> None:
-        """Says what became of records; every partition has its outcome, and nothing is raised."""
+        """Acknowledges records; every partition has its outcome, and nothing is raised."""
         async with self._in_turn:
             await self._acknowledge(said, self._session.epoch)
 
     async def close(self, said: Said) -> None:
-        """Says the last, and gives back everything else."""
+        """Sends the last acknowledgements, and releases all other records."""
         async with self._in_turn:
             if self._session.is_open:
                 await self._acknowledge(said, FINAL_EPOCH)

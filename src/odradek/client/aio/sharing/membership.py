@@ -1,7 +1,7 @@
 """`ShareMembership`: a member of a share group sends heartbeats, and gets its partitions.
 
-One request: the heartbeat. Epoch 0 joins, -1 leaves. There is nothing to give up before others may
-have it, so an assignment counts as soon as it is there.
+One request: the heartbeat. Epoch 0 joins, -1 leaves. No member has to give up partitions first, so
+an assignment is valid at once.
 """
 
 import asyncio
@@ -26,15 +26,14 @@ Assignment = Mapping[UUID, tuple[int, ...]]
 
 
 class ShareMembership:
-    """Belongs to one consumer. `wakes` is called when the assignment is another one, or there is an
-    error."""
+    """Belongs to one consumer. Calls `wakes` when the assignment has changed, or after an error."""
 
     def __init__(self, cluster: ClusterClient, wakes: Callable[[], None]) -> None:
         settings = cluster.settings
         self._cluster = cluster
         self._wakes = wakes
         self.group_id = settings.text("group.id")
-        # The same all the life long: the member makes it, and its sessions are known by it.
+        # The same for its whole life: the member makes it, and its sessions are identified by it.
         self.member_id = uuid_text(UUID(int=cluster.rng.getrandbits(128), version=4))
         self.assignment: Assignment = {}
         self._topics: frozenset[str] = frozenset()
@@ -76,7 +75,7 @@ class ShareMembership:
         self._begin_anew()
 
     async def end(self) -> None:
-        """Ends the heartbeats alone: the group finds out when it hears nothing any more."""
+        """Ends only the heartbeats: the group notices that they are missing."""
         task, self._heartbeats = self._heartbeats, None
         if task is not None:
             task.cancel()
@@ -98,7 +97,7 @@ class ShareMembership:
                 elif not error.retriable:
                     self._give_up(error)
                     return
-                # It may or may not have been heard.
+                # It is unknown whether it has arrived.
                 self._told = None
                 await asyncio.sleep(self._backoff.wait_ms(failures) / 1000)
                 failures += 1
@@ -139,7 +138,7 @@ class ShareMembership:
         return answer
 
     async def _pause(self) -> None:
-        """Until the next heartbeat is due, or there is something to tell."""
+        """Waits until the next heartbeat is due, or there is something to report."""
         try:
             async with asyncio.timeout(self._interval_ms / 1000):
                 await self._must_tell.wait()

@@ -1,4 +1,4 @@
-"""A record as a consumer gives it. Compiled: of nothing else are there so many."""
+"""A record as a consumer returns it. Compiled: no other object is made so often."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +25,7 @@ Deserializing = Callable[[bytes], Any] | DeserializeByTopic
 @mypyc_attr(acyclic=True)
 class ConsumerRecord:
     """A record as a consumer gives it; `timestamp_type` is 0 CreateTime, 1 LogAppendTime. A share
-    consumer's has a `delivery_count`: how often it was handed out by now, to whomever."""
+    consumer's has a `delivery_count`: how often it was handed out so far, to any member."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A chunk of a partition as a fetch brought it, on its way to becoming records. Compiled.
+"""A fetched chunk of a partition, before it becomes records. Compiled.
 
 A batch is decoded when its records are wanted, and not before. Records before the position, end
 markers and, for readers of committed records, those of aborted transactions are skipped: of a
@@ -126,7 +126,7 @@ class FetchedChunk:
     def columns(
         self, *, headers: bool = True, views: bool = False, end_offset: int = LARGEST_OFFSET
     ) -> ColumnBuffers:
-        """All that is left, up to a damaged batch, in columns; without the records from
+        """All remaining records, up to a damaged batch, in columns; without the records from
         `end_offset` on. With `views` the values stay where they are.
 
         Raises:
@@ -138,7 +138,7 @@ class FetchedChunk:
         # Records that are not compressed are walked, and pointed at, in bytes; once for all.
         data = bytes(self._data)
         if self._open is not None and self._index < len(self._records):
-            # The rest of a batch that somebody has taken records of.
+            # The rest of a partly taken batch.
             self._batches.appendleft(self._open)
             self._records, self._index = [], 0
         while self._batches:
@@ -174,7 +174,7 @@ class FetchedChunk:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether nothing is left in it."""
+        """Whether the chunk has no record left."""
         return not self._batches and self._index == len(self._records)
 
     def _open_batch(self) -> bool:
@@ -241,7 +241,7 @@ def deserialize(
             shown_key = _made(key, record, shown_key)
         if value is not None and shown_value is not None:
             shown_value = _made(value, record, shown_value)
-    except Exception as error:  # noqa: BLE001 - whatever a user's code raises
+    except Exception as error:  # noqa: BLE001 - a user's code may raise anything
         reason = f"cannot be deserialized: {error}"
         bad = BadRecord(partition, record.offset, reason, ErrorCode.INVALID_RECORD)
         bad.__cause__ = error

@@ -58,7 +58,7 @@ def list_offsets_gen(
     questions: Mapping[TopicPartition, int],
     isolation_level: int,
 ) -> Gen[Answers]:
-    """Asks one broker about partitions that it leads: an answer for each, or why there is none."""
+    """Asks one broker about partitions that it leads: an answer or an error for each."""
     request = list_offsets_request(
         questions, cluster.metadata, isolation_level, cluster.request_timeout_ms
     )
@@ -94,7 +94,7 @@ def _read(response: ListOffsetsResponse) -> Answers:
 
 
 def no_leader(metadata: ClusterMetadata, partition: TopicPartition) -> KafkaError:
-    """Why nobody can be asked about a partition."""
+    """The error for a partition without a known leader."""
     is_known = metadata.partition(partition) is not None
     code = ErrorCode.LEADER_NOT_AVAILABLE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     error = error_for(code, str(partition))

@@ -6,8 +6,8 @@ held             records that were read of the chunk and wait for `getone`: `pos
 chunk            what was fetched and not read yet
 following        the chunk behind it, fetched meanwhile; nothing more is fetched while it is there
 
-A state owns all of it, so fetched records go with their partition, or when the reader seeks. Lag
-and commits follow from `position` alone.
+A state owns all of these, so fetched records are dropped with their partition, or when the reader
+seeks. Lag and commits follow from `position` alone.
 """
 
 from collections import deque
@@ -29,8 +29,8 @@ PREFERRED_REPLICA_AGE_MS: Final = 300_000
 
 
 class Fetched(NamedTuple):
-    """Up to where a partition was fetched, in which leader's epoch that was written, and the epoch
-    of the leader that is asked whether it has it."""
+    """The end of the fetched records of a partition, the leader epoch of the last one, and the
+    epoch of the leader to validate them."""
 
     offset: int
     leader_epoch: int
@@ -85,7 +85,7 @@ class PartitionPosition:
 
     @property
     def is_withheld(self) -> bool:
-        """Whether nothing of it is to be given out at present."""
+        """Whether no record of the partition may be returned at present."""
         return self.is_paused or self.is_revoking
 
     @property
@@ -104,7 +104,7 @@ class PartitionPosition:
         return self._read_epoch if self.chunk is None else self.chunk.end_leader_epoch
 
     def needs_validation(self, leader_epoch: int) -> bool:
-        """Whether a leader of that epoch may not have what was read (KIP-320)."""
+        """Whether a leader of that epoch may lack the read records (KIP-320)."""
         if self.fetch_leader_epoch == NO_LEADER_EPOCH:
             self.validated_epoch = leader_epoch
         return leader_epoch > self.validated_epoch
@@ -152,14 +152,14 @@ class PartitionPosition:
         return [self.held.popleft() for _ in range(min(limit, len(self.held)))]
 
     def seek(self, offset: int, leader_epoch: int = NO_LEADER_EPOCH) -> None:
-        """Goes to an offset; drops the fetched records. Whether whoever leads has the record before
-        it is looked at where its leader's epoch is given."""
+        """Goes to an offset; drops the fetched records. With the leader epoch of the record before
+        it the leader is asked whether it has that."""
         self.go_back(offset, leader_epoch)
         self.validated_epoch = NO_LEADER_EPOCH
         self.reset = self.topic_id = None
 
     def seek_by(self, reset: int) -> None:
-        """Goes to where a timestamp, the beginning or the end turns out to be."""
+        """Moves to the offset of a timestamp, the beginning or the end."""
         self.drop_fetched()
         self._read_to, self.reset, self.topic_id = None, reset, None
 
@@ -169,7 +169,7 @@ class PartitionPosition:
         self._read_to, self._read_epoch = offset, leader_epoch
 
     def drop_fetched(self) -> None:
-        """Drops what was fetched and not given out: it will be fetched again."""
+        """Drops fetched records that were not returned: they will be fetched again."""
         self._read_to, self._read_epoch = self.position, self.leader_epoch
         self.held.clear()
         self.chunk = self.following = None
@@ -179,7 +179,7 @@ class Positions:
     """The partitions that a consumer has at present."""
 
     def __init__(self, *, stores_itself: bool = True) -> None:
-        """With `stores_itself` what was given out counts as dealt with."""
+        """With `stores_itself` returned records count as processed."""
         self._stores_itself = stores_itself
         self._by_partition: dict[TopicPartition, PartitionPosition] = {}
         self._order: list[TopicPartition] = []

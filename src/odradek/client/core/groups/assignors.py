@@ -1,9 +1,9 @@
-"""How the leader of a classic group shares partitions out, with Kafka's names and bytes.
+"""The assignors for the leader of a classic group, with Kafka's names and bytes.
 
-`range` and the sharing out behind both sticky ones are the coordinator's, which does the same for
-the newer protocol. Only here are round-robin, and a member's claims (user data of `sticky`, owned
-partitions of `cooperative-sticky`). A cooperative group moves a partition in two steps: it is given
-up in one rebalance and taken in the next.
+`range` and the algorithm of both sticky ones are the coordinator's, which uses them for the newer
+protocol. Only here are round-robin, and a member's claims (user data of `sticky`, owned partitions
+of `cooperative-sticky`). A cooperative group moves a partition in two steps: it is revoked in one
+rebalance and assigned in the next.
 """
 
 from collections.abc import Mapping
@@ -111,7 +111,7 @@ class Sticky(Assignor):
 
 
 class CooperativeSticky(Sticky):
-    """As `sticky`, told by owned partitions; nothing is taken before it was given up."""
+    """Like `sticky`, by owned partitions; no partition is assigned before it was given up."""
 
     name = "cooperative-sticky"
     is_cooperative = True
@@ -163,7 +163,7 @@ def assignor_of(name: str) -> Assignor:
 
 
 class _Claim(NamedTuple):
-    """The ownership that a member claims, and its generation."""
+    """The partitions that a member claims to own, and its generation."""
 
     partitions: frozenset[TopicPartition]
     generation_id: int

@@ -18,7 +18,7 @@ NO_IDS: Final[Mapping[TopicPartition, UUID]] = {}
 
 
 def with_metadata(offsets: Offsets) -> dict[TopicPartition, CommittedOffset]:
-    """Offsets as they are committed."""
+    """Offsets in the form in which they are committed."""
     return {
         TopicPartition(*partition): CommittedOffset(each) if isinstance(each, int) else each
         for partition, each in offsets.items()
@@ -53,7 +53,7 @@ def commit_errors(
     asked: Collection[TopicPartition],
     topic_ids: Mapping[TopicPartition, UUID] = NO_IDS,
 ) -> dict[TopicPartition, KafkaError | None]:
-    """The error that each partition was refused with; None of those that are committed."""
+    """The error of each refused partition; None for committed ones."""
     by_id = {(topic_ids.get(each), each.partition): each for each in asked}
     found: dict[TopicPartition, KafkaError | None] = {each: unanswered(each) for each in asked}
     for topic in answer.topics:
@@ -73,7 +73,7 @@ def commit_errors(
 def committed_offsets(
     answer: Any, group_id: str
 ) -> dict[TopicPartition, CommittedOffset | KafkaError | None]:
-    """The offsets that a group has committed, by partition; None where it has not.
+    """The committed offsets of a group by partition; None without one.
 
     Raises:
         KafkaError: the group cannot be asked.

@@ -13,7 +13,7 @@ class GroupMetadata(NamedTuple):
 
 
 def checked_group(group: object) -> GroupMetadata:
-    """Takes what a transaction is given for its group.
+    """Checks the group argument of a transaction.
 
     Raises:
         TypeError: it is something else, such as a name.

@@ -10,7 +10,7 @@ from typing import Final
 
 
 class MemberState(Enum):
-    """How far a member is."""
+    """The states of a member."""
 
     UNJOINED = "unjoined"
     REBALANCING = "rebalancing"

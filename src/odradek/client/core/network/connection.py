@@ -1,13 +1,13 @@
 """One connection to one broker, without its socket.
 
 A connection is made in steps: the socket connects, then the handshake asks and is answered; only
-then requests are taken. A SASL login is the last part of the handshake; TLS is the shell's affair
-before it. A login may be repeated on a connection that is ready: requests are held back meanwhile.
+then requests are taken. A SASL login is the last part of the handshake; the shell does TLS before
+it. A login may be repeated on a connection that is ready: requests are held back meanwhile.
 
     CONNECTING --connected--> HANDSHAKE --last step answered--> READY --closed--> CLOSED
 
-Answers come in the order of the requests, each with the correlation id of its request; anything
-else means that one side has lost count, and the connection is of no use any more.
+Answers come in the order of the requests, each with the correlation id of its request; any other
+means that one side has lost count, and the connection cannot be used any more.
 """
 
 from collections import deque
@@ -50,7 +50,7 @@ _OF_LOGIN: Final = object()
 
 
 class ConnectionState(Enum):
-    """How far a connection is."""
+    """The states of a connection."""
 
     CONNECTING = "connecting"
     HANDSHAKE = "handshake"
@@ -97,8 +97,8 @@ class _Sent(NamedTuple):
 class ConnectionCore:
     """Requests in, buffers out; bytes in, answers out. One per socket.
 
-    `context` of a request is anything that the shell knows its asker by. After an exception the
-    connection is to be closed; `lost` then gives back whoever is still waiting.
+    The `context` of a request is any object by which the shell finds its caller. After an exception
+    the connection has to be closed; `lost` then returns the contexts that still wait.
     """
 
     def __init__(
@@ -169,14 +169,14 @@ class ConnectionCore:
 
     def renew_login(self, terms: LoginTerms | None = None) -> None:
         """Logs in again, by new terms if there are any, before the session ends; requests wait
-        until that is done. Does nothing while that is under way, or where nobody has to log in."""
+        until that is done. Does nothing while that is under way, or without a login."""
         self._login = terms or self._login
         if self.state is ConnectionState.READY and self._login_steps is None:
             self._begin_login()
 
     def hold(self) -> None:
         """Keeps requests until the login has been renewed: the broker closes a connection on which
-        any comes after its session."""
+        a request comes after its session."""
         self.is_held = True
 
     @property
@@ -185,8 +185,8 @@ class ConnectionCore:
         return bool(self._held)
 
     def take_session_lifetime_ms(self) -> int | None:
-        """How long the session is good that has just begun, 0 being for ever; None if none has
-        since this was last asked."""
+        """The lifetime of a session that has just begun, 0 being for ever; None if none has begun
+        since the last call."""
         lifetime_ms, self._session_lifetime_ms = self._session_lifetime_ms, None
         return lifetime_ms
 
@@ -205,7 +205,7 @@ class ConnectionCore:
         return self._receiver.get_buffer()
 
     def buffer_updated(self, count: int) -> list[Answered]:
-        """Takes note of `count` received bytes; returns the answers that they completed.
+        """Takes in `count` received bytes; returns the answers that they complete.
 
         Look at `state` and `take_outgoing` afterwards: the handshake may have continued.
 
@@ -231,7 +231,7 @@ class ConnectionCore:
         return answered
 
     def lost(self) -> list[object]:
-        """The connection is no more; returns the contexts of the requests without answer."""
+        """Ends the connection; returns the contexts of the requests without answer."""
         self._move(ConnectionEvent.LOST)
         held = [sent for _, sent in self._held if sent is not None]
         contexts = [sent.context for sent in (*self._in_flight, *held)]
@@ -258,7 +258,7 @@ class ConnectionCore:
         return Answered(sent.context, Answer(frame, position))
 
     def _go_on(self, answer: Answer | None) -> None:
-        """The handshake's next question, or the login behind it, or its end."""
+        """Sends the handshake's next question, or begins the login, or ends the handshake."""
         try:
             asked = next(self._handshake) if answer is None else self._handshake.send(answer)
         except StopIteration as end:

@@ -23,7 +23,7 @@ from odradek.log_limit import LimitedLog
 from odradek.protocol.primitives import Buffer
 
 _LOGGER: Final = logging.getLogger(__name__)
-# As often as librdkafka says at most that a broker cannot be reached.
+# The shortest interval of messages about an unreachable broker, as in librdkafka.
 _TROUBLE_INTERVAL_MS: Final = 30_000
 MAIN_CHANNEL: Final = "main"
 GROUP_CHANNEL: Final = "group"
@@ -32,16 +32,16 @@ _NO_FAILURES: Final = (0, LONG_AGO_MS)
 
 
 class Connection(Protocol):
-    """A connection as either shell has it."""
+    """The interface of a connection of either shell."""
 
     @property
     def address(self) -> Address:
-        """Whose it is."""
+        """The address of its broker."""
         ...
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be asked any more."""
+        """Whether no request can be sent any more."""
         ...
 
     @property
@@ -56,7 +56,7 @@ class Connection(Protocol):
 
     @property
     def idle_ms(self) -> float:
-        """How long ago it was used last."""
+        """The time since its last use."""
         ...
 
     def agree(self, api: ClientApi) -> int:
@@ -64,7 +64,7 @@ class Connection(Protocol):
         ...
 
     def request(self, api: ClientApi, version: int, body: Sequence[Buffer], timeout_ms: int) -> Any:
-        """Asks; gives the answer, or what is to be awaited for it."""
+        """Sends a request; returns the answer, or an awaitable of it."""
         ...
 
     def close(self, cause: KafkaError | None = None) -> None:
@@ -116,7 +116,7 @@ class Connections(Generic[C]):
         return [each for each in self._known.values() if not each.is_closed]
 
     def traffic_with(self, address: Address) -> Traffic:
-        """The counters of a broker, whichever connection it has."""
+        """The counters of a broker, for all its connections."""
         traffic = self._traffic.get(address)
         if traffic is None:
             traffic = self._traffic[address] = Traffic(self._clock, self._whole)
@@ -137,7 +137,7 @@ class Connections(Generic[C]):
         return None if known is None or known.is_closed or self._is_idle(known) else known
 
     def least_loaded(self) -> C | None:
-        """The open connection with the least to do."""
+        """The open connection with the fewest requests in flight."""
         connections = [
             connection
             for (_, channel), connection in self._known.items()
@@ -180,7 +180,7 @@ class Connections(Generic[C]):
         return connection
 
     def throttle(self, address: Address, throttle_time_ms: int) -> None:
-        """Notes that a broker accepts no request from this client for so long."""
+        """Records that a broker throttles this client for so long."""
         until_ms = self._clock.monotonic_ms() + throttle_time_ms
         before_ms = self._throttled_until_ms.get(address, until_ms)
         self._throttled_until_ms[address] = max(until_ms, before_ms)

@@ -1,11 +1,11 @@
-"""Where received bytes go, and which answers are complete.
+"""Splits received bytes into answers.
 
-Small frames are gathered in one buffer and copied out of it; a frame that does not fit into what
-has been read of it gets memory of its own, and is received straight into that. So an answer of
-many MiB is copied by nobody but the kernel.
+Small frames are gathered in one buffer and copied out of it; a frame that does not fit into the
+buffer gets its own memory, and is received directly into that. So only the kernel copies an answer
+of many MiB.
 
-Before the handshake is over who answers may be anything: the first bytes of a TLS server's alert
-are, as a size, a third of a gigabyte. Answers are small until then.
+Before the end of the handshake the server may be any program: the first bytes of a TLS server's
+alert are, as a size, a third of a gigabyte. Answers are small until then.
 """
 
 from typing import Final
@@ -34,7 +34,7 @@ class FrameReceiver:
         return memoryview(self._chunk)[self._filled :]
 
     def buffer_updated(self, count: int) -> list[memoryview]:
-        """Takes note of `count` bytes; returns the frames that they completed.
+        """Takes in `count` bytes; returns the frames that they complete.
 
         Raises:
             ProtocolError: a frame has a size that no answer has.

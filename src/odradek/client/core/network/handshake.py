@@ -1,6 +1,6 @@
 """The exchange of two sides before the first request of a user, as a generator.
 
-It yields what is to be asked, is sent the answer, and returns the broker's versions. Driven by
+It yields each request, is sent the answer, and returns the broker's versions. Driven by
 `ConnectionCore`, so both shells shake hands alike. A login is another such generator, which comes
 behind this one, and again before a session ends.
 """
@@ -39,10 +39,11 @@ LoginSteps = Exchange[int]
 
 
 class LoginTerms(Protocol):
-    """How to log in; see `core.login`."""
+    """The terms of a login; see `core.login`."""
 
     def begin(self, versions: VersionRanges) -> LoginSteps:
-        """Asks and is sent answers; returns how many milliseconds the session is good, or 0."""
+        """Yields requests and is sent answers; returns the session's lifetime in milliseconds, or
+        0."""
         ...
 
 
@@ -51,11 +52,11 @@ class LoginSource(Protocol):
 
     @property
     def limit_ms(self) -> int:
-        """How long anybody waits for `fetch`."""
+        """The time-out of `fetch`."""
         ...
 
     def at_hand(self) -> LoginTerms | None:
-        """The terms, if nobody has to be asked for them."""
+        """The terms, if no request is needed for them."""
         ...
 
     def fetch(self) -> Future[LoginTerms]:
@@ -73,7 +74,7 @@ def handshake() -> Exchange[VersionRanges]:
     version = API_VERSIONS.max_version
     supported = yield from _ask_versions(version)
     if supported.error_code == ErrorCode.UNSUPPORTED_VERSION:
-        # An older broker, which says in its answer how far it goes; the oldest say nothing.
+        # An older broker, whose answer has its highest version; the oldest send none.
         known = {API_VERSIONS.key: (0, 0), **supported.ranges}
         supported = yield from _ask_versions(agree(API_VERSIONS, known))
     raise_for(supported.error_code, "the broker refuses to tell its versions")

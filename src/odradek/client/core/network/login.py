@@ -26,7 +26,7 @@ _NONCE_BYTES: Final = 24
 
 
 class Login:
-    """How one client logs in, on each of its connections and again when a session is to end."""
+    """The logins of one client, on each of its connections and again before a session ends."""
 
     def __init__(
         self,
@@ -60,8 +60,8 @@ class Login:
         raise AssertionError("it is at hand, nobody is asked")
 
     def begin(self, versions: VersionRanges) -> LoginSteps:
-        """Asks, is sent the answers, and returns for how many milliseconds the session is good, 0
-        being for ever.
+        """Yields requests, is sent the answers, and returns the session's lifetime in milliseconds,
+        0 being for ever.
 
         Raises:
             KafkaError: the broker refuses, or is not to be trusted.

@@ -37,8 +37,8 @@ LAST_PRODUCER_EPOCH: Final = 0x7FFF
 
 
 class ProducerBatch:
-    """Records of one partition that travel together. `contexts` are whom to tell, in order; a
-    call knows a record by the number in `indexes`."""
+    """Records of one partition that travel together. `contexts` are the waiters, in order; a call
+    identifies a record by the number in `indexes`."""
 
     def __init__(
         self, partition: TopicPartition, builder: RecordBatchBuilder, created_ms: int
@@ -89,7 +89,7 @@ class ProducerBatch:
         return found
 
     def deliver(self, base_offset: int, append_time_ms: int) -> None:
-        """Tells all who wait that their records are in the log."""
+        """Tells all waiters that their records are in the log."""
         places = self.metadata(base_offset, append_time_ms)
         for number, context in enumerate(self.contexts):
             if isinstance(context, BulkDelivery):
@@ -111,7 +111,7 @@ class ProducerBatch:
 
     @property
     def encoded_bytes(self) -> int:
-        """How large it was on the wire last."""
+        """Its last size on the wire."""
         return 0 if self._encoded is None else len(self._encoded)
 
     def encoded(self, is_transactional: bool) -> bytes:
@@ -171,7 +171,7 @@ class _Queue:
 
     @property
     def has_numbered(self) -> bool:
-        """Whether anything that was numbered may yet be sent, or is."""
+        """Whether a numbered batch is under way, or may yet be sent."""
         return bool(self.in_flight) or any(batch.is_numbered for batch in self.failed)
 
     def number(self, batch: ProducerBatch, producer_id: int, producer_epoch: int) -> None:
@@ -217,9 +217,9 @@ class Accumulator:
         self._queues: dict[TopicPartition, _Queue] = {}
         self._sent_count = 0
         self.used_bytes = 0
-        # Set when a batch is full, until whoever fills batches has let the sender run.
+        # Set when a batch is full, until the task that fills batches has let the sender run.
         self.has_full = False
-        # Set while somebody flushes, or waits for memory: nothing lingers then.
+        # Set while a caller flushes, or waits for memory: nothing lingers then.
         self.hurries = False
         # A producer's id whose epochs have come to their end in a partition: it needs another.
         self.spent_producer_id = NO_PRODUCER_ID
@@ -237,7 +237,7 @@ class Accumulator:
         now_ms: int,
         index: int = 0,
     ) -> bool:
-        """Adds a record; whether there is now something that the sender did not know of."""
+        """Adds a record; returns whether the sender has to be woken."""
         size = record_bytes(key, value, headers)
         queue = self._queues.get(partition)
         if queue is None:
@@ -295,8 +295,8 @@ class Accumulator:
         return first.created_ms + self._linger_ms
 
     def _waits_for_answers(self, queue: _Queue) -> bool:
-        # A broker that has nothing of a producer takes any number from it: a second batch would
-        # pass a first one that was refused for the moment.
+        # A broker without state of a producer accepts any sequence of it: a second batch would pass
+        # a first one that was refused temporarily.
         is_unknown = queue.known != (queue.producer_id, queue.topic_id)
         return queue.has_gap or (self._numbers_sequences and is_unknown)
 

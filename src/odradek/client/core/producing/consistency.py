@@ -1,4 +1,4 @@
-"""Which of a producer's settings go together."""
+"""Checks that a producer's settings are consistent."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from odradek.client.settings import ClientSettings
 
 
 def check_consistent(settings: ClientSettings) -> None:
-    """Refuses what Kafka's producer refuses, too, and gives way where it does.
+    """Refuses the combinations that Kafka's producer refuses, and adjusts the same settings.
 
     Raises:
         ValueError: a setting contradicts another.

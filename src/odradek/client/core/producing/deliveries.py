@@ -15,16 +15,16 @@ class Delivery(Protocol):
     """The waiter for the end of a record: a future."""
 
     def done(self) -> bool:
-        """Whether nobody waits any more."""
+        """Whether the future is done."""
         ...
 
     def set_result(self, result: RecordMetadata, /) -> None:
-        """The record is in the log."""
+        """Reports that the record is in the log."""
         ...
 
 
 class BulkDelivery:
-    """Records that were sent together, told together: `on_end` is called once, when the last of
+    """Records that were sent together, with one report: `on_end` is called once, when the last of
     them is in the log or has failed."""
 
     def __init__(self, record_count: int, on_end: "Callable[[BulkDelivery], None]") -> None:
@@ -36,12 +36,12 @@ class BulkDelivery:
         self._on_end = on_end
 
     def delivered(self, index: int, place: RecordMetadata) -> None:
-        """A record is in the log."""
+        """Reports a record that is in the log."""
         self.places[index] = place
         self._one_less()
 
     def failed(self, index: int, error: KafkaError) -> None:
-        """A record will not be in the log."""
+        """Reports a record that will not be in the log."""
         self.errors[index] = error
         self._one_less()
 

@@ -1,4 +1,4 @@
-"""When a record for a schedule topic is to be delivered, as headers say it.
+"""The headers with the delivery time of a record for a schedule topic.
 
 Only topics with `schedule.enable` or `schedule.target.topic` heed them; to other topics, and to
 Apache Kafka, they are headers like any other.

@@ -1,7 +1,7 @@
 """A record's way from `send` into a batch: checked, given a partition, and put there. Compiled.
 
-The work of `send` and `send_many` for every record, without their waiting. All that a record may be
-refused for is looked at before anything of it is written.
+The work of `send` and `send_many` for every record, without their waiting. A record is checked
+completely before any of it is written.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.records.builder import Headers
 
-# Given the key and the partitions, all and those with a leader, it says which one.
+# Chooses a partition by the key, all partitions, and those with a leader.
 Partitioner = Callable[[bytes | None, Sequence[int], Sequence[int]], int]
 GivenHeaders = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]
 _LATEST_MS: Final = (1 << 63) - 1
@@ -82,7 +82,7 @@ class Lot:
 
 
 class _Topic:
-    """A topic as records meet it, as long as its metadata are the same."""
+    """The facts about a topic that records need, as long as its metadata are the same."""
 
     def __init__(self, metadata: TopicMetadata, sticky: StickyPartitioner) -> None:
         self.metadata = metadata

@@ -1,9 +1,9 @@
-"""Which partition a record goes to: by its key as Kafka's own producer does, else sticky.
+"""Chooses the partition of a record: by its key as Kafka's own producer does, else sticky.
 
-Records with a key go where murmur2 of the key says, over all partitions whether they have a leader
-or not, so that every producer in every language agrees. Records without one stay with a partition
-until `batch.size` bytes went there, then move on by chance; partitions whose queues are long get
-fewer (KIP-794).
+The partition of a record with a key follows from murmur2 of the key, over all partitions, with a
+leader or without, so that every producer in every language agrees. Records without a key stay with
+a partition until `batch.size` bytes went there, then move on at random; partitions whose queues are
+long get fewer (KIP-794).
 """
 
 from collections.abc import Callable, Sequence
@@ -80,7 +80,7 @@ class StickyPartitioner:
         return self._produced_bytes >= self._batch_bytes
 
     def produced(self, size_bytes: int) -> None:
-        """Takes note of a record that went to the partition chosen last."""
+        """Counts a record that went to the partition chosen last."""
         self._produced_bytes += size_bytes
 
     def _next(self, available: Sequence[int], queue_length: Callable[[int], int]) -> int:

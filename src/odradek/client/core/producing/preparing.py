@@ -41,12 +41,12 @@ class ProducerInterceptor(Protocol):
     """Sees records before they are serialized, and their results. Exceptions are logged."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """May change a record; gives the one to send."""
+        """May change a record; returns the one to send."""
         ...
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: KafkaError | None) -> None:
-        """A record is in the log, or failed: its offset is -1 then, and its partition, too, if it
-        was given none before."""
+        """Called when a record is in the log, or has failed: its offset is -1 then, and its
+        partition, too, if it had none before."""
         ...
 
 
@@ -65,7 +65,7 @@ class Preparation:
         self.serializes: Final = key_serializer is not None or value_serializer is not None
 
     def intercept(self, record: ProducerRecord) -> ProducerRecord:
-        """A record as its interceptors want it to go out."""
+        """The record to send after all interceptors."""
         for interceptor in self.interceptors:
             try:
                 record = interceptor.on_send(record)
@@ -141,7 +141,7 @@ class Preparation:
 def _knowing_topic(
     serializer: Serializer | None,
 ) -> Callable[[str, list[tuple[str, bytes | None]], Any], bytes | None] | None:
-    """A serializer as one that is given the topic and the headers."""
+    """Wraps a serializer as one that gets the topic and the headers."""
     if serializer is None:
         return None
     if isinstance(serializer, TopicSerializer):

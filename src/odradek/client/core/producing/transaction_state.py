@@ -5,11 +5,11 @@
 
 A commit accepts nothing more (SETTLING), waits for accepted records and calls that have begun, and
 only then ends the transaction (COMMITTING). An error of one transaction makes it ABORTABLE:
-`abort_transaction` leads back to READY. FATAL is the end: somebody else has the transactional id,
-or the coordinator refuses for good.
+`abort_transaction` leads back to READY. FATAL is the end: another producer has the transactional
+id, or the coordinator refuses for good.
 
-A call that its caller gave up, or that had no answer in time, may have been carried out all the
-same: it is made again, and nothing else can follow it.
+A call that was cancelled, or that had no answer in time, may have been carried out all the same: it
+has to be repeated before any other call.
 """
 
 from enum import Enum
@@ -91,8 +91,8 @@ class TransactionLife:
         """Goes to `target`.
 
         Raises:
-            KafkaError: the error that is in the way.
-            UsageError: that does not follow from where the producer is.
+            KafkaError: the error that prevents it.
+            UsageError: the present state does not allow it.
         """
         if target not in TRANSITIONS[self.state]:
             if self.error is not None:
@@ -127,7 +127,7 @@ class TransactionLife:
             )
 
     def fail(self, error: KafkaError) -> None:
-        """Takes note of an error: of the transaction, or of the producer for good."""
+        """Records an error: of the transaction, or of the producer for good."""
         if self.state is TransactionState.FATAL:
             return
         if error.code in _FATAL_CODES:

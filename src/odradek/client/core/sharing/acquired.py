@@ -1,6 +1,6 @@
 """Reads the records that a share fetch acquired.
 
-A broker sends whole batches and says which of their offsets were acquired; the rest is not this
+A broker sends whole batches and names the acquired offsets; the other records are not this
 consumer's. Acquired offsets that cannot be returned are acknowledged at once: an offset without a
 record is a gap, records of a damaged batch are rejected, those that follow it and those that cannot
 be deserialized are released, for another consumer.
@@ -21,7 +21,7 @@ _ALL: Final = 1 << 30
 
 
 class AcquiredRange(NamedTuple):
-    """Offsets that were acquired together, and how often they have been handed out by now."""
+    """Offsets that were acquired together, with their delivery count."""
 
     first_offset: int
     last_offset: int

@@ -1,7 +1,7 @@
-"""`ShareSession`: the partitions that a broker knows a member to want; only changes are sent.
+"""`ShareSession`: the partitions of a member that a broker knows; only changes are sent.
 
-Every request has the epoch after the one before it. Epoch 0 opens a session, -1 ends it and gives
-back all that was acquired in it.
+Every request has the epoch after the one before it. Epoch 0 opens a session, -1 ends it and
+releases all records that were acquired in it.
 """
 
 from collections.abc import Set
@@ -23,7 +23,7 @@ class ShareSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is anything that can be acknowledged or ended."""
+        """Whether the session is open, so that it can be used or ended."""
         return self.epoch != INITIAL_EPOCH
 
     def added(self, wanted: Set[SharePartition]) -> frozenset[SharePartition]:
@@ -35,14 +35,14 @@ class ShareSession:
         return self._known - wanted
 
     def fetched(self, wanted: Set[SharePartition]) -> None:
-        """A fetch was answered."""
+        """Takes over the partitions of an answered fetch."""
         self._known = frozenset(wanted)
         self.advance()
 
     def advance(self) -> None:
-        """A request was answered."""
+        """Advances the epoch after an answer."""
         self.epoch = 1 if self.epoch == _LARGEST_EPOCH else self.epoch + 1
 
     def reset(self) -> None:
-        """It is gone: the next fetch opens another."""
+        """Drops the session: the next fetch opens another."""
         self.epoch, self._known = INITIAL_EPOCH, frozenset()

@@ -1,5 +1,7 @@
 """ReadShareGroupState (84), version 0: a new leader of a partition reads the states of the records
-that a share group was handed out. Earlier leaders may not write from here on.
+that a share group was handed out.
+
+Earlier leaders may not write from here on.
 """
 
 from typing import Any

@@ -1,5 +1,6 @@
-"""ReadShareGroupStateSummary (87), versions 0 and 1: the start offset of a share group. Version
-notes: 1 adds the number of finished records, from which the lag follows (KIP-1226).
+"""ReadShareGroupStateSummary (87), versions 0 and 1: the start offset of a share group.
+
+Version notes: 1 adds the number of finished records, from which the lag follows (KIP-1226).
 """
 
 from typing import Any

@@ -1,5 +1,7 @@
 """WriteShareGroupState (85), versions 0 and 1: the leader of a partition stores the states of
-records. Version notes: 1 adds the number of finished records (KIP-1226).
+records.
+
+Version notes: 1 adds the number of finished records (KIP-1226).
 """
 
 from typing import Any
