@@ -1,8 +1,8 @@
 """Random histories of brokers over one ZooKeeper: lost sessions, broken connections, deaf brokers,
 failed directories, brokers' nodes that hold garbage for a while, controllers that end while they
 read, every interleaving. No controller speaks before it has read, no topic is taken for deleted
-that is there (`Broker` looks). When all is quiet again, all brokers show what ZooKeeper holds, and
-nobody leads what he cannot serve."""
+that is there (`Broker` looks), and a leader counts with all that ZooKeeper calls in sync. When all
+is quiet again, all brokers show what ZooKeeper holds, and nobody leads what he cannot serve."""
 
 import json
 from collections import Counter
@@ -42,6 +42,7 @@ class History:
         self.answered: Counter[int] = Counter()
         self.epochs: dict[tuple[str, Any, int], tuple[int, int]] = {}
         self.garbled: dict[tuple[str, int], str] = {}
+        self.proposed: dict[tuple[Broker, TopicPartition], tuple[int, ...]] = {}
 
     def go_on(self) -> None:
         kinds = [
@@ -104,9 +105,20 @@ class History:
                         self.ask_for_isr(broker, TopicPartition(topic.name, each.partition), isr)
 
     def ask_for_isr(self, broker: Broker, where: TopicPartition, isr: Iterable[int]) -> None:
+        """As a leader does, which waits for the answer before it proposes anything else."""
+        if (broker, where) in self.proposed:
+            return
+        number = self.begun
+        self.begun += 1
+
+        def on_done(_: object) -> None:
+            self.answered.update([number])
+            del self.proposed[broker, where]
+
         epoch = broker.state(*where).partition_epoch
         change = PartitionChange(where, epoch, broker.id, tuple(sorted(isr)))
-        self.ask(broker, "change_partitions", [change])
+        self.proposed[broker, where] = change.isr
+        broker.store.change_partitions([change], on_done)
 
     def set(self) -> None:
         resource = ConfigResource.topic(self.random.choice(NAMES))
@@ -210,6 +222,24 @@ class History:
                         continue
                     seen = self.epochs.setdefault(key, (each.leader, each.leader_epoch))
                     assert seen[0] == each.leader, f"two leaders of {key}"
+            for where in broker.leads:
+                self.check_in_sync(broker, where)
+
+    def check_in_sync(self, broker: Broker, where: TopicPartition) -> None:
+        """Whoever may be elected without loss counts for the leader: what it calls committed, they
+        have."""
+        entries, image = self.cluster.tree.entries, broker.store._view.image
+        topic = entries.get(znodes.topic_path(where.topic))
+        entry = entries.get(znodes.state_path(where))
+        known, mine = image.topic(where.topic), image.partition(where)
+        if topic is None or entry is None or known is None or mine is None:
+            return
+        if znodes.read_topic(where.topic, topic.data).topic_id != known.topic_id:
+            return
+        state = znodes.read_state(where, entry.data)
+        if (state.leader, state.leader_epoch) == (broker.id, mine.leader_epoch):
+            counted = {*mine.isr, *self.proposed.get((broker, where), ())}
+            assert counted.issuperset(state.isr), f"{broker.id} counts {counted} of {state.isr}"
 
     def finish(self) -> None:
         self.cluster.chance_of_late_requests = 0.0
@@ -235,6 +265,8 @@ class History:
         for broker in self.cluster.brokers.values():
             for where in broker.unserved:
                 for other in self.cluster.brokers.values():
+                    if self.cluster.tree.text(znodes.broker_path(other.id)) == "?":
+                        continue  # nobody tells it anything
                     state = other.image.partition(where)
                     if state is not None and broker.id in state.replicas:
                         assert state.leader != broker.id, f"{broker.id} leads {where}"
