@@ -10,7 +10,8 @@ is moved meanwhile (`subscribe`). It need not know which clock it has.
 Libraries that freeze time in tests replace the functions of the module `time`, here as well, and
 the replacements look for their caller on the call stack: compiled code is not on it, so it and the
 sources would read different times. So the functions come from a copy of the module that nobody else
-has. A tool that changes the machine's own functions changes these too.
+has. Others change what the functions do, in every copy; `perf_counter`, which is as monotonic as
+`monotonic`, is none of those. A tool that changes the machine's own clocks changes these too.
 """
 
 from collections.abc import Callable
@@ -36,8 +37,13 @@ def _copy_of_time() -> ModuleType:
 
 
 _TIME: Final = _copy_of_time()
-_monotonic_ns: Final[Callable[[], int]] = _TIME.monotonic_ns
+_monotonic_ns: Final[Callable[[], int]] = _TIME.perf_counter_ns
 _time_ns: Final[Callable[[], int]] = _TIME.time_ns
+
+
+def monotonic_s() -> float:
+    """The machine's monotonic clock, in seconds, as event loops read it."""
+    return _monotonic_ns() / 1_000_000_000
 
 
 class Clock(Protocol):

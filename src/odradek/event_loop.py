@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
+from odradek.clock import monotonic_s
+
 P = ParamSpec("P")
 T = TypeVar("T")
 Owner = TypeVar("Owner")
@@ -43,12 +45,18 @@ def waits_for(
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """A fresh loop of the best kind there is: uvloop's where it is installed, else asyncio's."""
+    """A fresh loop of the best kind there is: uvloop's where it is installed, else asyncio's.
+
+    Neither stands still where a library freezes `time.monotonic`, by which asyncio's loops go.
+    """
+    loop: asyncio.AbstractEventLoop
     try:
         import uvloop
     except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        loop = asyncio.new_event_loop()
+        loop.time = monotonic_s  # type: ignore[method-assign]
+        return loop
+    loop = uvloop.new_event_loop()
     return loop
 
 
