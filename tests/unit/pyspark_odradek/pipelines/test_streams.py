@@ -1,5 +1,6 @@
 """What pipelines ask before Spark is asked: without it a mistyped name leaves half a checkpoint."""
 
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -36,3 +37,12 @@ def test_a_broker_that_is_away_is_said_before_spark_begins(monkeypatch) -> None:
     address = f"127.0.0.1:{free_port()}"
     with pytest.raises(SourceError, match=address):
         read_topic(NO_SPARK, PipelineSettings(bootstrap_servers=address, topic="orders"))
+
+
+def test_segments_are_not_read_for_committed_records_alone() -> None:
+    """The error of the source names options that the command does not have."""
+    settings = PipelineSettings("", "orders", path="/data")
+    with pytest.raises(PipelineError, match="--isolation-level read_uncommitted, or leave out --"):
+        settings.where()
+    where = replace(settings, isolation_level="read_uncommitted").where()
+    assert where.items() >= {"path": "/data", "kafka.isolation.level": "read_uncommitted"}.items()

@@ -144,6 +144,7 @@ def test_a_restored_topic_is_the_original_row_by_row(spark, broker, archived) ->
 def test_a_topic_comes_back_with_all_that_it_had(spark, broker, tmp_path) -> None:
     """Settings, empty partitions and groups there were forgotten; a large record ended it."""
     config = {"max.message.bytes": "3000000", "cleanup.policy": "compact", "retention.ms": "1000"}
+    config["compression.type"] = "gzip"
     broker.create_topic("whole", partitions=4, config=config)
     broker.produce("whole", b"small", key="k", partition=0)
     broker.produce("whole", b"x" * 2_500_000, key="k", partition=1)

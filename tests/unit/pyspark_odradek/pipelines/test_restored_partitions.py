@@ -1,0 +1,87 @@
+"""If these fail, a restore is said to be done, or goes on, where the topic has other records."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+import odradek
+from odradek.client import Admin
+from odradek.model import TopicPartition
+from pyspark_odradek.pipelines import PipelineError, PipelineSettings, restore
+from pyspark_odradek.pipelines.bookkeeping.manifest import ArchivedFile, FileRange
+from pyspark_odradek.pipelines.ends.snapshots import Span
+
+NO_SPARK = cast(SparkSession, None)
+PART = TopicPartition("lost", 0)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[odradek.Broker]:
+    with odradek.Broker() as broker:
+        yield broker
+
+
+def test_a_topic_with_fewer_partitions_is_not_restored_to(broker: odradek.Broker) -> None:
+    """Spark would end with an error of one of its tasks, or a record be in another partition."""
+    broker.create_topic("few", partitions=2)
+    settings = PipelineSettings(broker.bootstrap_servers, "few")
+    with pytest.raises(PipelineError, match="few has 2 partitions, the archive 3"):
+        restore.prepare_topic(settings, 3, {}, may_go_on=False)
+    assert restore.prepare_topic(settings, 2, {}, may_go_on=False) == {}
+
+
+@pytest.mark.parametrize("written", [1, 3])
+def test_a_restore_counts_what_the_topic_has(broker: odradek.Broker, written: int) -> None:
+    """A task that Spark repeats writes its records again."""
+    topic = f"counted-{written}"
+    broker.create_topic(topic, partitions=2)
+    files = [
+        ArchivedFile(f"{part}", 1, "", [FileRange("any", 1, 10 * part, 10 * part + 9, 1)])
+        for part in range(2)
+    ]
+    settings = PipelineSettings(broker.bootstrap_servers, topic)
+    broker.produce_many(topic, [b"x"] * written, partition=1)
+    with pytest.raises(PipelineError, match=f"{topic}-1 has {written} records and its archive 2"):
+        restore.check_written(settings, files)
+    if written < 2:
+        broker.produce(topic, b"x", partition=1)
+        restore.check_written(settings, files)
+
+
+def test_an_attempt_is_gone_on_with_in_its_own_topic(
+    broker: odradek.Broker, tmp_path: Path
+) -> None:
+    """Another topic of that name has records of somebody else, be they the same at first."""
+    settings = PipelineSettings(broker.bootstrap_servers, "begun")
+    attempt = restore.Attempt(NO_SPARK, str(tmp_path), settings)
+    assert not attempt.is_begun()
+    for _ in range(2):
+        broker.create_topic("begun")
+        assert not attempt.is_begun()
+        attempt.begin()
+        assert attempt.is_begun()
+        broker.delete_topic("begun")
+        assert not attempt.is_begun()
+    attempt.end()
+    assert list((tmp_path / "_restored").iterdir()) == []
+
+
+def test_a_topic_that_has_lost_records_is_not_gone_on_with(broker: odradek.Broker) -> None:
+    """The rest would be written, as many as there should be, and nobody miss the first ones."""
+    settings = PipelineSettings(broker.bootstrap_servers, "lost")
+    broker.create_topic("lost", partitions=1)
+    broker.produce_many("lost", [b"x"] * 3)
+    there = restore.prepare_topic(settings, 1, {}, may_go_on=True)
+    assert there == {PART: Span(0, 3)}
+    asyncio.run(delete_first(broker.bootstrap_servers))
+    with pytest.raises(PipelineError, match="lost-0 has, or had, records"):
+        restore.prepare_topic(settings, 1, {}, may_go_on=True)
+
+
+async def delete_first(servers: str) -> None:
+    async with Admin(servers) as admin:
+        await admin.delete_records({PART: 1})
