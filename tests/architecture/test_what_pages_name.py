@@ -223,6 +223,7 @@ FOREIGN_NAMES = {
         *("TRY_CAST", "get_json_object", "toPandas"),
     ),
     "Python's": ("get_freeze_count", "st_ino"),
+    "freezegun's": ("freeze_time",),
     "of anything called so": ("NAME_ms", "OdRa", "a_b", "deleted_topic"),
 }
 
