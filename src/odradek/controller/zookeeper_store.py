@@ -115,7 +115,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
         self._random_bytes: Final = random_bytes
         self._ids_in_logs: Final = ids_in_logs
         self._session_listeners: Final[list[Callable[[], None]]] = []
-        view = BrokerView(MetadataEngine(timer.call_threadsafe), cache, broker_id, on_broken)
+        view = BrokerView(MetadataEngine(), cache, broker_id, on_broken, timer.call_threadsafe)
         view.engine.views.append(view)
         self._waiters: Final = ImageWaiters(view)
         self._view: Final = view

@@ -9,11 +9,13 @@ change that begins in a callback waits its turn: changes do not nest.
 
 If the loop has to turn meanwhile, listeners act on a change of many partitions slice by slice:
 opening ten thousand logs takes longer than a session time-out. The controller's listeners, and
-clients, see the change when all of it is done.
+clients, see the change when all of it is done. A broker that opens its view between two slices
+would see a change of which it gets the rest only: the slices that are left come first then.
 """
 
 from collections import deque
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from odradek.background import ignore
@@ -31,6 +33,8 @@ Plan: TypeAlias = Callable[[MetadataImage], Change[T]]
 OnCommitted: TypeAlias = Callable[[Change[Any] | BrokerError], None]
 Commit: TypeAlias = Callable[[Change[Any], OnCommitted], None]
 """Stores a change; calls back once, with the stored part of it or with the error."""
+Defer: TypeAlias = Callable[[Callable[[], None]], None]
+"""Runs something at the loop's next turn."""
 
 SLICE_PARTITIONS: Final = 20
 # The controller decides on the whole change.
@@ -59,26 +63,26 @@ class _Acting:
     """A committed change that listeners act on: its next slice, the image after the last one, and
     the replicas that each broker cannot serve."""
 
-    def __init__(self, step: _Step, result: object, delta: MetadataDelta, size: int | None) -> None:
+    def __init__(self, step: _Step, result: object, delta: MetadataDelta) -> None:
         self.step: Final = step
         self.result: Final = result
         self.delta: Final = delta
-        self.slices: Final = iter([delta]) if size is None else delta.in_slices(size)
+        # None when no slice is to wait for a turn.
+        self.defer = step.view.defer
+        self.slices: Final = (
+            iter([delta]) if self.defer is None else delta.in_slices(SLICE_PARTITIONS)
+        )
         self.next: MetadataDelta | None = None
         self.acted = delta.previous
         self.unserved: Final[list[tuple[Collection[TopicPartition], int]]] = []
 
 
 class MetadataEngine:
-    """Holds the image, and carries out its changes for the `BrokerView`s on it.
+    """Holds the image, and carries out its changes for the `BrokerView`s on it."""
 
-    With `defer`, which runs something at the loop's next turn, listeners act in slices.
-    """
-
-    def __init__(self, defer: Callable[[Callable[[], None]], None] | None = None) -> None:
+    def __init__(self) -> None:
         self.image = MetadataImage("")
         self.views: Final[list[BrokerView]] = []
-        self._defer: Final = defer
         self._queue: deque[_Step] = deque()
         # At most one of these three is set: the change under way.
         self._committing: _Step | None = None
@@ -107,6 +111,13 @@ class MetadataEngine:
         for step in refused:
             step.answer(error)
         self._drain()
+
+    def act_on_rest(self) -> None:
+        """Has listeners act at once on the slices that are left, of changes that wait too."""
+        while self._acting is not None:
+            acting, self._acting = self._acting, None
+            acting.defer = None
+            self._go_on(self._act_slice, acting)
 
     def cut_short(self, error: BrokerError) -> None:
         """Refuses changes that are still to be committed, ends a change with slices left, and
@@ -179,8 +190,7 @@ class MetadataEngine:
             step.answer(outcome.result)
         else:
             self.image = outcome.delta.image
-            size = None if self._defer is None else SLICE_PARTITIONS
-            self._act_slice(_Acting(step, outcome.result, outcome.delta, size))
+            self._act_slice(_Acting(step, outcome.result, outcome.delta))
 
     def _act_slice(self, acting: _Acting) -> None:
         try:
@@ -188,15 +198,17 @@ class MetadataEngine:
         except Exception as error:  # noqa: BLE001 - see `_Step.end`
             acting.step.end(error)
             return
-        if acting.next is None or self._defer is None:
+        if acting.next is None:
             self._publish(acting, acting.delta)
+        elif acting.defer is None:
+            self._go_on(self._act_slice, acting)
         else:
             self._acting = acting
-            self._defer(self._next_slice)
+            acting.defer(partial(self._next_slice, acting))
 
-    def _next_slice(self) -> None:
-        acting, self._acting = self._acting, None
-        if acting is not None:
+    def _next_slice(self, acting: _Acting) -> None:
+        if self._acting is acting:  # it has not come to its end meanwhile
+            self._acting = None
             self._go_on(self._act_slice, acting)
 
     def _act_stages(self, acting: _Acting) -> None:
@@ -234,7 +246,8 @@ class MetadataEngine:
 
 class BrokerView:
     """A broker's view of an engine: its listeners, the cache that its clients see, and its requests
-    for changes. `on_broken` ends this broker when its code raises."""
+    for changes. `on_broken` ends this broker when its code raises. With `defer` the listeners of
+    all brokers act in slices on the changes that this one requests."""
 
     def __init__(
         self,
@@ -242,11 +255,13 @@ class BrokerView:
         cache: MetadataCache,
         broker_id: int,
         on_broken: OnBroken = fail,
+        defer: Defer | None = None,
     ) -> None:
         self.engine: Final = engine
         self.cache: Final = cache
         self.broker_id = broker_id
         self.on_broken: Final = on_broken
+        self.defer: Final = defer
         self._listeners: Final[dict[ListenerStage, list[MetadataListener]]] = {
             stage: [] for stage in ListenerStage
         }

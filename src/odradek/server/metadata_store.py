@@ -64,7 +64,8 @@ def embedded_metadata(
     if shared is None:
         journal = None if ephemeral else _open_journal(config)
         shared = SharedMetadata(background, rng.randbytes, journal)
-    return EmbeddedMetadata(EmbeddedMetadataStore(cache, shared, on_broken), shared)
+    store = EmbeddedMetadataStore(cache, shared, on_broken, background.defer)
+    return EmbeddedMetadata(store, shared)
 
 
 def _open_journal(config: BrokerConfig) -> Journal:

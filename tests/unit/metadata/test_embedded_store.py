@@ -66,8 +66,9 @@ def make_store(
     journal: Journal | None = None, background: Any = None
 ) -> tuple[EmbeddedMetadataStore, MetadataCache]:
     cache = MetadataCache()
-    shared = SharedMetadata(background or InlineBackground(), counting_bytes(), journal)
-    store = EmbeddedMetadataStore(cache, shared)
+    background = background or InlineBackground()
+    shared = SharedMetadata(background, counting_bytes(), journal)
+    store = EmbeddedMetadataStore(cache, shared, defer=background.defer)
     ReplicationControl(store, 1, lambda image, topic: False)
     store.load()
     return store, cache

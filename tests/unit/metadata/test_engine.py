@@ -40,8 +40,9 @@ class Kit:
         self.said: list[Any] = []
         self.later: list[Any] = []
         self.disk = Disk(self.said)
-        self.engine = MetadataEngine(self.later.append if in_slices else None)
-        self.view = BrokerView(self.engine, MetadataCache(), 1)
+        self.engine = MetadataEngine()
+        defer = self.later.append if in_slices else None
+        self.view = BrokerView(self.engine, MetadataCache(), 1, defer=defer)
         self.engine.views.append(self.view)
         self.view.subscribe(ListenerStage.REPLICAS, lambda _: self.say("act"))
         self.view.subscribe(ListenerStage.CONTROLLER, lambda _: self.say("decide"))

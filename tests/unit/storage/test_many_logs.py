@@ -8,9 +8,10 @@ from tests.late_background import LateBackground
 from tests.unit.storage.compacted import COMPACT, append
 
 from odradek.model import TopicPartition
-from odradek.storage import Log, LogManager
+from odradek.storage import Log, LogManager, names
 from odradek.storage.cleaner import log_cleaner
 from odradek.storage.log.log import SLICE_LOGS
+from odradek.storage.manager.checkpoint_writer import CheckpointWriter
 
 TOPIC_ID = UUID(int=7)
 
@@ -140,3 +141,34 @@ def test_the_dirtiest_is_cleaned_first(world, monkeypatch):
     manager.cleaner.look()
     background.run()
     assert order[-1] is logs[0]
+
+
+def test_offsets_are_not_asked_for_while_a_file_is_written(world):
+    """A topic of thousands of partitions that is deleted would look at all logs for each of them,
+    also for files that have not changed."""
+    background = LateBackground()
+    manager = world.start(background=background)
+    background.run()
+    asked: Counter[str] = Counter()
+
+    def write(name: str, offset: int) -> None:
+        def offsets() -> dict[TopicPartition, int]:
+            asked[name] += 1
+            return {TopicPartition("t", 0): offset}
+
+        writer.write(name, offsets)
+
+    writer = CheckpointWriter(manager.directories[0])
+    changed, unchanged = names.RECOVERY_POINT_CHECKPOINT, names.LOG_START_OFFSET_CHECKPOINT
+    write(unchanged, 0)
+    background.run()
+    idle: list[bool] = []
+    for number in range(100):
+        write(changed, number)
+        write(unchanged, 0)
+        writer.when_idle(idle.append)
+    assert not idle
+    background.run()
+    assert idle == [True] * 100
+    assert asked == {changed: 2, unchanged: 2}
+    assert manager.directories[0].read_offsets(changed) == {TopicPartition("t", 0): 99}

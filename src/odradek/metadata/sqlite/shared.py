@@ -16,7 +16,7 @@ from odradek.config.features import DEFAULT_LEVELS
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.changes import Change, new_topic_id
-from odradek.metadata.engine import BrokerView, Commit, MetadataEngine, OnCommitted
+from odradek.metadata.engine import BrokerView, Commit, Defer, MetadataEngine, OnCommitted
 from odradek.metadata.fail_stop import OnBroken
 from odradek.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from odradek.metadata.sqlite import schema
@@ -49,7 +49,7 @@ class SharedMetadata:
         self._background: Final = background
         self._random_bytes: Final = random_bytes
         self._journal: Final = journal
-        self._engine: Final = MetadataEngine(background.defer)
+        self._engine: Final = MetadataEngine()
         self.deleted_topics: frozenset[UUID] = frozenset()
         self._broker_epoch = 0
         self.next_producer_id = 0
@@ -59,9 +59,11 @@ class SharedMetadata:
         """The image after the last change."""
         return self._engine.image
 
-    def view(self, cache: MetadataCache, on_broken: OnBroken) -> BrokerView:
-        """A new broker's view, which gets changes from `open` on."""
-        return BrokerView(self._engine, cache, UNREGISTERED, on_broken)
+    def view(
+        self, cache: MetadataCache, on_broken: OnBroken, defer: Defer | None = None
+    ) -> BrokerView:
+        """A new broker's view, which gets changes from `open` on; see `BrokerView`."""
+        return BrokerView(self._engine, cache, UNREGISTERED, on_broken, defer)
 
     def open(self, view: BrokerView) -> MetadataDelta:
         """Adds a view; the first one reads the journal, and makes the id of a new cluster.
@@ -69,6 +71,7 @@ class SharedMetadata:
         Raises:
             MetadataStoreError: the journal cannot be used.
         """
+        self._engine.act_on_rest()
         if not self.image.cluster_id:
             self._read()
         if view not in self._engine.views:

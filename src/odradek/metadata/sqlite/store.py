@@ -17,7 +17,7 @@ from odradek.metadata import changes
 from odradek.metadata.acl_changes import alter_acls
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.changes import Change
-from odradek.metadata.engine import Plan
+from odradek.metadata.engine import Defer, Plan
 from odradek.metadata.fail_stop import OnBroken, fail
 from odradek.metadata.image import (
     BrokerRegistration,
@@ -49,14 +49,19 @@ T = TypeVar("T")
 
 class EmbeddedMetadataStore(MetadataStore):
     """A broker's view of `shared`, published into `cache`; `on_broken` ends the broker when its
-    code raises. The other brokers of the process continue."""
+    code raises. The other brokers of the process continue. With `defer` listeners act in slices on
+    the changes that this broker requests, one slice at each turn of the loop."""
 
     def __init__(
-        self, cache: MetadataCache, shared: SharedMetadata, on_broken: OnBroken = fail
+        self,
+        cache: MetadataCache,
+        shared: SharedMetadata,
+        on_broken: OnBroken = fail,
+        defer: Defer | None = None,
     ) -> None:
         self._broker_epoch = UNREGISTERED
         self._shared: Final = shared
-        self._view: Final = shared.view(cache, on_broken)
+        self._view: Final = shared.view(cache, on_broken, defer)
         self._session_listeners: Final[list[Callable[[], None]]] = []
         self._closed = False
 
