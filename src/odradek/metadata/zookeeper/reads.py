@@ -66,9 +66,11 @@ def gather_children(
     zookeeper: ZooKeeperClient,
     folders: Iterable[str],
     on_done: Callable[[list[str]], None],
+    *,
+    on_lost: Callable[[], None] = ignore,
 ) -> None:
-    """Lists the paths that lie in folders, of which some may not be there; does not come back when
-    the session has ended meanwhile."""
+    """Lists the paths that lie in folders, of which some may not be there. When the session has
+    ended meanwhile `on_lost` is called instead."""
     wanted = list(folders)
     found: dict[str, tuple[str, ...]] = {}
     is_lost = False
@@ -77,7 +79,11 @@ def gather_children(
         nonlocal is_lost
         is_lost = is_lost or names is Failure.SESSION_LOST
         found[folder] = () if isinstance(names, Failure) else names
-        if len(found) == len(wanted) and not is_lost:
+        if len(found) < len(wanted):
+            return
+        if is_lost:
+            on_lost()
+        else:
             on_done([f"{folder}/{name}" for folder in wanted for name in found[folder]])
 
     if not wanted:
