@@ -180,9 +180,12 @@ def test_one_that_is_in_sync_knows_the_id(left: int) -> None:
     cluster = Cluster(3)
     topic = create(cluster)
     add_untold(cluster, 4)
-    for broker_id in {1, 2, 3} - {left}:
-        cluster.brokers.pop(broker_id).store.close()
     cluster.tree.put(TOPIC, '{"version":2,"partitions":{"0":[4],"1":[4]}}')
+    for broker_id in {1, 2, 3} - {left}:
+        cluster.brokers[broker_id].zookeeper.is_connected = False
+        cluster.brokers.pop(broker_id).store.close()
+    if left != 1:
+        cluster.tree.put("/controller", "{}")
     take_over(cluster, 4)
     check_kept(cluster, topic)
 

@@ -28,6 +28,7 @@ from odradek.controller.elected.image_changes import (
     present,
     with_added,
     with_growth,
+    with_later_epochs,
     with_nodes,
     with_reading,
     with_started,
@@ -45,6 +46,7 @@ from odradek.metadata.image import (
 from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.client import Failure, Node
 from odradek.metadata.zookeeper.cluster_configs import ClusterConfigs
+from odradek.metadata.zookeeper.reads import UNREADABLE
 from odradek.metadata.zookeeper.znodes import NO_STATE, TopicNode, ZnodeError
 from odradek.model import NO_LEADER, TopicPartition
 from odradek.timer import Timer, TimerTask
@@ -176,11 +178,29 @@ class TopicReader:
 
         def on_states(topic: TopicImage) -> None:
             if self._context.is_open:
+                self._write_again(self._lost([topic]))
                 self._events.submit(lambda image: with_reading(image, topic), is_written=True)
                 self._events.submit(lambda image: with_growth(image, topic))
                 self._put_right([name])
 
         self._context.watch_node(znodes.topic_path(name), on_node, lambda: self._on_changed(name))
+
+    def _lost(self, topics: Sequence[TopicImage]) -> list[TopicPartition]:
+        """The partitions of topics that have no state, but had one: somebody has removed it."""
+        image = self._view.image
+        known = {topic.name: image.topic_by_id(topic.topic_id) for topic in topics}
+        return [
+            TopicPartition(topic.name, each.partition)
+            for topic in topics
+            if (before := known[topic.name]) is not None
+            for each, state in zip(topic.partitions, before.partitions, strict=False)
+            if each.partition_epoch == NO_STATE != state.partition_epoch
+        ]
+
+    def _write_again(self, lost: Sequence[TopicPartition]) -> None:
+        if lost:
+            logger.warning("states that somebody has removed are written again: %s", lost)
+            self._events.submit(lambda image: with_later_epochs(image, lost))
 
     def _put_right(self, names: Sequence[str]) -> None:
         """Writes the nodes of topics that are not as the image has them."""
@@ -307,11 +327,16 @@ class TopicReader:
         self._context.gather(paths, on_topics, lambda path: self._on_changed(paths[path]))
 
     def _understood(self, name: str, node: Node) -> TopicNode | None:
+        """What a topic's node says. One that says nothing is written again, as the topic is known;
+        of an unknown topic it is left to whoever wrote it."""
         try:
             topic = znodes.read_topic(name, node.data)
         except ZnodeError as error:
-            logger.error("a topic is ignored: %s", error)
-            return None
+            if node is UNREADABLE or self._view.image.topic(name) is None:
+                logger.error("a topic is ignored: %s", error)
+                return None
+            logger.error("the node of a topic is written again: %s", error)
+            topic = TopicNode(None, ())
         self._context.note_node(name, KnownNode(node.version, topic))
         return topic
 
@@ -408,8 +433,10 @@ class TopicReader:
             if topic.name in marked:
                 self._deletions.take_over(present(topic, None, self._live))
         kept = [topic for topic in found if topic.name not in marked]
+        lost = self._lost(kept)
 
         def on_taken_in(_outcome: object = None) -> None:
+            self._write_again(lost)
             self._put_right([topic.name for topic in kept])
             changed, self._changed_at_start = self._changed_at_start, set()
             for name in sorted(changed):

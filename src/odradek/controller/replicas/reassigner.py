@@ -3,8 +3,8 @@
 `reassignments` plans a request on the published image, once earlier requests have taken effect:
 otherwise a state that is about to change would count as the requested one, or as one with nothing
 to cancel. A leader may change its ISR meanwhile; the store refuses the change then, and it is
-planned again on the new state. The end of a reassignment is not waited for: `ReplicationControl`
-sees it come.
+planned again on the new state, some times. The end of a reassignment is not waited for:
+`ReplicationControl` sees it come.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -31,6 +31,9 @@ class Reassignment(NamedTuple):
 
 Outcome: TypeAlias = tuple[TopicPartition, BrokerError | None]
 OnReassigned: TypeAlias = Callable[[Mapping[TopicPartition, BrokerError | None]], None]
+
+MOST_TRIES: Final = 10
+"""How often what is asked for is planned. The store may know a state that nobody here can read."""
 
 _partition_of: Final = attrgetter("topic_partition")
 
@@ -81,6 +84,7 @@ class Reassigner:
         may_change_factor: bool,
         results: dict[TopicPartition, BrokerError | None],
         on_done: OnReassigned,
+        tries: int = MOST_TRIES,
     ) -> None:
         plan = partial(
             plan_reassignment,
@@ -101,11 +105,11 @@ class Reassigner:
                     results[change.topic_partition] = each
                     if each.code is ErrorCode.INVALID_UPDATE_VERSION:
                         overtaken.add(change.topic_partition)
-            if overtaken:
+            if overtaken and tries > 1:
                 again = [
                     requested for requested in requests if requested.topic_partition in overtaken
                 ]
-                self._alter(again, (), may_change_factor, results, on_done)
+                self._alter(again, (), may_change_factor, results, on_done, tries - 1)
             else:
                 on_done(results)
 

@@ -10,8 +10,8 @@ from odradek.metadata.image import MetadataDelta, MetadataImage
 from odradek.metadata.store import OnDone
 from odradek.metadata.zookeeper.client import LOST, Failure, Node, OnChanged, ZooKeeperClient
 
-# The node exists but this broker may not read it: it counts as unreadable, not as deleted.
-_UNREADABLE: Final = Node(b"", 0, 0, 0)
+UNREADABLE: Final = Node(b"", 0, 0, 0)
+"""A node that exists but that this broker may not read: it does not count as deleted."""
 
 
 def gather(
@@ -32,7 +32,7 @@ def gather(
         nonlocal is_lost
         if isinstance(node, Failure):
             is_lost = is_lost or node is Failure.SESSION_LOST
-            node = _UNREADABLE
+            node = UNREADABLE
         nodes[path] = node
         if len(nodes) == len(wanted):
             if is_lost:
