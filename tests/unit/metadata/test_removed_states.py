@@ -76,7 +76,7 @@ def states(cluster: Cluster) -> list[PartitionImage]:
 
 
 @pytest.mark.parametrize("with_folders", [False, True])
-@pytest.mark.parametrize("versions_per_write", [1, 500])
+@pytest.mark.parametrize("versions_per_write", [3, 500])
 def test_states_that_somebody_removes_under_a_controller(
     monkeypatch: pytest.MonkeyPatch, versions_per_write: int, *, with_folders: bool
 ) -> None:

@@ -80,14 +80,11 @@ class _Write(NamedTuple):
         folders = (znodes.partitions_path(state.partition.topic), path.rpartition("/")[0])
         creates = [*map(Create, folders), Create(path, data)]
         sets = [SetData(path, data, version) for version in range(operation.version + 1)]
-        return _Write([], [_State(state.partition, creates)], later=(*sets, *self.later))
+        return _in_steps(state.partition, [*creates, *sets, *self.later])
 
     def rest(self) -> "_Write":
         """What is to be done when this is."""
-        (state,) = self.states
-        operations = list(self.later[:VERSIONS_PER_WRITE])
-        later = self.later[VERSIONS_PER_WRITE:]
-        return _Write([], [_State(state.partition, operations)], later=later)
+        return _in_steps(self.states[0].partition, self.later)
 
     def without(self, folder: Operation) -> "_Write":
         """The same, but that a folder is not made."""
@@ -98,6 +95,12 @@ class _Write(NamedTuple):
                 for partition, operations in self.states
             ],
         )
+
+
+def _in_steps(partition: TopicPartition, operations: Sequence[Operation]) -> _Write:
+    """The first transaction of many operations on a state; all of them, if they are bearable."""
+    first, later = operations[:VERSIONS_PER_WRITE], operations[VERSIONS_PER_WRITE:]
+    return _Write([], [_State(partition, [*first])], later=later)
 
 
 class StateWriter:
