@@ -132,7 +132,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
             membership, zookeeper, clock, timer, view, self._make_controller
         )
         self._control_requests: Final = ControlRequests(
-            membership, self._election, view, self._configs
+            membership, self._election, view, self._configs, self._write_ids_back
         )
         self._topics: Final = TopicOperations(
             membership, zookeeper, view, self._waiters, self._new_id
@@ -286,8 +286,17 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
         if self._view.cache.is_told:
             register()
         else:
-            ids = self._ids_in_logs()
-            write_ids_back(self._zookeeper, broker_id, ids, register, on_lost=lambda: on_end(LOST))
+            self._write_ids_back((), register, on_lost=lambda: on_end(LOST))
+
+    def _write_ids_back(
+        self,
+        known: Collection[str],
+        then: Callable[[], None],
+        on_lost: Callable[[], None] | None = None,
+    ) -> None:
+        """Writes back the ids of topics that are not `known`."""
+        ids = {name: each for name, each in self._ids_in_logs().items() if name not in known}
+        write_ids_back(self._zookeeper, self._broker_id, ids, then, on_lost or then)
 
     def sync(self, on_done: OnDone[None]) -> None:
         """Answers when it is known who is the controller; if it is this broker, when its elections

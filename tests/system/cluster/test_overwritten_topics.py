@@ -2,13 +2,19 @@
 clients at work. No acknowledged record may be lost, and no replica its log."""
 
 import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 pytest.importorskip("kazoo")
 
-from tests.system.cluster.polling import until
-from tests.system.cluster.running_cluster import PARTITIONS, RunningCluster
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.system.cluster.history import read_log
+from tests.system.cluster.polling import PATIENCE_S, until
+from tests.system.cluster.proxies import broker
+from tests.system.cluster.running_cluster import BROKERS, PARTITIONS, RunningCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster faults")]
 
@@ -73,3 +79,49 @@ def test_a_node_that_is_not_understood(cluster: RunningCluster) -> None:
             load.await_progress()
         cluster.zookeeper.set(path, good)
         assert_put_back(cluster, "garbled", json.loads(good))
+
+
+def write_records(cluster: RunningCluster, topic: str, replicas: Sequence[int]) -> None:
+    """Makes a topic on some brokers, and writes to all of its partitions."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    assignment = [list(replicas)] * PARTITIONS
+    new = NewTopic(topic, PARTITIONS, replica_assignment=assignment)
+    admin.create_topics([new])[topic].result(PATIENCE_S)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+    for number in range(10 * PARTITIONS):
+        producer.produce(topic, str(number).encode(), partition=number % PARTITIONS)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def elect(cluster: RunningCluster, newcomer: int, topic: str, text: bytes) -> None:
+    """Makes a broker that comes the controller, which nobody can tell anything, as the topic's node
+    is written over."""
+    others = [each for each in BROKERS if each != newcomer]
+    for each in others:
+        cluster.brokers[each].pause()
+    assert write_as_the_controller_goes(cluster, topic, text) == newcomer
+    for each in others:
+        cluster.brokers[each].resume()
+
+
+def test_a_node_without_id_for_a_controller_that_was_never_told(cluster: RunningCluster) -> None:
+    """The brokers with the logs live: it would give the topic another id, and they set them
+    aside."""
+    newcomer = cluster.another_leader()
+    others = [each for each in BROKERS if each != newcomer]
+    cluster.brokers[newcomer].kill()
+    until(lambda: newcomer not in cluster.registered(), "its session is over")
+    write_records(cluster, "untold", others)
+    before = node_of(cluster, "untold")
+    nameless = {"version": 2, "partitions": before["partitions"]}
+    with ThreadPoolExecutor(1) as thread:
+        with cluster.board.cut(broker(newcomer), *map(broker, others)):
+            started = thread.submit(cluster.brokers[newcomer].start)
+            until(lambda: newcomer in cluster.registered(), "the newcomer lives")
+            elect(cluster, newcomer, "untold", json.dumps(nameless).encode())
+        started.result()
+    until(lambda: node_of(cluster, "untold") == before, "the topic has its id")
+    log = read_log(cluster.bootstrap_servers, "untold", PARTITIONS)
+    assert [len(log[each]) for each in range(PARTITIONS)] == [10] * PARTITIONS
+    for each in others:
+        assert "set aside" not in cluster.brokers[each].said()

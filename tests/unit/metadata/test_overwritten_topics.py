@@ -18,6 +18,7 @@ from tests.unit.metadata.test_reassigned_topics import (
 )
 from tests.unit.metadata.zookeeper_cluster import Broker, Cluster
 
+from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata import NewTopic, PartitionChange
 from odradek.metadata.zookeeper import znodes
 from odradek.model import TopicPartition
@@ -300,18 +301,76 @@ def test_a_node_that_says_nothing(
     assert_all_agree(cluster)
 
 
+@pytest.mark.parametrize("text", ["?", '{"version":2,"partitions":{"0":["1"]}}'])
+def test_a_controller_that_is_there_writes_again_what_says_nothing(
+    cluster: Cluster, text: str
+) -> None:
+    """Each of its writes would be refused as fast as ZooKeeper can, for as long as somebody asks
+    for other replicas."""
+    create(cluster, (1, 2, 3), (2, 3))
+    before = json.loads(cluster.tree.text(TOPIC))
+    cluster.tree.put(TOPIC, text)
+    answers = reassign(cluster.controller, SECOND, (3, 2))
+    cluster.settle()
+    assert answers == [{SECOND: None}]
+    before["partitions"]["1"] = [3, 2]
+    assert json.loads(cluster.tree.text(TOPIC)) == before
+    assert_all_agree(cluster)
+
+
+@pytest.mark.parametrize("text", ["?", '{"version":2,"partitions":{"0":["1"]}}'])
+def test_replicas_are_not_planned_for_ever(cluster: Cluster, text: str) -> None:
+    """What cannot be read cannot be written over, nor put right."""
+    create(cluster, (1, 2, 3), (2, 3))
+    before = cluster.tree.text(TOPIC)
+    cluster.tree.unreadable.add(TOPIC)
+    cluster.tree.put(TOPIC, text)
+    answers = reassign(cluster.controller, SECOND, (3, 1))
+    cluster.settle()
+    (((_, error),),) = [answer.items() for answer in answers]
+    assert isinstance(error, BrokerError)
+    assert error.code is ErrorCode.INVALID_UPDATE_VERSION
+    cluster.tree.unreadable.clear()
+    cluster.settle()
+    assert json.loads(cluster.tree.text(TOPIC)) == json.loads(before)
+    assert_all_agree(cluster)
+
+
+def test_a_partition_that_is_gone_from_the_node_and_never_was_known(cluster: Cluster) -> None:
+    """Its brokers keep their logs, and lead it on: nobody has ordered anything. When somebody
+    writes it again it goes on as it was."""
+    create(cluster, (1, 2, 3), (2, 3))
+    before = cluster.tree.text(TOPIC)
+    add_untold(cluster, 4)
+    write_over(cluster, [1, 2, 3], keeps_id=True)
+    take_over(cluster, 4)
+    assert [cluster.brokers[each].state(*SECOND).leader for each in (2, 3)] == [2, 2]
+    for broker_id in (2, 3):
+        cluster.stop(broker_id)
+        cluster.start(broker_id)
+    assert not any(deleted(cluster).values())
+    assert [SECOND in cluster.brokers[each].replicas.logs for each in (2, 3)] == [True, True]
+    cluster.tree.put(TOPIC, before)
+    cluster.settle()
+    assert written(cluster) == [(1, 2, 3), (2, 3)]
+    assert not any(deleted(cluster).values())
+    assert cluster.controller.state(*SECOND).isr == (2, 3)
+    assert_all_agree(cluster)
+
+
 @pytest.mark.parametrize("is_told", [False, True])
+@pytest.mark.parametrize("keeps_id", [False, True])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_two_topics_that_are_written_over_at_once(
-    cluster: Cluster, moment: int, *, is_told: bool
+    cluster: Cluster, moment: int, *, is_told: bool, keeps_id: bool
 ) -> None:
     create(cluster, (1, 2, 3), (2, 3))
     cluster.controller.ask("create_topics", [NewTopic("b", ((3, 1), (1, 2, 3)), {})])
     ids = {topic.name: topic.topic_id for topic in cluster.controller.image.topics.values()}
     add_untold(cluster, 4)
     keep_who_is_in_sync(cluster)
-    write_over(cluster, [2], [1], keeps_id=not is_told)
-    write_over(cluster, [2], [3, 2], keeps_id=not is_told, topic="b")
+    write_over(cluster, [2], [1], keeps_id=keeps_id)
+    write_over(cluster, [2], [3, 2], keeps_id=keeps_id, topic="b")
     step(cluster, moment)
     take_over(cluster, 1 if is_told else 4)
     topics = cluster.controller.image.topics
@@ -322,14 +381,15 @@ def test_two_topics_that_are_written_over_at_once(
 
 
 @pytest.mark.parametrize("is_told", [False, True])
+@pytest.mark.parametrize("keeps_id", [False, True])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_partition_that_is_added_with_what_is_written_over(
-    cluster: Cluster, moment: int, *, is_told: bool
+    cluster: Cluster, moment: int, *, is_told: bool, keeps_id: bool
 ) -> None:
     create(cluster, (1, 2, 3), (2, 3))
     add_untold(cluster, 4)
     keep_who_is_in_sync(cluster)
-    write_over(cluster, [2], [1], [3, 1], keeps_id=not is_told)
+    write_over(cluster, [2], [1], [3, 1], keeps_id=keeps_id)
     step(cluster, moment)
     take_over(cluster, 1 if is_told else 4)
     partitions = cluster.controller.image.topics["a"].partitions
@@ -338,16 +398,17 @@ def test_a_partition_that_is_added_with_what_is_written_over(
 
 
 @pytest.mark.parametrize("is_told", [False, True])
+@pytest.mark.parametrize("keeps_id", [False, True])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_replicas_that_are_away_keep_their_logs(
-    cluster: Cluster, moment: int, *, is_told: bool
+    cluster: Cluster, moment: int, *, is_told: bool, keeps_id: bool
 ) -> None:
     """The node names a live broker without the records, and one with them that is away."""
     create(cluster, (1, 2, 3), (2, 3))
     add_untold(cluster, 4)
     cluster.brokers.pop(3).store.close()
     keep_who_is_in_sync(cluster)
-    write_over(cluster, [3], [1, 3], keeps_id=not is_told)
+    write_over(cluster, [3], [1, 3], keeps_id=keeps_id)
     step(cluster, moment)
     take_over(cluster, 1 if is_told else 4)
     cluster.start(3)

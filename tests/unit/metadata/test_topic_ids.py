@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 from tests.unit.metadata.fake_replicas import FakeLog
+from tests.unit.metadata.test_overwritten_topics import add_untold, take_over
 from tests.unit.metadata.zookeeper_cluster import Cluster
 
 from odradek.metadata import NewTopic
@@ -137,6 +138,103 @@ def test_a_node_without_its_id_and_a_controller_that_only_knows_the_topic() -> N
     cluster.settle()
     del cluster.brokers[4]
     check(cluster, topic)
+
+
+OVERWRITES = (
+    {"0": [1, 2, 3], "1": [2, 3]},
+    {"0": [2], "1": [1]},
+    {"0": [4], "1": [4]},
+    {"0": [1, 2, 3]},
+    {},
+)
+
+
+@pytest.mark.parametrize("partitions", OVERWRITES)
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_node_without_its_id_and_a_controller_that_was_never_told(
+    moment: int, partitions: dict[str, list[int]]
+) -> None:
+    """Those who know the id live, and write it back only if somebody asks."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    add_untold(cluster, 4)
+    cluster.tree.put(TOPIC, json.dumps({"version": 2, "partitions": partitions}))
+    for _ in range(moment):
+        cluster.tree.step()
+    take_over(cluster, 4)
+    check_kept(cluster, topic)
+
+
+def check_kept(cluster: Cluster, topic: TopicImage) -> None:
+    """The topic is the same for all, and nobody has a log of another."""
+    assert json.loads(cluster.tree.text(TOPIC))["topic_id"] == uuid_text(topic.topic_id)
+    for broker in cluster.brokers.values():
+        assert broker.image.topics["a"].topic_id == topic.topic_id
+        assert broker.replicas.set_aside == []
+        assert {log.topic_id for log in broker.replicas.logs.values()} <= {topic.topic_id}
+
+
+@pytest.mark.parametrize("left", [1, 2, 3])
+def test_one_that_is_in_sync_knows_the_id(left: int) -> None:
+    """The tool may have written other replicas, and those be away."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    add_untold(cluster, 4)
+    cluster.tree.put(TOPIC, '{"version":2,"partitions":{"0":[4],"1":[4]}}')
+    for broker_id in {1, 2, 3} - {left}:
+        cluster.brokers[broker_id].zookeeper.is_connected = False
+        cluster.brokers.pop(broker_id).store.close()
+    if left != 1:
+        cluster.tree.put("/controller", "{}")
+    take_over(cluster, 4)
+    check_kept(cluster, topic)
+
+
+def test_a_broker_that_stands_still_may_know_the_id() -> None:
+    """It is in sync for as long as its session lasts, and its log may be the only one."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    add_untold(cluster, 4)
+    write(cluster)
+    for broker_id in (1, 2, 3):
+        cluster.brokers[broker_id].is_deaf = True
+    cluster.tree.remove("/controller")
+    for broker_id in (1, 2, 3):
+        cluster.brokers[broker_id].zookeeper.is_connected = False
+    cluster.settle()
+    assert cluster.brokers[4].elected is not None
+    assert "a" not in cluster.brokers[4].image.topics
+    cluster.brokers[4].is_deaf = False
+    for broker_id in (1, 2, 3):
+        cluster.brokers[broker_id].is_deaf = False
+        cluster.brokers[broker_id].zookeeper.is_connected = True
+        cluster.settle()
+    check_kept(cluster, topic)
+
+
+def test_a_node_without_its_id_that_was_not_understood_before() -> None:
+    """All have been told everything by then."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    add_untold(cluster, 4)
+    cluster.tree.put(TOPIC, "?")
+    take_over(cluster, 4)
+    write(cluster)
+    cluster.settle()
+    check_kept(cluster, topic)
+
+
+def test_a_node_without_its_id_that_somebody_writes_as_it_is_read() -> None:
+    """What was read before the brokers wrote the id back says nothing of what they know."""
+    for moment in range(60):
+        cluster = Cluster(3, seed=moment)
+        topic = create(cluster)
+        add_untold(cluster, 4)
+        write(cluster)
+        for _ in range(moment):
+            cluster.tree.step()
+        take_over(cluster, 4)
+        check_kept(cluster, topic)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

@@ -51,8 +51,9 @@ _SERVED_OR_NOT: Final = (
 class BrokerChannel:
     """Sends the image to `broker`, in the name of a controller and its epoch.
 
-    `on_served` gets the replicas that the broker can serve, `on_stopped` those that it has given
-    up, `on_deposed` is called when there is a later controller.
+    `on_told` is called when the broker has been told everything, and could write back the ids of
+    topics that it was not told of; `on_served` gets the replicas that it can serve, `on_stopped`
+    those that it has given up; `on_deposed` is called when there is a later controller.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class BrokerChannel:
         timer: Timer,
         view: BrokerView,
         *,
+        on_told: Callable[[BrokerRegistration], None],
         on_served: Callable[[BrokerRegistration, Mapping[TopicPartition, bool]], None],
         on_stopped: Callable[[BrokerRegistration, Sequence[TopicPartition]], None],
         on_deposed: Callable[[], None],
@@ -72,6 +74,7 @@ class BrokerChannel:
         self._plane: Final = plane
         self._timer: Final = timer
         self._view: Final = view
+        self._on_told: Final = on_told
         self._on_served: Final = on_served
         self._on_stopped: Final = on_stopped
         self._on_deposed: Final = on_deposed
@@ -153,6 +156,11 @@ class BrokerChannel:
         for command in commands:
             command()
 
+    def tell_all(self) -> None:
+        """Tells everything again."""
+        self._is_full = True
+        self.poke()
+
     def close(self) -> None:
         """Tells nothing any more."""
         self._closed = True
@@ -206,6 +214,8 @@ class BrokerChannel:
                     if code in _SERVED_OR_NOT
                 }
                 self._on_served(self.broker, served)
+                if is_full and not self._is_full:
+                    self._on_told(self.broker)
             self._finish(outcome)
 
         return lambda: self._plane.leader_and_isr(self.broker, request, on_done)

@@ -87,7 +87,15 @@ class ElectedController:
             on_removed=lambda: self._topics.read_all(),
         )
         self._topics: Final = TopicReader(
-            context, events, view, timer, configs, self._deletions, new_id, ids_in_logs
+            context,
+            events,
+            view,
+            timer,
+            configs,
+            self._deletions,
+            self._channels,
+            new_id,
+            ids_in_logs,
         )
         self._admin_znodes: Final = AdminZnodes(context, events, self._channels, self._topics.read)
         self._reassignments: Final = RequestedReassignments(context, events, view, timer)
@@ -158,6 +166,7 @@ class ElectedController:
             self._plane,
             self._timer,
             self._view,
+            on_told=lambda told: self._topics.on_told(told.id),
             on_served=self._on_served,
             on_stopped=self._deletions.on_stopped,
             on_deposed=self._on_deposed,

@@ -142,6 +142,17 @@ def with_nodes(image: MetadataImage, topics: Collection[TopicImage]) -> Change[N
     return Change(None, MetadataDelta(image, image, changed=topics) if topics else None)
 
 
+def with_later_epochs(image: MetadataImage, partitions: Iterable[TopicPartition]) -> Change[None]:
+    """The image with the same states of partitions under later epochs, so they are written."""
+    after = image
+    for where in partitions:
+        partition = image.partition(where)
+        if partition is not None:
+            later = partition._replace(partition_epoch=partition.partition_epoch + 1)
+            after = after.with_topics([after.topics[where.topic].with_partitions([later])])
+    return Change(None, difference(image, after))
+
+
 def with_growth(image: MetadataImage, topic: TopicImage) -> Change[None]:
     """The image with the partitions that a topic was given, which are led at once."""
     known = image.topic(topic.name)
@@ -223,11 +234,19 @@ def present(
     is_same = known is not None and known.topic_id == topic.topic_id
     before = dict(enumerate(known.partitions)) if known is not None and is_same else {}
     partitions = []
-    for each in topic.partitions:
+    for read in topic.partitions:
+        each = _state_of(read, before.get(read.partition))
         assignment = _assignment_of(each, before.get(each.partition))
         offline = tuple(r for r in assignment.replicas if r not in brokers)
         partitions.append(with_assignment(each, assignment)._replace(offline=offline))
     return topic._replace(partitions=tuple(partitions))
+
+
+def _state_of(read: PartitionImage, known: PartitionImage | None) -> PartitionImage:
+    """The state of a partition that was `read`: the known one if somebody has removed it."""
+    if read.partition_epoch != NO_STATE or known is None or known.partition_epoch == NO_STATE:
+        return read
+    return as_written(known, read.assignment)
 
 
 def _assignment_of(read: PartitionImage, known: PartitionImage | None) -> ReplicaAssignment:

@@ -2,7 +2,8 @@
 
 Each state is written over the version that the decision was worked out on. If one of many is
 refused, the others are written one by one. An existing folder is fine: the controller that began a
-topic may have been killed before it wrote the states.
+topic may have been killed before it wrote the states. A state that somebody has removed is created
+again.
 """
 
 import logging
@@ -36,6 +37,7 @@ Refused: TypeAlias = Mapping[TopicPartition, ErrorCode]
 KAFKA_STORAGE_ERROR where the ensemble refuses."""
 
 STATES_PER_WRITE: Final = 100
+VERSIONS_PER_WRITE: Final = 500
 
 
 class _State(NamedTuple):
@@ -47,12 +49,14 @@ class _State(NamedTuple):
 
 class _Write(NamedTuple):
     """A transaction: the operations on a whole topic, and the states of partitions. If it writes a
-    topic's node, `topic` is its name and `node` its content after that."""
+    topic's node, `topic` is its name and `node` its content after that. `later` is what is left to
+    be done after that for the one state that it writes."""
 
     head: list[Operation]
     states: list[_State]
     topic: str = ""
     node: KnownNode | None = None
+    later: Sequence[Operation] = ()
 
     @property
     def operations(self) -> list[Operation]:
@@ -65,6 +69,23 @@ class _Write(NamedTuple):
             return []
         return [_Write(self.head, [state]) for state in self.states]
 
+    def begun(self) -> "_Write | None":
+        """The same where somebody has removed the one state that it writes: created, and written as
+        often as its version says, which is the partition's epoch and never goes back."""
+        operation = self.operations[-1]
+        if len(self.operations) > 1 or not isinstance(operation, SetData) or not self.states:
+            return None
+        (state,) = self.states
+        path, data = operation.path, operation.data
+        folders = (znodes.partitions_path(state.partition.topic), path.rpartition("/")[0])
+        creates = [*map(Create, folders), Create(path, data)]
+        sets = [SetData(path, data, version) for version in range(operation.version + 1)]
+        return _in_steps(state.partition, [*creates, *sets, *self.later])
+
+    def rest(self) -> "_Write":
+        """What is to be done when this is."""
+        return _in_steps(self.states[0].partition, self.later)
+
     def without(self, folder: Operation) -> "_Write":
         """The same, but that a folder is not made."""
         return self._replace(
@@ -74,6 +95,12 @@ class _Write(NamedTuple):
                 for partition, operations in self.states
             ],
         )
+
+
+def _in_steps(partition: TopicPartition, operations: Sequence[Operation]) -> _Write:
+    """The first transaction of many operations on a state; all of them, if they are bearable."""
+    first, later = operations[:VERSIONS_PER_WRITE], operations[VERSIONS_PER_WRITE:]
+    return _Write([], [_State(partition, [*first])], later=later)
 
 
 class StateWriter:
@@ -107,6 +134,9 @@ class StateWriter:
                 if not again:
                     code = _code(outcome)
                     refused.update((state.partition, code) for state in write.states)
+            elif write.later:
+                left += 1
+                self._commit(write.rest(), on_committed)
             elif write.node is not None:
                 self._context.note_node(write.topic, write.node)
             if not left:
@@ -213,6 +243,8 @@ class StateWriter:
             operation = write.operations[refusal.place - 1]
             if isinstance(operation, Create) and not operation.data:
                 return [write.without(operation)]
+        if refusal.failure is Failure.NO_NODE and (begun := write.begun()) is not None:
+            return [begun]
         return write.split()
 
 

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
+from odradek.controller.elected.broker_channel import BrokerChannel
 from odradek.controller.elected.context import ControllerContext, KnownNode
 from odradek.controller.elected.event_queue import ControllerEventQueue
 from odradek.controller.elected.image_changes import (
@@ -27,6 +28,7 @@ from odradek.controller.elected.image_changes import (
     present,
     with_added,
     with_growth,
+    with_later_epochs,
     with_nodes,
     with_reading,
     with_started,
@@ -44,6 +46,7 @@ from odradek.metadata.image import (
 from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.client import Failure, Node
 from odradek.metadata.zookeeper.cluster_configs import ClusterConfigs
+from odradek.metadata.zookeeper.reads import UNREADABLE
 from odradek.metadata.zookeeper.znodes import NO_STATE, TopicNode, ZnodeError
 from odradek.model import NO_LEADER, TopicPartition
 from odradek.timer import Timer, TimerTask
@@ -66,6 +69,7 @@ class TopicReader:
         timer: Timer,
         configs: ClusterConfigs,
         deletions: TopicDeletions,
+        channels: Mapping[int, BrokerChannel],
         new_id: Callable[[], UUID],
         ids_in_logs: Callable[[], Mapping[str, UUID]],
     ) -> None:
@@ -78,10 +82,12 @@ class TopicReader:
         self._timer: Final = timer
         self._configs: Final = configs
         self._deletions: Final = deletions
+        self._channels: Final = channels
         self._new_id: Final = new_id
         self._ids_in_logs: Final = ids_in_logs
-        # Those of which only brokers that are away may know the id.
-        self._unidentified: set[str] = set()
+        # Topics of which only others may know the id, and the brokers that would have written it
+        # back by now.
+        self._unidentified: Final[dict[str, set[int]]] = {}
         self._not_understood: Final[set[str]] = set()
         # Changed before this controller had read everything: looked at once it has.
         self._changed_at_start: set[str] = set()
@@ -172,11 +178,29 @@ class TopicReader:
 
         def on_states(topic: TopicImage) -> None:
             if self._context.is_open:
+                self._write_again(self._lost([topic]))
                 self._events.submit(lambda image: with_reading(image, topic), is_written=True)
                 self._events.submit(lambda image: with_growth(image, topic))
                 self._put_right([name])
 
         self._context.watch_node(znodes.topic_path(name), on_node, lambda: self._on_changed(name))
+
+    def _lost(self, topics: Sequence[TopicImage]) -> list[TopicPartition]:
+        """The partitions of topics that have no state, but had one: somebody has removed it."""
+        image = self._view.image
+        known = {topic.name: image.topic_by_id(topic.topic_id) for topic in topics}
+        return [
+            TopicPartition(topic.name, each.partition)
+            for topic in topics
+            if (before := known[topic.name]) is not None
+            for each, state in zip(topic.partitions, before.partitions, strict=False)
+            if each.partition_epoch == NO_STATE != state.partition_epoch
+        ]
+
+    def _write_again(self, lost: Sequence[TopicPartition]) -> None:
+        if lost:
+            logger.warning("states that somebody has removed are written again: %s", lost)
+            self._events.submit(lambda image: with_later_epochs(image, lost))
 
     def _put_right(self, names: Sequence[str]) -> None:
         """Writes the nodes of topics that are not as the image has them."""
@@ -195,8 +219,14 @@ class TopicReader:
     def on_brokers(self) -> None:
         """Other brokers live: perhaps they know the id of a topic that nobody here did."""
         if self._unidentified:
-            self._unidentified.clear()
             self.read_all()
+
+    def on_told(self, broker_id: int) -> None:
+        """A broker has written back the ids that it knows of topics that this controller does
+        not."""
+        for told in self._unidentified.values():
+            told.add(broker_id)
+        self.on_brokers()
 
     def on_refused(self, partitions: Collection[TopicPartition]) -> None:
         """Partitions could not be written. They are read again at once, since others have written
@@ -245,6 +275,8 @@ class TopicReader:
         self, names: Sequence[str], marked: frozenset[str], then: Callable[[], None]
     ) -> None:
         paths = {znodes.topic_path(name): name for name in names}
+        # Not who has been told since: the nodes may have been read before.
+        told = {name: frozenset(brokers) for name, brokers in self._unidentified.items()}
 
         def on_topics(nodes: Mapping[str, Node | None]) -> None:
             topics: dict[str, TopicNode] = {}
@@ -254,11 +286,22 @@ class TopicReader:
                     topics[paths[path]] = topic
                 elif node is not None:
                     self._not_understood.add(paths[path])
+            without = [name for name, topic in topics.items() if topic.topic_id is None]
+            folders = {znodes.partitions_path(name): name for name in without}
+            self._context.gather(folders, lambda found: on_folders(topics, found, folders))
+
+        def on_folders(
+            topics: Mapping[str, TopicNode],
+            found: Mapping[str, Node | None],
+            names: Mapping[str, str],
+        ) -> None:
+            begun = {names[path] for path, node in found.items() if node is not None}
             whole = {name: self._with_missing(name, topic) for name, topic in topics.items()}
-            self._read_states(whole, lambda states: on_states(topics, states))
+            self._read_states(whole, lambda states: on_states(topics, begun, states))
 
         def on_states(
             topics: Mapping[str, TopicNode],
+            begun: Collection[str],
             states: Mapping[TopicPartition, PartitionImage | None],
         ) -> None:
             if not self._context.is_open:
@@ -266,10 +309,16 @@ class TopicReader:
             found = []
             for name, read in topics.items():
                 node = self._with_led(name, read, states)
-                topic_id = self._topic_id(name, node, states)
+                topic_id = node.topic_id
+                if topic_id is None and name in begun:
+                    led = _states_of(name, node, states)
+                    topic_id = self._known_id(name, node, led, told.get(name, frozenset()))
+                elif topic_id is None:
+                    topic_id = self._new_id()
                 if topic_id is None:
                     self._pass_over(name)
                 else:
+                    self._unidentified.pop(name, None)
                     found.append(_topic(name, topic_id, node, states))
             # Its settings are read with a topic: those that are known may be of one before.
             ids = {topic.name: topic.topic_id for topic in found}
@@ -278,11 +327,16 @@ class TopicReader:
         self._context.gather(paths, on_topics, lambda path: self._on_changed(paths[path]))
 
     def _understood(self, name: str, node: Node) -> TopicNode | None:
+        """What a topic's node says. One that says nothing is written again, as the topic is known;
+        of an unknown topic it is left to whoever wrote it."""
         try:
             topic = znodes.read_topic(name, node.data)
         except ZnodeError as error:
-            logger.error("a topic is ignored: %s", error)
-            return None
+            if node is UNREADABLE or self._view.image.topic(name) is None:
+                logger.error("a topic is ignored: %s", error)
+                return None
+            logger.error("the node of a topic is written again: %s", error)
+            topic = TopicNode(None, ())
         self._context.note_node(name, KnownNode(node.version, topic))
         return topic
 
@@ -312,34 +366,40 @@ class TopicReader:
         ]
         return node._replace(assignments=whole[: max([len(node.assignments), *led])])
 
-    def _topic_id(
-        self, name: str, node: TopicNode, states: Mapping[TopicPartition, PartitionImage | None]
+    def _known_id(
+        self,
+        name: str,
+        node: TopicNode,
+        led: Sequence[PartitionImage],
+        told: frozenset[int],
     ) -> UUID | None:
-        """The id of a topic. Kafka before 2.8 wrote none, even over an existing one: a topic that
-        was led before keeps its known id. None while those who know it, if anybody does, are away:
-        brokers that come write it back."""
-        if node.topic_id is not None:
-            return node.topic_id
-        led = [each for where, each in states.items() if where.topic == name and each is not None]
+        """The id of a topic that was led before, and whose node has none: Kafka before 2.8 wrote
+        none, even over an existing one. None while brokers may know it that are away, or have not
+        been `told` yet that this controller does not: they write it back."""
         known = self._view.image.topic(name)
-        if led and known is not None:
+        if known is not None:
             return known.topic_id
-        is_here = any(self._context.broker_id in each.replicas for each in node.assignments)
-        if led and is_here and (found := self._ids_in_logs().get(name)) is not None:
+        own_id = self._context.broker_id
+        replicas = [*(each.replicas for each in node.assignments), *(each.isr for each in led)]
+        found = self._ids_in_logs().get(name) if any(own_id in each for each in replicas) else None
+        if found is not None:
             return found
-        live = self._live
-        is_anybody_here = any(replica in live for each in led for replica in each.isr)
-        return self._new_id() if is_anybody_here or not led else None
+        live = self._live.keys()
+        is_in_sync = not led or any(replica in live for each in led for replica in each.isr)
+        return self._new_id() if is_in_sync and live <= {*told, own_id} else None
 
     @property
     def _live(self) -> Mapping[int, BrokerRegistration]:
         return self._view.image.brokers if self.is_complete else self.brokers_at_start
 
     def _pass_over(self, name: str) -> None:
-        """Leaves a topic for later: it is read again with the others when brokers have come."""
+        """Leaves a topic for later: it is read again with the others when brokers have come, or
+        have been told everything but the topic."""
         if name not in self._unidentified:
-            logger.warning("topic %s has no id, and its in-sync replicas are away", name)
-        self._unidentified.add(name)
+            logger.warning("topic %s has no id; brokers that may know it are awaited", name)
+            self._unidentified[name] = set()
+            for channel in self._channels.values():
+                channel.tell_all()
         self._context.topic_nodes.pop(name, None)
 
     def _read_states(
@@ -373,8 +433,10 @@ class TopicReader:
             if topic.name in marked:
                 self._deletions.take_over(present(topic, None, self._live))
         kept = [topic for topic in found if topic.name not in marked]
+        lost = self._lost(kept)
 
         def on_taken_in(_outcome: object = None) -> None:
+            self._write_again(lost)
             self._put_right([topic.name for topic in kept])
             changed, self._changed_at_start = self._changed_at_start, set()
             for name in sorted(changed):
@@ -404,6 +466,13 @@ class TopicReader:
             self._context.broker_id,
             self._context.epoch,
         )
+
+
+def _states_of(
+    topic: str, node: TopicNode, states: Mapping[TopicPartition, PartitionImage | None]
+) -> list[PartitionImage]:
+    found = [states[TopicPartition(topic, index)] for index in range(len(node.assignments))]
+    return [each for each in found if each is not None]
 
 
 def _topic(

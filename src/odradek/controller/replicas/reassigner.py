@@ -3,8 +3,8 @@
 `reassignments` plans a request on the published image, once earlier requests have taken effect:
 otherwise a state that is about to change could seem to be as requested, or to have nothing to
 cancel. A leader may change its ISR meanwhile; the store refuses the change then, and it is planned
-again on the new state. It does not wait for the end of a reassignment, which `ReplicationControl`
-handles.
+again on the new state, a few times. It does not wait for the end of a reassignment, which
+`ReplicationControl` handles.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -31,6 +31,9 @@ class Reassignment(NamedTuple):
 
 Outcome: TypeAlias = tuple[TopicPartition, BrokerError | None]
 OnReassigned: TypeAlias = Callable[[Mapping[TopicPartition, BrokerError | None]], None]
+
+MOST_TRIES: Final = 10
+"""How often what is asked for is planned. The store may know a state that nobody here can read."""
 
 _partition_of: Final = attrgetter("topic_partition")
 
@@ -82,6 +85,7 @@ class Reassigner:
         may_change_factor: bool,
         results: dict[TopicPartition, BrokerError | None],
         on_done: OnReassigned,
+        tries: int = MOST_TRIES,
     ) -> None:
         plan = partial(
             plan_reassignment,
@@ -102,11 +106,11 @@ class Reassigner:
                     results[change.topic_partition] = each
                     if each.code is ErrorCode.INVALID_UPDATE_VERSION:
                         overtaken.add(change.topic_partition)
-            if overtaken:
+            if overtaken and tries > 1:
                 again = [
                     requested for requested in requests if requested.topic_partition in overtaken
                 ]
-                self._alter(again, (), may_change_factor, results, on_done)
+                self._alter(again, (), may_change_factor, results, on_done, tries - 1)
             else:
                 on_done(results)
 

@@ -6,9 +6,10 @@ for an earlier registration of this broker. Either may happen between two of its
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Final, Protocol, TypeVar
+from functools import partial
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.changes import difference
@@ -30,6 +31,9 @@ from odradek.metadata.zookeeper.membership import UNREGISTERED, Membership
 from odradek.model import TopicPartition
 
 T = TypeVar("T")
+WriteIdsBack: TypeAlias = Callable[[Collection[str], Callable[[], None]], None]
+"""Writes back the ids that topics but the named ones have in the logs here, and lack in ZooKeeper;
+calls back when it has, or the session has ended."""
 logger = logging.getLogger(__name__)
 
 
@@ -55,11 +59,13 @@ class ControlRequests:
         election: OwnElection,
         view: BrokerView,
         configs: ClusterConfigs,
+        write_ids_back: WriteIdsBack,
     ) -> None:
         self._membership: Final = membership
         self._election: Final = election
         self._view: Final = view
         self._configs: Final = configs
+        self._write_ids_back: Final = write_ids_back
         self._queue: Final = SerialQueue(lambda: not membership.is_registering)
         self._release: Release = lambda: None
         self._tells_all = False
@@ -73,7 +79,12 @@ class ControlRequests:
             nonlocal session
             session = self._membership.epoch
             ids = {state.topic: state.topic_id for state in request.partitions}
-            self._configs.with_topics(ids, place)
+            read = partial(self._configs.with_topics, ids, place)
+            if request.is_full:
+                # A controller that does not name a topic may not know its id.
+                self._write_ids_back(ids, read)
+            else:
+                read()
 
         def place() -> None:
             if self._is_over(session, request.header, on_done):

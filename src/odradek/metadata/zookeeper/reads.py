@@ -10,8 +10,8 @@ from odradek.metadata.image import MetadataDelta, MetadataImage
 from odradek.metadata.store import OnDone
 from odradek.metadata.zookeeper.client import LOST, Failure, Node, OnChanged, ZooKeeperClient
 
-# The node exists but this broker may not read it: it counts as unreadable, not as deleted.
-_UNREADABLE: Final = Node(b"", 0, 0, 0)
+UNREADABLE: Final = Node(b"", 0, 0, 0)
+"""A node that exists but that this broker may not read: it does not count as deleted."""
 
 
 def gather(
@@ -32,7 +32,7 @@ def gather(
         nonlocal is_lost
         if isinstance(node, Failure):
             is_lost = is_lost or node is Failure.SESSION_LOST
-            node = _UNREADABLE
+            node = UNREADABLE
         nodes[path] = node
         if len(nodes) == len(wanted):
             if is_lost:
@@ -66,9 +66,11 @@ def gather_children(
     zookeeper: ZooKeeperClient,
     folders: Iterable[str],
     on_done: Callable[[list[str]], None],
+    *,
+    on_lost: Callable[[], None] = ignore,
 ) -> None:
-    """Lists the paths that lie in folders, of which some may not be there; does not come back when
-    the session has ended meanwhile."""
+    """Lists the paths that lie in folders, of which some may not be there. When the session has
+    ended meanwhile `on_lost` is called instead."""
     wanted = list(folders)
     found: dict[str, tuple[str, ...]] = {}
     is_lost = False
@@ -77,7 +79,11 @@ def gather_children(
         nonlocal is_lost
         is_lost = is_lost or names is Failure.SESSION_LOST
         found[folder] = () if isinstance(names, Failure) else names
-        if len(found) == len(wanted) and not is_lost:
+        if len(found) < len(wanted):
+            return
+        if is_lost:
+            on_lost()
+        else:
             on_done([f"{folder}/{name}" for folder in wanted for name in found[folder]])
 
     if not wanted:
