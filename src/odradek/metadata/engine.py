@@ -113,7 +113,7 @@ class MetadataEngine:
         self._drain()
 
     def act_on_rest(self) -> None:
-        """Has listeners act at once on the slices that are left, of changes that wait too."""
+        """Makes listeners act at once on the slices that are left, of changes that wait too."""
         while self._acting is not None:
             acting, self._acting = self._acting, None
             acting.defer = None

@@ -140,7 +140,7 @@ class LogAppender:
         return info
 
     def _unusable(self) -> BrokerError | None:
-        if self._local.is_usable:
+        if not self._local.is_closed and self._directory.failure is None:
             return None
         return BrokerError(
             ErrorCode.KAFKA_STORAGE_ERROR,
