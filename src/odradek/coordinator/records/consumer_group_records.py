@@ -375,7 +375,7 @@ def _read_strings(reader: Reader) -> tuple[str, ...]:
     return tuple([reader.string(FLEXIBLE) for _ in range(reader.array_length(FLEXIBLE, 1))])
 
 
-FORMATS: Final = (
+FORMATS: Final[tuple[RecordFormat, ...]] = (
     RecordFormat(3, ConsumerGroupMetadataKey, _write_group, _read_group),
     RecordFormat(
         4, ConsumerGroupPartitionMetadataKey, _write_partition_metadata, _read_partition_metadata

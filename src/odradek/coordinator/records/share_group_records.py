@@ -232,7 +232,7 @@ def _read_states(reader: Reader) -> ShareGroupStatePartitionMetadataValue:
     return ShareGroupStatePartitionMetadataValue(both[0], both[1], tuple(deleting))
 
 
-FORMATS: Final = (
+FORMATS: Final[tuple[RecordFormat, ...]] = (
     RecordFormat(10, ShareGroupMemberMetadataKey, _write_member, _read_member),
     RecordFormat(11, ShareGroupMetadataKey, _write_group, _read_group),
     RecordFormat(
