@@ -64,8 +64,8 @@ def do_each_in_turns(
     on_done: Callable[[], object] = ignore,
 ) -> None:
     """Does something for each item as `do_each` does, but for `size` of them at a time: the first
-    now, and what `defer` is given at the loop's next turns; after the last `on_done` is called.
-    What is raised is raised in its turn, and keeps no later one from coming."""
+    now, and the others by `defer`, at the loop's next turns; then it calls `on_done`. A slice that
+    raises does not stop the later ones."""
     left = iter(items)
 
     def take_slice() -> None:

@@ -270,8 +270,8 @@ def _assignment_of(read: PartitionImage, known: PartitionImage | None) -> Replic
 
 def _as_target(read: PartitionImage) -> ReplicaAssignment:
     """The replicas of the node as the target of a reassignment: whoever is in sync, and none of
-    them, leaves in the transaction that takes it out of the ISR. Whoever is no replica deletes its
-    log: nobody is told so while a state says that it has all records."""
+    them, leaves in the transaction that takes it out of the ISR. A broker that is no replica any
+    more deletes its log: it is not told so while a state says that it has all records."""
     leaving = tuple(each for each in read.isr if each not in read.replicas)
     return ReplicaAssignment(
         (*read.replicas, *leaving),

@@ -83,7 +83,7 @@ class _Write(NamedTuple):
         return _in_steps(state.partition, [*creates, *sets, *self.later])
 
     def rest(self) -> "_Write":
-        """What is to be done when this is."""
+        """The write that follows when this one is done."""
         return _in_steps(self.states[0].partition, self.later)
 
     def without(self, folder: Operation) -> "_Write":

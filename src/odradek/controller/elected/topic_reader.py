@@ -140,8 +140,8 @@ class TopicReader:
         self._context.watch_children(znodes.TOPICS, on_children, self.read_all)
 
     def read(self, name: str) -> None:
-        """A topic has other partitions, or other states, than it had. One that is being deleted is
-        looked at no more: when one of its name is made, that is another child."""
+        """Reads a topic whose partitions or states have changed. A topic in deletion is not read
+        again: a new one of its name appears as another child."""
         self._read(name, is_news=lambda _node: True)
 
     def _on_changed(self, name: str) -> None:
@@ -327,8 +327,8 @@ class TopicReader:
         self._context.gather(paths, on_topics, lambda path: self._on_changed(paths[path]))
 
     def _understood(self, name: str, node: Node) -> TopicNode | None:
-        """What a topic's node says. One that says nothing is written again, as the topic is known;
-        of an unknown topic it is left to whoever wrote it."""
+        """Reads a topic's node. A malformed one is written again if the topic is known; that of an
+        unknown topic is left to its writer."""
         try:
             topic = znodes.read_topic(name, node.data)
         except ZnodeError as error:

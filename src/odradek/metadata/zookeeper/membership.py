@@ -55,7 +55,7 @@ class Membership:
 
     @property
     def is_live(self) -> bool:
-        """Whether it has a session, and the others may see it."""
+        """True if the broker has a session, in which the others can see it."""
         return not self.is_closed and self.epoch != UNREGISTERED
 
     def register(

@@ -6,7 +6,7 @@ looks again at once when it has taken up the last of them.
 
 A round (`Cleaning`) is a row of steps, up to `log.cleaner.threads` rounds side by side, each with
 its share of `log.cleaner.dedupe.buffer.size`. Steps that touch the disk or unpack a batch run in
-the background. Those that only compute run on the event loop, one at each of its turns: they need
+the background. Steps that only compute run on the event loop, one at each of its turns: they need
 the interpreter, so beside the loop they would only hold it up, and for longer. Between two steps
 a round waits for as long as `log.cleaner.io.max.bytes.per.second` asks for.
 

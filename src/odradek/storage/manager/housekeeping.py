@@ -1,8 +1,8 @@
 """Periodic upkeep of all logs: retention, checkpoints, compaction, forgetting.
 
 Each piece is a `PeriodicTask` on the broker's timer, so that a clock that is moved by hand drives
-it, and its interval is asked for each time. What looks at every log does so some logs in a turn of
-the loop. As a `LogListener` it also does what a log asks for.
+it, and its interval is asked for each time. A task that looks at every log takes a few of them in
+each turn of the loop. As a `LogListener` it also does what a log asks for.
 """
 
 import logging
