@@ -28,6 +28,7 @@ TIMEOUT_S = deadline_s(60)
 ANSWER_MAX_BYTES = 4_000_000
 GROWTH_MAX_BYTES = 128 * 1024 * 1024
 TOPIC = "frames"
+FIND_COORDINATOR = 10
 
 
 def batch(codec: int) -> bytes:
@@ -129,6 +130,16 @@ def converse(port: int, data: bytes) -> bytes:
     return answer
 
 
+def create_internal_topics(port: int) -> None:
+    """Has the first question for a coordinator of each kind create its topic: that takes some turns
+    of the loop, and a connection that has said that no more comes is not answered after them."""
+    for frame in well_formed():
+        if struct.unpack_from(">h", frame)[0] == FIND_COORDINATOR:
+            with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as connection:
+                connection.sendall(framed(frame))
+                assert connection.recv(1)
+
+
 def assert_alive(port: int) -> None:
     answer = converse(port, framed(struct.pack(">hhih", 18, 0, 42, -1)))
     assert struct.unpack_from(">ii", answer)[1] == 42, "a well-behaved client is not served"
@@ -155,6 +166,7 @@ def port() -> Iterator[int]:
         broker.create_topic(TOPIC, 2)
         number = int(broker.bootstrap_servers.rpartition(":")[2])
         assert_alive(number)
+        create_internal_topics(number)
         before = peak_memory()
         yield number
         assert_alive(number)

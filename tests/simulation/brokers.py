@@ -36,7 +36,7 @@ from odradek.controller.replicas.reassigner import Reassigner, Reassignment
 from odradek.controller.replicas.replication_control import ReplicationControl
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata import ListenerStage, MetadataCache
-from odradek.metadata.engine import BrokerView, MetadataEngine
+from odradek.metadata.engine import BrokerView, Defer, MetadataEngine
 from odradek.metadata.fail_stop import OnBroken
 from odradek.metadata.image import BrokerRegistration, MetadataDelta, PartitionImage
 from odradek.metadata.sqlite import EmbeddedMetadataStore, SharedMetadata
@@ -164,7 +164,10 @@ class StallingView(BrokerView):
 class StallingMetadata(SharedMetadata):
     """A memory whose brokers may stall."""
 
-    def view(self, cache: MetadataCache, on_broken: OnBroken) -> StallingView:
+    def view(
+        self, cache: MetadataCache, on_broken: OnBroken, defer: Defer | None = None
+    ) -> StallingView:
+        assert defer is None, "a stalled session acts in whole changes"
         return StallingView(self._engine, cache, on_broken)
 
 
