@@ -52,7 +52,8 @@ def test_minus_one_takes_the_brokers_defaults(kit_with: Any) -> None:
         (CreatableTopic("there.is"), ErrorCode.INVALID_TOPIC_EXCEPTION),
         (CreatableTopic("a", 0), ErrorCode.INVALID_PARTITIONS),
         (CreatableTopic("a", -2), ErrorCode.INVALID_PARTITIONS),
-        (CreatableTopic("a", 2_000_000_000), ErrorCode.INVALID_PARTITIONS),
+        (CreatableTopic("a", 2_000_000_000), ErrorCode.POLICY_VIOLATION),
+        (CreatableTopic("a", 10_001), ErrorCode.POLICY_VIOLATION),
         (CreatableTopic("a", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
         (CreatableTopic("a", 1, 2), ErrorCode.INVALID_REPLICATION_FACTOR),
         (CreatableTopic("a", 1, -1, [(0, [1])]), ErrorCode.INVALID_REQUEST),
@@ -182,6 +183,23 @@ def test_deletion_may_be_switched_off(kit_with: Any) -> None:
     kit.must_create("a")
     (result,) = kit.ask(kit.controller.delete_topics, [TopicReference("a")], 1000)
     assert result.error_code is ErrorCode.TOPIC_DELETION_DISABLED
+
+
+def test_a_request_for_very_many_partitions_is_refused_as_a_whole(kit: Any) -> None:
+    """If this fails, one request stops all others for seconds."""
+    results = kit.create(CreatableTopic("a", 5_000), CreatableTopic("b", 5_001))
+    assert {each.error_code for each in results} == {ErrorCode.POLICY_VIOLATION}
+    assert kit.cache.image.topics.keys().isdisjoint({"a", "b"})
+
+
+def test_the_topic_that_grows_by_too_many_partitions_is_refused(kit: Any) -> None:
+    """If this fails, one request stops all others for seconds, or refuses what is within bounds."""
+    kit.create(*map(CreatableTopic, "abc"))
+    wanted = {"a": 5_001, "b": 5_002, "c": 5_001}
+    requests = [PartitionsRequest(name, count) for name, count in wanted.items()]
+    results = kit.ask(kit.controller.create_partitions, requests, 1000)
+    codes = [each.error_code for each in results]
+    assert codes == [ErrorCode.NONE, ErrorCode.POLICY_VIOLATION, ErrorCode.NONE]
 
 
 @pytest.mark.parametrize(

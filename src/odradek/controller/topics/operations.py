@@ -24,6 +24,7 @@ from odradek.controller.answers import (
 from odradek.controller.configs.entries import ConfigDescriber
 from odradek.controller.delayed_operations import DelayedTopicChange, TopicKey
 from odradek.controller.results import (
+    UNKNOWN_COUNT,
     CreatableTopic,
     CreateTopicResult,
     DeleteTopicResult,
@@ -44,6 +45,9 @@ from odradek.purgatory import DelayedOperationPurgatory
 
 CreateTopicPolicy: TypeAlias = Callable[[CreatableTopic], None]
 """May refuse a topic by raising BrokerError(POLICY_VIOLATION)."""
+
+MOST_PARTITIONS: Final = 10_000
+"""How many partitions one request may create, as with Kafka's controller."""
 
 
 class TopicOperations:
@@ -82,7 +86,11 @@ class TopicOperations:
         validate_only: bool = False,
         defer: Defer | None = None,
     ) -> None:
-        """Creates topics, and answers when their partitions have leaders, or at the time-out."""
+        """Creates topics, and answers when their partitions have leaders, or at the time-out. A
+        request for more than `MOST_PARTITIONS` is refused as a whole."""
+        if sum(map(self._partitions_of, topics)) > MOST_PARTITIONS:
+            on_done([CreateTopicResult.failed(each.name, _too_many()) for each in topics])
+            return
         left_ms = time_left(self._purgatory.timer, timeout_ms)
         taken: dict[str, str] = {}
 
@@ -102,7 +110,7 @@ class TopicOperations:
 
     def _partitions_of(self, topic: CreatableTopic) -> int:
         count = len(topic.assignments) or topic.num_partitions
-        return self._config.num_partitions if count < 1 else count
+        return self._config.num_partitions if count == UNKNOWN_COUNT else max(count, 0)
 
     def _create(
         self,
@@ -205,16 +213,25 @@ class TopicOperations:
         validate_only: bool = False,
         defer: Defer | None = None,
     ) -> None:
-        """Adds partitions to topics, and answers when they have leaders, or at the time-out."""
+        """Adds partitions to topics, and answers when they have leaders, or at the time-out. Refuses
+        a topic that would take the request beyond `MOST_PARTITIONS`."""
         left_ms = time_left(self._purgatory.timer, timeout_ms)
         name_of = attrgetter("name")
+        added = 0
+
+        def plan(requested: PartitionsRequest) -> NewPartitions:
+            nonlocal added
+            planned = self._planner.plan_partitions(self._cache.image, requested)
+            if added + len(planned.assignment) > MOST_PARTITIONS:
+                raise _too_many()
+            added += len(planned.assignment)
+            return planned
 
         def grow(
             repeated: Collection[object],
             some: Sequence[PartitionsRequest],
             on_some: OnSlice[NamedResult],
         ) -> None:
-            plan = partial(self._planner.plan_partitions, self._cache.image)
             plans = plan_each(some, plan, name_of, repeated)
             names = [topic.name for topic in some]
             if validate_only or not any(isinstance(plan, NewPartitions) for plan in plans):
@@ -354,3 +371,8 @@ class TopicOperations:
         for topic in topics:
             if has_collision_chars(topic.name):
                 self._collisions[collision_key(topic.name)] = topic.name
+
+
+def _too_many() -> BrokerError:
+    message = "Excessively large number of partitions per request."
+    return BrokerError(ErrorCode.POLICY_VIOLATION, message)

@@ -84,8 +84,8 @@ class TopicPlanner:
         partitions = requested.num_partitions
         if partitions == -1:
             partitions = self.config.num_partitions
-        if not 1 <= partitions <= MAX_PARTITIONS:
-            message = f"Number of partitions must be between 1 and {MAX_PARTITIONS}."
+        if partitions < 1:
+            message = "Number of partitions was set to an invalid non-positive value."
             raise BrokerError(ErrorCode.INVALID_PARTITIONS, message)
         factor = requested.replication_factor
         if factor == -1:

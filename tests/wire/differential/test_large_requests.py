@@ -1,0 +1,62 @@
+"""Requests for more partitions than a controller takes at once, beside an Apache Kafka."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.wire.differential.harness import Peer, Scenario
+from tests.wire.differential.test_admin import TIMEOUT_MS, by_hand, create
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
+
+Check = Callable[[Scenario], None]
+MOST = 10_000
+
+
+def wish(name: str, partitions: int) -> dict[str, object]:
+    return {"name": name, "num_partitions": partitions, "replication_factor": 1}
+
+
+def test_topics_of_very_many_partitions(same_answers: Check) -> None:
+    def scenario(peer: Peer) -> None:
+        create(peer, name="large")
+        for topics in (
+            [wish("a", MOST + 1)],
+            [wish("a", 5_000), wish("b", 5_001)],
+            [wish("a", 4_000), wish("b", 5_000)],
+            [wish("large", MOST), wish("b", 1)],
+            [wish("large", 5_000), wish("b", 4_000)],
+            [wish("a b", MOST), wish("b", 1)],
+            [wish("a", -5), wish("b", MOST + 1)],
+            [wish("a", -1), wish("b", MOST)],
+            [wish("a", 0), wish("b", 9_000)],
+            [{"name": "a", **by_hand(*[[1]] * (MOST + 1))}],
+            [wish("a", 1_000_000_000)],
+        ):
+            asked = {"topics": topics, "timeout_ms": TIMEOUT_MS, "validate_only": True}
+            peer.ask("create_topics", 4, **asked)
+        peer.ask("create_topics", 4, topics=[wish("a", MOST + 1)], timeout_ms=TIMEOUT_MS)
+        peer.ask("metadata", 9, topics=[{"name": "a"}], allow_auto_topic_creation=False)
+
+    same_answers(scenario)
+
+
+def test_topics_that_grow_by_very_many_partitions(same_answers: Check) -> None:
+    """Kafka 4.3 answers one more UNKNOWN_SERVER_ERROR, ours POLICY_VIOLATION."""
+
+    def scenario(peer: Peer) -> None:
+        for name in ("grows", "grows-too"):
+            create(peer, name=name)
+        for counts in (
+            {"grows": MOST + 1},
+            {"grows": 5_001, "grows-too": 5_001},
+            {"grows": MOST + 1, "none": 2},
+            {"grows": 2, "none": MOST + 2},
+        ):
+            topics = [
+                {"name": name, "count": count, "assignments": None}
+                for name, count in counts.items()
+            ]
+            asked = {"topics": topics, "timeout_ms": TIMEOUT_MS, "validate_only": True}
+            peer.ask("create_partitions", 3, **asked)
+
+    same_answers(scenario)
