@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from pyspark.sql.functions import unix_seconds
 from tests.deadlines import deadline_s
 
 import odradek
@@ -30,6 +31,7 @@ from pyspark_odradek.pipelines import (
     window,
 )
 from pyspark_odradek.pipelines.bookkeeping.manifest import Manifest
+from pyspark_odradek.pipelines.ends.hours import begin_of_hour, utc_date, utc_hour
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
@@ -160,3 +162,18 @@ def test_windows_are_those_of_utc(spark, broker, zone: str, tmp_path: Path) -> N
 def seconds_in(spark, table: str, column: str) -> Counter[float]:
     found: Any = read_table(spark, table)
     return Counter(float(row[0]) for row in found.selectExpr(f"unix_seconds({column})").collect())
+
+
+def test_hours_before_1970_are_those_of_utc(spark, zone: str) -> None:
+    """If this fails, a record of 1969 is in the hour, and on the day, behind its own."""
+    seconds = [-1, -3600, -3601, -86_400, -86_401, 0, 3599]
+    frame = spark.createDataFrame([(each,) for each in seconds], "at long").selectExpr(
+        "at", "timestamp_seconds(at) as time"
+    )
+    shown = frame.select(
+        "at", utc_date("time"), utc_hour("time"), unix_seconds(begin_of_hour("time"))
+    )
+    for at, date, hour, begin in shown.collect():
+        time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=at)
+        assert (date, hour) == (f"{time:%Y-%m-%d}", f"{time:%H}")
+        assert begin == at // 3600 * 3600
