@@ -26,7 +26,7 @@ from tests.simulation.client.test_client_cluster import (
 from odradek.client import Consumer
 from odradek.client.aio.consuming.handout import Records
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
-from odradek.client.errors import UsageError
+from odradek.client.errors import RecordTooLarge, UsageError
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol.direct.fetch import decode_fetch_request
@@ -348,5 +348,31 @@ def test_two_fetches_of_a_partition_at_most_wait_for_the_reader() -> None:
         assert {index: len(offsets) for index, offsets in asked.items()} == dict.fromkeys(
             range(4), 2
         )
+
+    play(scenario)
+
+
+def test_a_batch_that_is_cut_off_is_blamed_on_both_limits() -> None:
+    """The error named the one of the whole answer, and not the one that was in the way."""
+
+    async def scenario(stage: Stage) -> None:
+        read_whole = stage.brokers._read
+
+        def read_a_part(broker: int, asked: Any) -> Any:
+            answer = read_whole(broker, asked)
+            answer.records = [each[: asked.partition_max_bytes] for each in answer.records]
+            return answer
+
+        stage.brokers._read = read_a_part  # type: ignore[method-assign]
+        async with stage.consumer(
+            group_id="",
+            auto_offset_reset="earliest",
+            max_partition_fetch_bytes=65,
+            fetch_max_bytes=900,
+        ) as consumer:
+            consumer.assign(ALL[:1])
+            limits = r"max\.partition\.fetch\.bytes \(65\) or fetch\.max\.bytes \(900\)"
+            with pytest.raises(RecordTooLarge, match=f"behind 65 bytes: .* {limits}"):
+                await consumer.getmany(timeout_ms=5_000)
 
     play(scenario)

@@ -48,6 +48,34 @@ def test_headers_may_be_text_and_a_mapping(servers: str, topic: str, run: Run) -
     ]
 
 
+NO_HEADERS: Any = (
+    "ab",
+    b"ab",
+    {"a": 1, "b": 2},
+    {"a", "b"},
+    ("a",),
+    ("a", b"b", b"c"),
+    ("a", 1),
+    7,
+)
+
+
+@pytest.mark.parametrize("header", NO_HEADERS, ids=repr)
+def test_a_header_is_a_pair(servers: str, topic: str, run: Run, header: Any) -> None:
+    """Text of two letters, and whatever else has two parts, was taken for a name and a value."""
+
+    async def scenario() -> None:
+        await make(servers, topic)
+        async with Producer({"bootstrap.servers": servers}) as producer:
+            with pytest.raises(TypeError, match="headers are pairs of a name"):
+                await producer.send(topic, b"0", headers=[header])
+            with pytest.raises(TypeError, match="headers are pairs of a name"):
+                await producer.send_many(topic, [b"1", b"2"], headers=[None, [header]])
+
+    run(scenario())
+    assert stored(servers, topic) == []
+
+
 class Tagging:
     """Says in a header what it made, as serializers of schema registries do."""
 
@@ -204,6 +232,11 @@ def test_the_blocking_producer_takes_the_same(bootstrap: str, topic: str) -> Non
         on_delivery=lambda error, _: told.append(error),
     ) as producer:
         producer.send(topic, b"v", headers={"a": "b"}).result(timeout=deadline_s(30))
+        given: Any = ["ab"]
+        with pytest.raises(TypeError, match="a header is a pair, not str"):
+            producer.send(topic, b"v", headers=given)
+        with pytest.raises(TypeError, match="a header is a pair, not str"):
+            producer.send_many(topic, [b"v"], headers=[given])
     assert told == [None]
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -374,6 +375,47 @@ def test_who_closes_within_closing_does_not_end_the_loop_of_others(
         consumer.close(timeout_ms=3_000)
         assert listener.told == 1
         assert other.describe_cluster().nodes
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("call", [Consumer.unsubscribe, Consumer.poll])
+def test_a_listener_that_closes_does_not_wait_for_the_end(
+    bootstrap: str,
+    topic: str,
+    names: Callable[[str], str],
+    protocol: str,
+    call: Callable[[Consumer], object],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Closing waits for what the listener is called by: until its time-out, of half a minute."""
+    group = names("group")
+    before = threads()
+    consumer = Consumer(bootstrap, group_id=group, group_protocol=protocol)
+
+    class Closes:
+        told = 0
+
+        def on_partitions_assigned(self, partitions: object) -> None:
+            if call is Consumer.poll:
+                consumer.close(timeout_ms=int(1000 * deadline_s(10)))
+
+        def on_partitions_revoked(self, partitions: object) -> None:
+            self.told += 1
+            consumer.close(timeout_ms=int(1000 * deadline_s(10)))
+
+    listener = Closes()
+    consumer.subscribe([topic], listener=listener)
+    with suppress(ClientClosed):
+        while not consumer.assignment():
+            consumer.poll(timeout_ms=100)
+        call(consumer)
+    assert listener.told == 1
+    with pytest.raises(ClientClosed):
+        consumer.poll()
+    assert threads() == before
+    assert "could not be left" not in caplog.text
+    with Admin(bootstrap) as admin:
+        assert not admin.describe_groups([group])[group].members
 
 
 def test_a_blocked_reader_is_woken_by_another_thread(bootstrap: str) -> None:

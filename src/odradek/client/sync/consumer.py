@@ -53,6 +53,7 @@ class Consumer(CallingBack[aio.Consumer]):
             UsageError: there are topics and no group.
         """
         self._is_telling = False
+        self._closing_ms: int | None = None
         super().__init__(
             lambda: aio.Consumer(
                 bootstrap_servers,
@@ -69,9 +70,14 @@ class Consumer(CallingBack[aio.Consumer]):
     def close(self, timeout_ms: int = 30_000) -> None:
         """Commits what auto-commit owes, leaves the group, disconnects.
 
-        Without an answer within `timeout_ms` the group notices by the missing heartbeats.
+        Without an answer within `timeout_ms` the group notices by the missing heartbeats. A
+        listener does not wait for it: the call that it is called in does.
         """
-        self._close(lambda: self._client.close(timeout_ms))
+        if self._is_telling and not self._is_closing:
+            self._closing_ms = timeout_ms
+            self._submit(self._client.close(timeout_ms))
+        else:
+            self._close(lambda: self._client.close(timeout_ms))
 
     # --- what is read -----------------------------------------------------------------------
 
@@ -212,6 +218,15 @@ class Consumer(CallingBack[aio.Consumer]):
         if self._is_telling:
             raise listener_reads()
         return super()._read(read)
+
+    def _called_back(self, work: Coroutine[Any, Any, Found]) -> Found:
+        try:
+            return super()._called_back(work)
+        finally:
+            # A listener has closed this consumer, inside of the call that ends here.
+            if self._closing_ms is not None and not self._depth:
+                timeout_ms, self._closing_ms = self._closing_ms, None
+                self.close(timeout_ms)
 
     def _put_back(self, found: Records | Columns) -> None:
         self._client._handout.put_back(found)

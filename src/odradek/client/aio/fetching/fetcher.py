@@ -405,16 +405,25 @@ class Fetcher:
         try:
             chunk = FetchedChunk(partition, asked.offset, data, aborted, check_crcs=check_crcs)
             if chunk.is_cut_off:
-                raise RecordTooLarge(
-                    f"{partition} has a batch at offset {asked.offset} that is larger than "
-                    "fetch.max.bytes",
-                    ErrorCode.RECORD_LIST_TOO_LARGE,
-                )
+                raise self._cut_off(partition, asked.offset, len(data))
         except KafkaError as error:
             self._on_fault(state, error)
             return
         state.fetched(chunk)
         self.news.set()
+
+    def _cut_off(self, partition: TopicPartition, offset: int, size: int) -> RecordTooLarge:
+        """The error of a batch of which a broker has sent the beginning: one of the limits, which
+        the request states both, was in the way."""
+        limits = " or ".join(
+            f"{name} ({self._cluster.settings.number(name)})"
+            for name in ("max.partition.fetch.bytes", "fetch.max.bytes")
+        )
+        return RecordTooLarge(
+            f"{partition} has a batch at offset {offset} that was cut off behind {size} bytes: "
+            f"it is larger than {limits}",
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+        )
 
     def _on_error(
         self, partition: TopicPartition, state: PartitionPosition, error: KafkaError

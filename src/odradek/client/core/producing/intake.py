@@ -275,7 +275,11 @@ def as_headers(given: GivenHeaders | None) -> list[tuple[str, bytes | None]]:
     pairs: Any = given.items() if isinstance(given, Mapping) else given
     found: list[tuple[str, bytes | None]] = []
     try:
-        for name, content in pairs:
+        for pair in pairs:
+            # Text of two letters and a mapping of two entries can be unpacked, too.
+            if not isinstance(pair, tuple | list):
+                raise TypeError(f"a header is a pair, not {type(pair).__name__}")
+            name, content = pair
             if not isinstance(name, str):
                 raise TypeError(f"a header's name is text, not {type(name).__name__}")
             name.encode()  # not all text can be
