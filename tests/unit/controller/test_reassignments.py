@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.background import InlineBackground
-from odradek.controller.replicas.reassigner import Reassigner, Reassignment
+from odradek.controller.replicas.reassigner import MOST_TRIES, Reassigner, Reassignment
 from odradek.controller.replicas.reassignments import (
     plan_completions,
     plan_reassignment,
@@ -220,6 +220,22 @@ def test_a_reassignment_that_a_leader_overtakes_is_worked_out_again() -> None:
     brokers.stores[1].change_partitions = overtaken  # type: ignore[method-assign]
     assert brokers.alter((4, 1)) is None
     assert brokers.partition[4:] == ((4, 1, 2, 3), (1, 2), (), (4,), (2, 3))
+
+
+def test_a_reassignment_that_is_always_overtaken_is_refused() -> None:
+    """Nobody here can read the state that the store has: it would be planned for ever."""
+    brokers = _Brokers()
+    planned = []
+
+    def overtaken(changes: Any, on_done: Any) -> None:
+        planned.append(changes)
+        on_done([BrokerError(ErrorCode.INVALID_UPDATE_VERSION) for _ in changes])
+
+    brokers.stores[1].change_partitions = overtaken  # type: ignore[method-assign]
+    refused = brokers.alter((4, 1))
+    assert refused is not None
+    assert refused.code is ErrorCode.INVALID_UPDATE_VERSION
+    assert len(planned) == MOST_TRIES
 
 
 @given(

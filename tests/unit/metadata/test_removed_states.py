@@ -121,20 +121,24 @@ OVERWRITES: Sequence[tuple[Replicas, ...]] = ((), ([1], [1]), ([1, 2, 3], [2, 3]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("keeps_id", [False, True])
+@pytest.mark.parametrize(
+    ("keeps_id", "with_folders"), [(False, False), (True, False), (False, True)]
+)
 @pytest.mark.parametrize("replicas", OVERWRITES)
 def test_states_that_are_gone_as_a_controller_begins(
-    moment: int, replicas: tuple[Replicas, ...], *, keeps_id: bool
+    moment: int, replicas: tuple[Replicas, ...], *, keeps_id: bool, with_folders: bool
 ) -> None:
     """The first replica that lives would lead, under an epoch that others have left behind: they
     ignore it as long as they live, and then cut their records off."""
     cluster = a_cluster()
     keep_who_is_in_sync(cluster)
     before = states(cluster)
-    remove(cluster)
+    topic_id = cluster.controller.image.topics["a"].topic_id
+    remove(cluster, with_folders=with_folders)
     if replicas:
         write_over(cluster, *replicas, keeps_id=keeps_id)
     step(cluster, moment)
     take_over(cluster, 3)
+    assert cluster.controller.image.topics["a"].topic_id == topic_id
     assert_later(cluster, *before)
     assert [(each.leader, each.isr) for each in states(cluster)] == [(2, (2, 3)), (2, (2, 3))]

@@ -2,6 +2,7 @@
 A topic that was led before keeps its id, and its records."""
 
 import json
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 import pytest
@@ -10,7 +11,10 @@ from tests.unit.metadata.test_overwritten_topics import add_untold, take_over
 from tests.unit.metadata.zookeeper_cluster import Cluster
 
 from odradek.metadata import NewTopic
-from odradek.metadata.image import TopicImage
+from odradek.metadata.control import LeaderAndIsr
+from odradek.metadata.image import BrokerRegistration, TopicImage
+from odradek.metadata.store import OnDone
+from odradek.metadata.zookeeper.client import OnCommitted, Operation
 from odradek.model import TopicPartition
 from odradek.protocol.uuids import uuid_text
 
@@ -174,6 +178,46 @@ def check_kept(cluster: Cluster, topic: TopicImage) -> None:
         assert {log.topic_id for log in broker.replicas.logs.values()} <= {topic.topic_id}
 
 
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_node_with_other_replicas_while_the_first_broker_starts(moment: int) -> None:
+    """Its own log would be that of another topic, and it alone is in sync."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    for broker_id in (3, 2, 1):
+        cluster.stop(broker_id)
+    cluster.add(1).begin("register_broker", 1, (), None)
+    for _ in range(moment):
+        cluster.tree.step()
+    cluster.tree.put(TOPIC, '{"version":2,"partitions":{"0":[2],"1":[3]}}')
+    cluster.settle()
+    for broker_id in (2, 3):
+        cluster.start(broker_id)
+    assert json.loads(cluster.tree.text(TOPIC))["topic_id"] == uuid_text(topic.topic_id)
+    assert cluster.brokers[1].replicas.set_aside == []
+
+
+@pytest.mark.parametrize("partitions", OVERWRITES)
+def test_a_node_without_its_id_and_a_controller_that_lives_alone(
+    partitions: dict[str, list[int]],
+) -> None:
+    """Those who know the id are away, of whichever partition, and no records may be taken for those
+    of another topic when they come."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    add_untold(cluster, 4)
+    for broker_id in (3, 2, 1):
+        cluster.brokers[broker_id].close()
+    cluster.tree.put(TOPIC, json.dumps({"version": 2, "partitions": partitions}))
+    cluster.brokers[4].is_deaf = False
+    cluster.settle()
+    assert "a" not in cluster.brokers[4].image.topics
+    for broker_id in (1, 2, 3):
+        cluster.start(broker_id)
+    write(cluster)
+    cluster.settle()
+    check_kept(cluster, topic)
+
+
 @pytest.mark.parametrize("left", [1, 2, 3])
 def test_one_that_is_in_sync_knows_the_id(left: int) -> None:
     """The tool may have written other replicas, and those be away."""
@@ -187,6 +231,21 @@ def test_one_that_is_in_sync_knows_the_id(left: int) -> None:
     if left != 1:
         cluster.tree.put("/controller", "{}")
     take_over(cluster, 4)
+    check_kept(cluster, topic)
+
+
+def test_a_replica_that_is_not_in_sync_knows_the_id() -> None:
+    """Those that are in sync may have lost their disks: its records would be nobody's."""
+    cluster = Cluster(4)
+    topic = create(cluster)
+    for broker_id in (3, 2, 1, 4):
+        cluster.stop(broker_id)
+    cluster.logs[1].clear()
+    cluster.logs[2].clear()
+    write(cluster)
+    for broker_id in (4, 3, 1, 2):
+        cluster.start(broker_id)
+    assert cluster.controller.id == 4
     check_kept(cluster, topic)
 
 
@@ -224,6 +283,35 @@ def test_a_node_without_its_id_that_was_not_understood_before() -> None:
     check_kept(cluster, topic)
 
 
+def test_a_node_without_its_id_after_a_broker_has_looked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer to what it was told before says nothing of what it knows."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    for broker_id in (2, 3):
+        cluster.stop(broker_id)
+    add_untold(cluster, 4)
+    cluster.tree.put(TOPIC, "?")
+    plane = cluster.brokers[4].plane
+    tell = plane.leader_and_isr
+    held: list[Callable[[], None]] = []
+
+    def hold(broker: BrokerRegistration, request: LeaderAndIsr, on_done: OnDone[object]) -> None:
+        tell(
+            broker,
+            request,
+            on_done if held else lambda outcome: held.append(lambda: on_done(outcome)),
+        )
+
+    monkeypatch.setattr(plane, "leader_and_isr", hold)
+    take_over(cluster, 4)
+    write(cluster)
+    cluster.settle()
+    (answer,) = held
+    answer()
+    cluster.settle()
+    check_kept(cluster, topic)
+
+
 def test_a_node_without_its_id_that_somebody_writes_as_it_is_read() -> None:
     """What was read before the brokers wrote the id back says nothing of what they know."""
     for moment in range(60):
@@ -235,6 +323,39 @@ def test_a_node_without_its_id_that_somebody_writes_as_it_is_read() -> None:
             cluster.tree.step()
         take_over(cluster, 4)
         check_kept(cluster, topic)
+
+
+@pytest.mark.parametrize("live", [[1], [1, 2, 3]])
+def test_a_node_without_its_id_that_somebody_writes_again_as_brokers_write(
+    monkeypatch: pytest.MonkeyPatch, live: list[int]
+) -> None:
+    """Their writes are refused, and they answer: they know the id nevertheless."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    for broker_id in {1, 2, 3} - {*live}:
+        cluster.stop(broker_id)
+    add_untold(cluster, 4)
+    write(cluster)
+    overtaken = [overtake(monkeypatch, cluster, broker_id) for broker_id in live]
+    take_over(cluster, 4)
+    assert overtaken == [[TOPIC] for _ in live]
+    check_kept(cluster, topic)
+
+
+def overtake(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, broker_id: int) -> list[str]:
+    """The tool writes before the broker does, once; the path comes to the list then."""
+    zookeeper = cluster.brokers[broker_id].zookeeper
+    commit = zookeeper.commit
+    overtaken: list[str] = []
+
+    def commit_later(operations: Sequence[Operation], on_done: OnCommitted) -> None:
+        if not overtaken and operations[-1].path == TOPIC:
+            overtaken.append(TOPIC)
+            write(cluster)
+        commit(operations, on_done)
+
+    monkeypatch.setattr(zookeeper, "commit", commit_later)
+    return overtaken
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -294,6 +415,21 @@ def test_a_new_topic_has_nothing_of_one_before() -> None:
     assert cluster.brokers[1].image.topics["a"].topic_id != topic.topic_id
     assert cluster.brokers[1].replicas.set_aside == [TP]
     assert cluster.logs[1][TP] is not old
+
+
+def test_a_new_topic_has_nothing_of_one_before_though_no_broker_lives() -> None:
+    """The first broker that starts has an old log, and nobody has led the new topic."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    (_,) = cluster.brokers[1].ask("delete_topics", [topic.topic_id])
+    for broker_id in (3, 2, 1):
+        cluster.stop(broker_id)
+    cluster.logs[1][TP] = FakeLog(topic.topic_id)
+    write(cluster)
+    for broker_id in (1, 2, 3):
+        cluster.start(broker_id)
+    assert cluster.brokers[1].image.topics["a"].topic_id != topic.topic_id
+    assert cluster.brokers[1].replicas.set_aside == [TP]
 
 
 def test_another_id_is_put_right() -> None:

@@ -15,7 +15,7 @@ from odradek.metadata.zookeeper.client import (
     Operation,
     ZooKeeperClient,
 )
-from odradek.metadata.zookeeper.reads import gather
+from odradek.metadata.zookeeper.reads import gather, gather_children
 from odradek.metadata.zookeeper.watches import Watches
 from odradek.metadata.zookeeper.znodes import TopicNode
 
@@ -75,6 +75,12 @@ class ControllerContext:
             return None if again is None else self._watches.watch(path, lambda: again(path))
 
         gather(self._zookeeper, paths, on_done, watch=watch)
+
+    def gather_children(
+        self, folders: Iterable[str], on_done: Callable[[Sequence[str]], None]
+    ) -> None:
+        """Lists the paths that lie in folders."""
+        gather_children(self._zookeeper, folders, on_done)
 
     def commit(
         self, operations: Sequence[Operation], on_done: OnCommitted = lambda _outcome: None

@@ -80,7 +80,7 @@ class _Write(NamedTuple):
         folders = (znodes.partitions_path(state.partition.topic), path.rpartition("/")[0])
         creates = [*map(Create, folders), Create(path, data)]
         sets = [SetData(path, data, version) for version in range(operation.version + 1)]
-        return _in_steps(state.partition, [*creates, *sets, *self.later])
+        return _in_steps(state.partition, [*creates, *sets])
 
     def rest(self) -> "_Write":
         """The write that follows when this one is done."""

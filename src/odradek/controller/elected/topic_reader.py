@@ -12,9 +12,9 @@ Its own writes are no news. A topic keeps its id if somebody writes its node wit
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from odradek.controller.elected.broker_channel import BrokerChannel
@@ -57,6 +57,14 @@ RETRY_MS: Final = 200
 RETRY_MAX_MS: Final = 3_200
 
 
+class _Asked(NamedTuple):
+    """A topic's node without an id that brokers are asked about, and those that have been told
+    everything else since it was read: if they know the id, they have tried to write it back."""
+
+    node: Node
+    told: set[int]
+
+
 class TopicReader:
     """Reads for the controller of `context`; `brokers_at_start` lived when it began. `new_id` gives
     ids for topics, `ids_in_logs` those that topics have in the logs of this broker."""
@@ -85,9 +93,8 @@ class TopicReader:
         self._channels: Final = channels
         self._new_id: Final = new_id
         self._ids_in_logs: Final = ids_in_logs
-        # Topics of which only others may know the id, and the brokers that would have written it
-        # back by now.
-        self._unidentified: Final[dict[str, set[int]]] = {}
+        # Topics of which only others may know the id.
+        self._unidentified: Final[dict[str, _Asked]] = {}
         self._not_understood: Final[set[str]] = set()
         # Changed before this controller had read everything: looked at once it has.
         self._changed_at_start: set[str] = set()
@@ -173,7 +180,8 @@ class TopicReader:
                 is_later = self._context.topic_nodes[name].version == node.version
                 topic_id = known.topic_id if is_later else topic.topic_id or known.topic_id
                 self._read_states(
-                    {name: topic}, lambda states: on_states(_topic(name, topic_id, topic, states))
+                    _partitions({name: topic}),
+                    lambda states: on_states(_topic(name, topic_id, topic, states)),
                 )
 
         def on_states(topic: TopicImage) -> None:
@@ -224,8 +232,8 @@ class TopicReader:
     def on_told(self, broker_id: int) -> None:
         """A broker has written back the ids that it knows of topics that this controller does
         not."""
-        for told in self._unidentified.values():
-            told.add(broker_id)
+        for asked in self._unidentified.values():
+            asked.told.add(broker_id)
         self.on_brokers()
 
     def on_refused(self, partitions: Collection[TopicPartition]) -> None:
@@ -276,16 +284,20 @@ class TopicReader:
     ) -> None:
         paths = {znodes.topic_path(name): name for name in names}
         # Not who has been told since: the nodes may have been read before.
-        told = {name: frozenset(brokers) for name, brokers in self._unidentified.items()}
+        told = {
+            (name, asked.node): frozenset(asked.told) for name, asked in self._unidentified.items()
+        }
+        read: dict[str, Node] = {}
 
         def on_topics(nodes: Mapping[str, Node | None]) -> None:
             topics: dict[str, TopicNode] = {}
-            for path, node in nodes.items():
-                topic = None if node is None else self._understood(paths[path], node)
+            read.update((paths[path], node) for path, node in nodes.items() if node is not None)
+            for name, node in read.items():
+                topic = self._understood(name, node)
                 if topic is not None:
-                    topics[paths[path]] = topic
-                elif node is not None:
-                    self._not_understood.add(paths[path])
+                    topics[name] = topic
+                else:
+                    self._not_understood.add(name)
             without = [name for name, topic in topics.items() if topic.topic_id is None]
             folders = {znodes.partitions_path(name): name for name in without}
             self._context.gather(folders, lambda found: on_folders(topics, found, folders))
@@ -295,9 +307,18 @@ class TopicReader:
             found: Mapping[str, Node | None],
             names: Mapping[str, str],
         ) -> None:
-            begun = {names[path] for path, node in found.items() if node is not None}
+            begun = [path for path, node in found.items() if node is not None]
+            self._context.gather_children(
+                begun, lambda paths: on_partitions(topics, {names[path] for path in begun}, paths)
+            )
+
+        def on_partitions(
+            topics: Mapping[str, TopicNode], begun: Collection[str], paths: Sequence[str]
+        ) -> None:
             whole = {name: self._with_missing(name, topic) for name, topic in topics.items()}
-            self._read_states(whole, lambda states: on_states(topics, begun, states))
+            # Whatever a node without an id leaves out, somebody may have the records of.
+            partitions = [*_partitions(whole), *_partitions_at(paths)]
+            self._read_states(partitions, lambda states: on_states(topics, begun, states))
 
         def on_states(
             topics: Mapping[str, TopicNode],
@@ -307,16 +328,17 @@ class TopicReader:
             if not self._context.is_open:
                 return
             found = []
-            for name, read in topics.items():
-                node = self._with_led(name, read, states)
+            led = _by_topic(states)
+            for name, topic in topics.items():
+                node = self._with_led(name, topic, states)
                 topic_id = node.topic_id
-                if topic_id is None and name in begun:
-                    led = _states_of(name, node, states)
-                    topic_id = self._known_id(name, node, led, told.get(name, frozenset()))
+                if topic_id is None and (name in begun or self._view.image.topic(name)):
+                    brokers = told.get((name, read[name]), frozenset())
+                    topic_id = self._known_id(name, node, led.get(name, ()), brokers)
                 elif topic_id is None:
                     topic_id = self._new_id()
                 if topic_id is None:
-                    self._pass_over(name)
+                    self._pass_over(name, read[name])
                 else:
                     self._unidentified.pop(name, None)
                     found.append(_topic(name, topic_id, node, states))
@@ -392,26 +414,23 @@ class TopicReader:
     def _live(self) -> Mapping[int, BrokerRegistration]:
         return self._view.image.brokers if self.is_complete else self.brokers_at_start
 
-    def _pass_over(self, name: str) -> None:
+    def _pass_over(self, name: str, node: Node) -> None:
         """Leaves a topic for later: it is read again with the others when brokers have come, or
-        have been told everything but the topic."""
-        if name not in self._unidentified:
+        have been told everything but the topic. A node that somebody has written again has refused
+        the id of those that were told before."""
+        asked = self._unidentified.get(name)
+        if asked is None or asked.node != node:
             logger.warning("topic %s has no id; brokers that may know it are awaited", name)
-            self._unidentified[name] = set()
+            self._unidentified[name] = _Asked(node, set())
             for channel in self._channels.values():
                 channel.tell_all()
         self._context.topic_nodes.pop(name, None)
 
     def _read_states(
         self,
-        topics: Mapping[str, TopicNode],
+        partitions: Iterable[TopicPartition],
         then: Callable[[Mapping[TopicPartition, PartitionImage | None]], None],
     ) -> None:
-        partitions = [
-            TopicPartition(name, index)
-            for name, topic in topics.items()
-            for index in range(len(topic.assignments))
-        ]
         paths = {znodes.state_path(each): each for each in partitions}
 
         def on_nodes(nodes: Mapping[str, Node | None]) -> None:
@@ -468,11 +487,28 @@ class TopicReader:
         )
 
 
-def _states_of(
-    topic: str, node: TopicNode, states: Mapping[TopicPartition, PartitionImage | None]
-) -> list[PartitionImage]:
-    found = [states[TopicPartition(topic, index)] for index in range(len(node.assignments))]
-    return [each for each in found if each is not None]
+def _partitions(topics: Mapping[str, TopicNode]) -> list[TopicPartition]:
+    return [
+        TopicPartition(name, index)
+        for name, topic in topics.items()
+        for index in range(len(topic.assignments))
+    ]
+
+
+def _partitions_at(paths: Iterable[str]) -> list[TopicPartition]:
+    """The partitions whose folders are at these paths."""
+    found = [path.split("/") for path in paths]
+    return [TopicPartition(topic, int(index)) for *_, topic, _, index in found if index.isdecimal()]
+
+
+def _by_topic(
+    states: Mapping[TopicPartition, PartitionImage | None],
+) -> dict[str, list[PartitionImage]]:
+    found: dict[str, list[PartitionImage]] = {}
+    for where, state in states.items():
+        if state is not None:
+            found.setdefault(where.topic, []).append(state)
+    return found
 
 
 def _topic(

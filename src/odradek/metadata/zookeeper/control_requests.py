@@ -193,7 +193,7 @@ class ControlRequests:
 
         def begin() -> None:
             session = self._membership.epoch
-            late: list[TopicPartition] = []
+            late: set[TopicPartition] = set()
             orphans = [
                 each.topic_partition
                 for each in request.replicas
@@ -216,7 +216,7 @@ class ControlRequests:
 
             def change(image: MetadataImage) -> MetadataDelta | None:
                 after, refused = updates.without_stopped(image, request.replicas, broker_id)
-                late.extend(each.topic_partition for each in refused)
+                late.update(each.topic_partition for each in refused)
                 return _if_changed(image, _commanded_by(after, request.header))
 
             def outcome() -> ReplicaErrors:
