@@ -213,8 +213,8 @@ class TopicOperations:
         validate_only: bool = False,
         defer: Defer | None = None,
     ) -> None:
-        """Adds partitions to topics, and answers when they have leaders, or at the time-out. Refuses
-        a topic that would take the request beyond `MOST_PARTITIONS`."""
+        """Adds partitions to topics, and answers when they have leaders, or at the time-out.
+        A topic that takes the request beyond `MOST_PARTITIONS` is refused."""
         left_ms = time_left(self._purgatory.timer, timeout_ms)
         name_of = attrgetter("name")
         added = 0
