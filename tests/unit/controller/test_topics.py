@@ -192,6 +192,14 @@ def test_a_request_for_very_many_partitions_is_refused_as_a_whole(kit: Any) -> N
     assert kit.cache.image.topics.keys().isdisjoint({"a", "b"})
 
 
+def test_topics_that_are_named_twice_do_not_count(kit: Any) -> None:
+    """If this fails, a request is refused for partitions that it would not create."""
+    twice = CreatableTopic("a", 6_000)
+    results = kit.create(twice, twice, CreatableTopic("b"))
+    codes = [each.error_code for each in results]
+    assert codes == [ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
+
+
 def test_the_topic_that_grows_by_too_many_partitions_is_refused(kit: Any) -> None:
     """If this fails, one request stops all others for seconds, or refuses what is within bounds."""
     kit.create(*map(CreatableTopic, "abc"))

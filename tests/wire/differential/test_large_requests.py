@@ -31,6 +31,7 @@ def test_topics_of_very_many_partitions(same_answers: Check) -> None:
             [wish("a", 0), wish("b", 9_000)],
             [{"name": "a", **by_hand(*[[1]] * (MOST + 1))}],
             [wish("a", 1_000_000_000)],
+            [wish("a", 6_000), wish("a", 6_000), wish("b", 1)],
         ):
             asked = {"topics": topics, "timeout_ms": TIMEOUT_MS, "validate_only": True}
             peer.ask("create_topics", 4, **asked)

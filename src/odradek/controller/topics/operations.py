@@ -24,7 +24,6 @@ from odradek.controller.answers import (
 from odradek.controller.configs.entries import ConfigDescriber
 from odradek.controller.delayed_operations import DelayedTopicChange, TopicKey
 from odradek.controller.results import (
-    UNKNOWN_COUNT,
     CreatableTopic,
     CreateTopicResult,
     DeleteTopicResult,
@@ -35,7 +34,13 @@ from odradek.controller.results import (
 from odradek.controller.slices import Defer, OnSlice, distinct_by_slices
 from odradek.controller.topics.internal import requested_topic
 from odradek.controller.topics.names import collision_key, has_collision_chars
-from odradek.controller.topics.plans import TopicPlanner
+from odradek.controller.topics.plans import (
+    MOST_PARTITIONS,
+    TopicPlanner,
+    is_too_large,
+    partitions_of,
+    too_many_partitions,
+)
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.changes import topic_exists
@@ -45,9 +50,6 @@ from odradek.purgatory import DelayedOperationPurgatory
 
 CreateTopicPolicy: TypeAlias = Callable[[CreatableTopic], None]
 """May refuse a topic by raising BrokerError(POLICY_VIOLATION)."""
-
-MOST_PARTITIONS: Final = 10_000
-"""How many partitions one request may create, as with Kafka's controller."""
 
 
 class TopicOperations:
@@ -88,8 +90,9 @@ class TopicOperations:
     ) -> None:
         """Creates topics, and answers when their partitions have leaders, or at the time-out. A
         request for more than `MOST_PARTITIONS` is refused as a whole."""
-        if sum(map(self._partitions_of, topics)) > MOST_PARTITIONS:
-            on_done([CreateTopicResult.failed(each.name, _too_many()) for each in topics])
+        if is_too_large(topics, self._config.num_partitions):
+            error = too_many_partitions()
+            on_done([CreateTopicResult.failed(each.name, error) for each in topics])
             return
         left_ms = time_left(self._purgatory.timer, timeout_ms)
         taken: dict[str, str] = {}
@@ -109,8 +112,7 @@ class TopicOperations:
         distinct_by_slices(topics, name_of, create, on_done, defer, sync, self._partitions_of)
 
     def _partitions_of(self, topic: CreatableTopic) -> int:
-        count = len(topic.assignments) or topic.num_partitions
-        return self._config.num_partitions if count == UNKNOWN_COUNT else max(count, 0)
+        return partitions_of(topic, self._config.num_partitions)
 
     def _create(
         self,
@@ -217,14 +219,12 @@ class TopicOperations:
         A topic that takes the request beyond `MOST_PARTITIONS` is refused."""
         left_ms = time_left(self._purgatory.timer, timeout_ms)
         name_of = attrgetter("name")
-        added = 0
+        left = MOST_PARTITIONS
 
         def plan(requested: PartitionsRequest) -> NewPartitions:
-            nonlocal added
-            planned = self._planner.plan_partitions(self._cache.image, requested)
-            if added + len(planned.assignment) > MOST_PARTITIONS:
-                raise _too_many()
-            added += len(planned.assignment)
+            nonlocal left
+            planned = self._planner.plan_partitions(self._cache.image, requested, left)
+            left -= len(planned.assignment)
             return planned
 
         def grow(
@@ -371,8 +371,3 @@ class TopicOperations:
         for topic in topics:
             if has_collision_chars(topic.name):
                 self._collisions[collision_key(topic.name)] = topic.name
-
-
-def _too_many() -> BrokerError:
-    message = "Excessively large number of partitions per request."
-    return BrokerError(ErrorCode.POLICY_VIOLATION, message)

@@ -3,12 +3,13 @@
 Pure: an image and a request in, a plan or a `BrokerError` out. Nothing is stored here.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from odradek.config import BrokerConfig, ConfigError, LogConfig
-from odradek.controller.results import CreatableTopic, PartitionsRequest
+from odradek.controller.results import UNKNOWN_COUNT, CreatableTopic, PartitionsRequest
 from odradek.controller.topics.names import check_topic_name
 from odradek.controller.topics.placement import PlacementBroker, place_replicas
 from odradek.errors import BrokerError, ErrorCode
@@ -18,6 +19,8 @@ from odradek.model import CLUSTER_METADATA_TOPIC
 
 MAX_PARTITIONS: Final = 100_000
 """The most partitions that one topic is given: a typing error must not exhaust the disk."""
+MOST_PARTITIONS: Final = 10_000
+"""How many partitions one request may create, as with Kafka's controller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +46,14 @@ class TopicPlanner:
             assignment = self._place(image, requested)
         return NewTopic(requested.name, assignment, self.check_configs(requested.configs))
 
-    def plan_partitions(self, image: MetadataImage, requested: PartitionsRequest) -> NewPartitions:
-        """The partitions that a topic lacks.
+    def plan_partitions(
+        self, image: MetadataImage, requested: PartitionsRequest, most: int
+    ) -> NewPartitions:
+        """The partitions that a topic lacks, at the `most` so many.
 
         Raises:
-            BrokerError: the topic is unknown, would not grow, or the assignment is illegal.
+            BrokerError: the topic is unknown, would not grow, or by too many partitions, or the
+                assignment is illegal.
         """
         topic = image.topic(requested.name)
         if topic is None:
@@ -55,6 +61,8 @@ class TopicPlanner:
         existing = len(topic.partitions)
         _check_growth(existing, requested.count)
         added = requested.count - existing
+        if added > most:
+            raise too_many_partitions()
         if requested.assignments is None:
             assignment = self._place_more(image, topic, added)
         else:
@@ -110,6 +118,26 @@ class TopicPlanner:
         if bound == 0:
             return 0, 0
         return self.random_below(bound), self.random_below(bound)
+
+
+def is_too_large(topics: Sequence[CreatableTopic], default: int) -> bool:
+    """Whether a request would create more than `MOST_PARTITIONS`; `default` is the number for a
+    topic that leaves it to the broker. Topics that are named more than once are refused anyway."""
+    times = Counter(topic.name for topic in topics)
+    once = (topic for topic in topics if times[topic.name] == 1)
+    return sum(partitions_of(topic, default) for topic in once) > MOST_PARTITIONS
+
+
+def partitions_of(topic: CreatableTopic, default: int) -> int:
+    """How many partitions a topic is to have; 0 if none can have so few."""
+    count = len(topic.assignments) or topic.num_partitions
+    return default if count == UNKNOWN_COUNT else max(count, 0)
+
+
+def too_many_partitions() -> BrokerError:
+    """The error of a request for more than `MOST_PARTITIONS`."""
+    message = "Excessively large number of partitions per request."
+    return BrokerError(ErrorCode.POLICY_VIOLATION, message)
 
 
 def _manual_assignment(image: MetadataImage, requested: CreatableTopic) -> Assignment:

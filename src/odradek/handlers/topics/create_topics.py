@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from odradek.controller.results import CreatableTopic, CreateTopicResult
+from odradek.controller.topics.plans import is_too_large
 from odradek.errors import ErrorCode
 from odradek.handlers.configs.config_fields import entry_fields
 from odradek.handlers.context import HandlerContext
@@ -44,8 +45,10 @@ def handle(context: HandlerContext, request: Request) -> None:
             defer=request.defer,
         )
 
-    wishes, cost = map(_wish, body.topics), partial(_cost, context)
-    within_quota(request, wishes, cost, create, strict_from=STRICT_VERSION)
+    # A request that is refused as a whole costs nothing.
+    is_refused = is_too_large(body.topics, context.config["num.partitions"])
+    cost = _nothing if is_refused else partial(_cost, context)
+    within_quota(request, map(_wish, body.topics), cost, create, strict_from=STRICT_VERSION)
 
 
 def fail(request: Request, code: ErrorCode) -> None:
@@ -62,6 +65,10 @@ def _cost(context: HandlerContext, wish: CreatableTopic) -> int:
     if wish.num_partitions > 0:
         return wish.num_partitions
     return len(wish.assignments) or int(context.config["num.partitions"])
+
+
+def _nothing(_wish: CreatableTopic) -> int:
+    return 0
 
 
 def _wish(topic: Any) -> CreatableTopic:

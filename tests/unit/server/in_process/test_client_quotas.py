@@ -247,6 +247,19 @@ def test_a_quota_that_is_none_is_refused(entity, key, value, text):
         odradek.Broker(quotas={entity: {key: value}})
 
 
+def test_a_request_for_too_many_partitions_costs_nothing():
+    """If this fails, a client whose request is refused as a whole pays for it with a pause."""
+    quotas = {"client-id:maker": {"controller_mutation_rate": 0.5}}
+    with odradek.Broker(clock=odradek.ManualClock(), quotas=quotas) as broker:
+        peer = Peer(Target(broker.bootstrap_servers), client_id="maker")
+        for partitions, code in ((10_001, "policy_violation"), (1, "none")):
+            topic = {"name": "a", "num_partitions": partitions, "replication_factor": 1}
+            answer = peer.quietly("create_topics", 7, topics=[topic], timeout_ms=1000)
+            assert [each.error_code.name for each in answer.topics] == [code]
+            assert not answer.throttle_time
+        peer.close()
+
+
 def test_topics_over_the_quota_are_refused_one_by_one():
     """Kafka 4's clients try those again; older ones are let through and throttled afterwards."""
     clock = odradek.ManualClock()
