@@ -60,7 +60,7 @@ NO_HEADERS: Any = (
 )
 
 
-@pytest.mark.parametrize("header", NO_HEADERS, ids=repr)
+@pytest.mark.parametrize("header", NO_HEADERS, ids=lambda header: type(header).__name__)
 def test_a_header_is_a_pair(servers: str, topic: str, run: Run, header: Any) -> None:
     """Text of two letters, and whatever else has two parts, was taken for a name and a value."""
 
