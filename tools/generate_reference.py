@@ -189,6 +189,12 @@ def compatibility() -> str:
         "on. To ElectLeaders it says so for the whole as well as for each partition, which alone "
         "Kafka 3 does.\n\nA Fetch with replica id -2, of a consumer that looks for faults, may be "
         "sent to any replica; below version 11 Kafka's followers refuse it.",
+        "## Requests that are too large\n\nOne request creates at most 10 000 partitions. As in "
+        "Kafka 4.3, CreateTopics counts each new topic and each of its settings too, so a new "
+        "topic has at most 9 999 partitions; a larger request is refused as a whole, with "
+        "POLICY_VIOLATION. CreatePartitions answers that for the topics that would take the "
+        "request beyond, and carries out the others; Kafka 4.3 answers UNKNOWN_SERVER_ERROR for "
+        "these topics and all that follow.",
         "## Settings without effect\n\n"
         + "\n".join(["| why | settings |", "|---|---|", *idle_rows]),
         "## Values that Kafka refuses\n\nKafka 4 refuses a properties file or a new topic with one "

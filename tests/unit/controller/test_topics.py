@@ -192,6 +192,45 @@ def test_a_request_for_very_many_partitions_is_refused_as_a_whole(kit: Any) -> N
     assert kit.cache.image.topics.keys().isdisjoint({"a", "b"})
 
 
+@pytest.mark.parametrize(
+    ("topics", "code"),
+    [
+        ([CreatableTopic("a", 9_999)], ErrorCode.NONE),
+        ([CreatableTopic("a", 10_000)], ErrorCode.POLICY_VIOLATION),
+        ([CreatableTopic("a", 5_000), CreatableTopic("b", 4_998)], ErrorCode.NONE),
+        ([CreatableTopic("a", 5_000), CreatableTopic("b", 4_999)], ErrorCode.POLICY_VIOLATION),
+        ([CreatableTopic("a", 9_998, configs={"retention.ms": "1"})], ErrorCode.NONE),
+        ([CreatableTopic("a", 9_999, configs={"retention.ms": "1"})], ErrorCode.POLICY_VIOLATION),
+        ([CreatableTopic(f"a{index}") for index in range(5_000)], ErrorCode.NONE),
+        ([CreatableTopic(f"a{index}") for index in range(5_001)], ErrorCode.POLICY_VIOLATION),
+    ],
+)
+def test_a_request_for_very_many_records_is_refused_as_a_whole(
+    kit: Any, topics: list[CreatableTopic], code: ErrorCode
+) -> None:
+    """If this fails, one request of very many small topics stops all others for seconds."""
+    results = kit.ask(kit.controller.create_topics, topics, 1000, validate_only=True)
+    assert {each.error_code for each in results} == {code}
+    if code is not ErrorCode.NONE:
+        message = "Unable to perform excessively large batch operation."
+        assert {each.message for each in results} == {message}
+
+
+def test_topics_that_are_refused_need_no_records(kit: Any) -> None:
+    """If this fails, a request is refused for topics that it would not create."""
+    kit.must_create("there")
+    topics = [CreatableTopic(name) for name in ("there", "twice", "twice")]
+    topics += [CreatableTopic("none", 0), CreatableTopic("a", 9_999)]
+    results = kit.ask(kit.controller.create_topics, topics, 1000, validate_only=True)
+    assert [each.error_code for each in results] == [
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.NONE,
+    ]
+
+
 def test_topics_that_are_named_twice_do_not_count(kit: Any) -> None:
     """If this fails, a request is refused for partitions that it would not create."""
     twice = CreatableTopic("a", 6_000)

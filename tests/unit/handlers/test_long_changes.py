@@ -388,6 +388,8 @@ def test_one_request_deletes_what_another_creates(cluster, background):
     """Whichever comes first: what is told is what is so."""
     dispatcher = cluster.dispatcher()
     created = begin(cluster, "CreateTopics", creations(), dispatcher)
+    while not cluster.cache.image.topics:
+        background.step()
     deleted = begin(cluster, "DeleteTopics", deletions(NAMES[::-1]), dispatcher)
     finish(background, created, deleted)
     assert set(codes(cluster, created).values()) == {NONE}

@@ -113,6 +113,11 @@ ALLOWED: Final = (
         "we say why where Kafka does not",
     ),
     Allowed(
+        r"create_partitions\.results\.grows-(too-far|after)\.error_code",
+        "of new partitions that are too many Kafka adds those that fit, says UNKNOWN_SERVER_ERROR, "
+        "and refuses all topics that follow",
+    ),
+    Allowed(
         r"describe_quorum\.(topics|nodes)\..*\.(leader_epoch|high_watermark|log_end_offset|listeners"
         r"|last_.*_timestamp)(\..*)?",
         "there is no Raft quorum: the controller stands for it",

@@ -12,8 +12,10 @@ Check = Callable[[Scenario], None]
 MOST = 10_000
 
 
-def wish(name: str, partitions: int) -> dict[str, object]:
-    return {"name": name, "num_partitions": partitions, "replication_factor": 1}
+def wish(name: str, partitions: int, **configs: str) -> dict[str, object]:
+    settings = [{"name": each.replace("_", "."), "value": configs[each]} for each in configs]
+    counts = {"num_partitions": partitions, "replication_factor": 1}
+    return {"name": name, "configs": settings, **counts}
 
 
 def test_topics_of_very_many_partitions(same_answers: Check) -> None:
@@ -32,6 +34,17 @@ def test_topics_of_very_many_partitions(same_answers: Check) -> None:
             [{"name": "a", **by_hand(*[[1]] * (MOST + 1))}],
             [wish("a", 1_000_000_000)],
             [wish("a", 6_000), wish("a", 6_000), wish("b", 1)],
+            # Each topic, partition and setting needs a record.
+            [wish("a", MOST)],
+            [wish("a", MOST - 1)],
+            [wish("a", MOST - 1, retention_ms="1000")],
+            [wish("a", MOST - 2, retention_ms="1000")],
+            [wish("a", 5_000), wish("b", 4_999)],
+            [wish("a", 5_000), wish("b", 4_998)],
+            [wish("a", MOST - 1), wish("large", 1)],
+            [wish("a", MOST), wish("a b", 1)],
+            [wish("a", MOST - 1), wish("b", 1), wish("b", 1)],
+            [wish(f"a{index}", 1) for index in range(5_001)],
         ):
             asked = {"topics": topics, "timeout_ms": TIMEOUT_MS, "validate_only": True}
             peer.ask("create_topics", 4, **asked)
@@ -42,22 +55,25 @@ def test_topics_of_very_many_partitions(same_answers: Check) -> None:
 
 
 def test_topics_that_grow_by_very_many_partitions(same_answers: Check) -> None:
-    """Kafka 4.3 answers one more UNKNOWN_SERVER_ERROR, ours POLICY_VIOLATION."""
-
     def scenario(peer: Peer) -> None:
-        for name in ("grows", "grows-too"):
+        for name in ("grows", "grows-too", "grows-too-far", "grows-after"):
             create(peer, name=name)
         for counts in (
             {"grows": MOST + 1},
             {"grows": 5_001, "grows-too": 5_001},
             {"grows": MOST + 1, "none": 2},
             {"grows": 2, "none": MOST + 2},
+            {"grows-too-far": MOST + 2},
+            {"grows-too-far": MOST + 2, "grows-after": 2},
         ):
             topics = [
                 {"name": name, "count": count, "assignments": None}
                 for name, count in counts.items()
             ]
             asked = {"topics": topics, "timeout_ms": TIMEOUT_MS, "validate_only": True}
-            peer.ask("create_partitions", 3, **asked)
+            answer = peer.ask("create_partitions", 3, **asked)
+            # How it is refused may differ.
+            refused = {each.name for each in answer.results if each.error_code != 0}
+            assert ("grows-too-far" in counts) == ("grows-too-far" in refused)
 
     same_answers(scenario)

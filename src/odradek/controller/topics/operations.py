@@ -10,6 +10,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Final, TypeAlias
 
+from odradek.background import ignore
 from odradek.config import BrokerConfig
 from odradek.controller.answers import (
     deleted,
@@ -37,9 +38,8 @@ from odradek.controller.topics.names import collision_key, has_collision_chars
 from odradek.controller.topics.plans import (
     MOST_PARTITIONS,
     TopicPlanner,
-    is_too_large,
+    check_size,
     partitions_of,
-    too_many_partitions,
 )
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
@@ -50,6 +50,8 @@ from odradek.purgatory import DelayedOperationPurgatory
 
 CreateTopicPolicy: TypeAlias = Callable[[CreatableTopic], None]
 """May refuse a topic by raising BrokerError(POLICY_VIOLATION)."""
+Charge: TypeAlias = Callable[[int], None]
+"""Charges the client for so many partitions, or raises BrokerError(THROTTLING_QUOTA_EXCEEDED)."""
 
 
 class TopicOperations:
@@ -87,11 +89,13 @@ class TopicOperations:
         *,
         validate_only: bool = False,
         defer: Defer | None = None,
+        charge: Charge = ignore,
     ) -> None:
         """Creates topics, and answers when their partitions have leaders, or at the time-out. A
-        request for more than `MOST_PARTITIONS` is refused as a whole."""
-        if is_too_large(topics, self._config.num_partitions):
-            error = too_many_partitions()
+        request that is too large is refused as a whole."""
+        try:
+            check_size(self._cache.image, topics, self._config.num_partitions)
+        except BrokerError as error:
             on_done([CreateTopicResult.failed(each.name, error) for each in topics])
             return
         left_ms = time_left(self._purgatory.timer, timeout_ms)
@@ -102,7 +106,7 @@ class TopicOperations:
             some: Sequence[CreatableTopic],
             on_some: OnSlice[CreateTopicResult],
         ) -> None:
-            plans = self._plan_topics(some, repeated, taken)
+            plans = self._plan_topics(some, repeated, taken, charge)
             if validate_only or not any(isinstance(plan, NewTopic) for plan in plans):
                 on_some([self._planned(*pair) for pair in zip(some, plans, strict=True)])
             else:
@@ -161,18 +165,24 @@ class TopicOperations:
         on_done: Callable[[list[DeleteTopicResult]], None],
         *,
         defer: Defer | None = None,
+        charge: Charge = ignore,
     ) -> None:
         """Deletes topics, given by name or id, and answers when they are gone, or at the
         time-out."""
         left_ms = time_left(self._purgatory.timer, timeout_ms)
         identity = partial(identity_of, self._cache.image)
 
+        def find(reference: TopicReference) -> TopicImage:
+            topic = self._find_topic(reference)
+            charge(len(topic.partitions))
+            return topic
+
         def delete(
             repeated: Collection[object],
             some: Sequence[TopicReference],
             on_some: OnSlice[DeleteTopicResult],
         ) -> None:
-            found = plan_each(some, self._find_topic, identity, repeated)
+            found = plan_each(some, find, identity, repeated)
             self._delete(some, found, left_ms(), on_some)
 
         sync = self._store.sync
@@ -214,6 +224,7 @@ class TopicOperations:
         *,
         validate_only: bool = False,
         defer: Defer | None = None,
+        charge: Charge = ignore,
     ) -> None:
         """Adds partitions to topics, and answers when they have leaders, or at the time-out.
         A topic that takes the request beyond `MOST_PARTITIONS` is refused."""
@@ -224,6 +235,7 @@ class TopicOperations:
         def plan(requested: PartitionsRequest) -> NewPartitions:
             nonlocal left
             planned = self._planner.plan_partitions(self._cache.image, requested, left)
+            charge(len(planned.assignment))
             left -= len(planned.assignment)
             return planned
 
@@ -297,6 +309,7 @@ class TopicOperations:
         topics: Sequence[CreatableTopic],
         repeated: Collection[object],
         taken: dict[str, str],
+        charge: Charge,
     ) -> list[NewTopic | BrokerError]:
         """Plans topics; `taken` has the names that the request already creates."""
         image = self._cache.image
@@ -308,6 +321,7 @@ class TopicOperations:
             self._check_collision(topic.name, taken)
             if self._policy is not None:
                 self._policy(topic)
+            charge(len(planned.assignment))
             taken[collision_key(topic.name)] = topic.name
             return planned
 

@@ -21,6 +21,9 @@ MAX_PARTITIONS: Final = 100_000
 """The most partitions that one topic is given: a typing error must not exhaust the disk."""
 MOST_PARTITIONS: Final = 10_000
 """How many partitions one request may create, as with Kafka's controller."""
+MOST_RECORDS: Final = 10_000
+"""How many records Kafka's controller writes for one request: each topic, each partition and each
+setting is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +123,28 @@ class TopicPlanner:
         return self.random_below(bound), self.random_below(bound)
 
 
-def is_too_large(topics: Sequence[CreatableTopic], default: int) -> bool:
-    """Whether a request would create more than `MOST_PARTITIONS`; `default` is the number for a
-    topic that leaves it to the broker. Topics that are named more than once are refused anyway."""
+def check_size(image: MetadataImage, topics: Sequence[CreatableTopic], default: int) -> None:
+    """Checks a request to create topics as a whole; `default` is the number of partitions of a
+    topic that leaves it to the broker. Topics that are named more than once are refused anyway.
+
+    Raises:
+        BrokerError: POLICY_VIOLATION, it names too many partitions, or needs too many records.
+    """
     times = Counter(topic.name for topic in topics)
-    once = (topic for topic in topics if times[topic.name] == 1)
-    return sum(partitions_of(topic, default) for topic in once) > MOST_PARTITIONS
+    counts = {
+        topic.name: partitions_of(topic, default) for topic in topics if times[topic.name] == 1
+    }
+    if sum(counts.values()) > MOST_PARTITIONS:
+        raise too_many_partitions()
+    if sum(_records_of(image, topic, counts.get(topic.name, 0)) for topic in topics) > MOST_RECORDS:
+        message = "Unable to perform excessively large batch operation."
+        raise BrokerError(ErrorCode.POLICY_VIOLATION, message)
+
+
+def _records_of(image: MetadataImage, topic: CreatableTopic, partitions: int) -> int:
+    """How many records a new topic needs; 0 for one that is refused."""
+    is_new = partitions > 0 and image.topic(topic.name) is None
+    return 1 + len(topic.configs) + partitions if is_new else 0
 
 
 def partitions_of(topic: CreatableTopic, default: int) -> int:

@@ -5,14 +5,14 @@ Behaviour: `count` is the new total number of partitions; assignments are for th
 """
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any, Final
 
 from odradek.controller.results import NamedResult, PartitionsRequest
 from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.long_requests import in_list
 from odradek.handlers.request import Request
-from odradek.handlers.topics.mutations import OVER_QUOTA, within_quota
+from odradek.handlers.topics.mutations import charge_of
 from odradek.protocol.messages import milliseconds
 
 STRICT_VERSION: Final = 3
@@ -22,34 +22,26 @@ def handle(context: HandlerContext, request: Request) -> None:
     """Answers when the partitions are there."""
     body = request.body()
 
-    def create(wishes: list[PartitionsRequest], over_quota: list[PartitionsRequest]) -> None:
-        throttled = [NamedResult(each.name, OVER_QUOTA, OVER_QUOTA.text) for each in over_quota]
+    def on_created(results: Sequence[NamedResult]) -> None:
+        _answer(request, dict.fromkeys(results))
 
-        def on_created(results: Sequence[NamedResult]) -> None:
-            _answer(request, dict.fromkeys((*results, *throttled)))
-
+    def create(wishes: list[PartitionsRequest]) -> None:
         context.controller.create_partitions(
             wishes,
             milliseconds(body.timeout),
             request.guard(on_created),
             validate_only=body.validate_only,
             defer=request.defer,
+            charge=charge_of(request, strict_from=STRICT_VERSION),
         )
 
-    wishes, cost = map(_wish, body.topics), partial(_cost, context)
-    within_quota(request, wishes, cost, create, strict_from=STRICT_VERSION)
+    in_list(request, map(_wish, body.topics), create)
 
 
 def fail(request: Request, code: ErrorCode) -> None:
     """Answers with an error for every topic."""
     names = dict.fromkeys(topic.name for topic in request.body().topics)
     _answer(request, [NamedResult(name, code, code.text) for name in names])
-
-
-def _cost(context: HandlerContext, wish: PartitionsRequest) -> int:
-    """The number of partitions that a topic gets."""
-    topic = context.metadata.image.topic(wish.name)
-    return 0 if topic is None else max(wish.count - len(topic.partitions), 0)
 
 
 def _wish(topic: Any) -> PartitionsRequest:

@@ -8,16 +8,15 @@ Version notes: 5 returns counts and settings of a created topic, 7 its id.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Final
 
 from odradek.controller.results import CreatableTopic, CreateTopicResult
-from odradek.controller.topics.plans import is_too_large
 from odradek.errors import ErrorCode
 from odradek.handlers.configs.config_fields import entry_fields
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.long_requests import in_list
 from odradek.handlers.request import Request
-from odradek.handlers.topics.mutations import OVER_QUOTA, within_quota
+from odradek.handlers.topics.mutations import charge_of
 from odradek.protocol.messages import milliseconds
 
 STRICT_VERSION: Final = 6
@@ -27,28 +26,22 @@ def handle(context: HandlerContext, request: Request) -> None:
     """Answers when everything that could be created has been."""
     body = request.body()
 
-    def create(wishes: list[CreatableTopic], over_quota: list[CreatableTopic]) -> None:
-        throttled = [
-            CreateTopicResult(each.name, OVER_QUOTA, OVER_QUOTA.text) for each in over_quota
-        ]
+    def on_created(results: Sequence[CreateTopicResult]) -> None:
+        # A topic that is refused for being named twice is answered once.
+        once = {result.name: result for result in results}
+        request.answer(topics=(_result_fields(result) for result in once.values()))
 
-        def on_created(results: Sequence[CreateTopicResult]) -> None:
-            # A topic that is refused for being named twice is answered once.
-            once = {result.name: result for result in (*results, *throttled)}
-            request.answer(topics=(_result_fields(result) for result in once.values()))
-
+    def create(wishes: list[CreatableTopic]) -> None:
         context.controller.create_topics(
             wishes,
             milliseconds(body.timeout),
             request.guard(on_created),
             validate_only=body.validate_only,
             defer=request.defer,
+            charge=charge_of(request, strict_from=STRICT_VERSION),
         )
 
-    # A request that is refused as a whole costs nothing.
-    is_refused = is_too_large(body.topics, context.config["num.partitions"])
-    cost = _nothing if is_refused else partial(_cost, context)
-    within_quota(request, map(_wish, body.topics), cost, create, strict_from=STRICT_VERSION)
+    in_list(request, map(_wish, body.topics), create)
 
 
 def fail(request: Request, code: ErrorCode) -> None:
@@ -56,19 +49,6 @@ def fail(request: Request, code: ErrorCode) -> None:
     names = dict.fromkeys(topic.name for topic in request.body().topics)
     results = [CreateTopicResult(name, code, code.text) for name in names]
     request.answer(topics=[_result_fields(result) for result in results])
-
-
-def _cost(context: HandlerContext, wish: CreatableTopic) -> int:
-    """The number of partitions to create; 0 for an existing topic."""
-    if context.metadata.image.topic(wish.name) is not None:
-        return 0
-    if wish.num_partitions > 0:
-        return wish.num_partitions
-    return len(wish.assignments) or int(context.config["num.partitions"])
-
-
-def _nothing(_wish: CreatableTopic) -> int:
-    return 0
 
 
 def _wish(topic: Any) -> CreatableTopic:

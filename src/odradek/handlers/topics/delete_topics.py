@@ -7,14 +7,13 @@ INVALID_REQUEST too, since they do not know TOPIC_DELETION_DISABLED.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any, Final
 
 from odradek.controller.results import DeleteTopicResult, TopicReference
 from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.request import Request
-from odradek.handlers.topics.mutations import OVER_QUOTA, within_quota
+from odradek.handlers.topics.mutations import charge_of
 from odradek.metadata.image import ZERO_UUID
 from odradek.protocol.messages import milliseconds
 
@@ -30,34 +29,21 @@ def handle(context: HandlerContext, request: Request) -> None:
         fail(request, ErrorCode.INVALID_REQUEST)
         return
 
-    def delete(admitted: list[TopicReference], over_quota: list[TopicReference]) -> None:
-        throttled = [DeleteTopicResult(*each, OVER_QUOTA, OVER_QUOTA.text) for each in over_quota]
+    def on_deleted(results: Sequence[DeleteTopicResult]) -> None:
+        _answer(request, dict.fromkeys(results))
 
-        def on_deleted(results: Sequence[DeleteTopicResult]) -> None:
-            _answer(request, dict.fromkeys((*results, *throttled)))
-
-        context.controller.delete_topics(
-            admitted,
-            milliseconds(request.body().timeout),
-            request.guard(on_deleted),
-            defer=request.defer,
-        )
-
-    cost = partial(_cost, context)
-    within_quota(request, references, cost, delete, strict_from=STRICT_VERSION)
+    context.controller.delete_topics(
+        references,
+        milliseconds(request.body().timeout),
+        request.guard(on_deleted),
+        defer=request.defer,
+        charge=charge_of(request, strict_from=STRICT_VERSION),
+    )
 
 
 def fail(request: Request, code: ErrorCode) -> None:
     """Answers with an error for every topic."""
     _answer(request, [DeleteTopicResult(*each, code, code.text) for each in _references(request)])
-
-
-def _cost(context: HandlerContext, reference: TopicReference) -> int:
-    """The number of partitions to remove; 0 for a missing topic."""
-    image = context.metadata.image
-    name = reference.name
-    topic = image.topic_by_id(reference.topic_id) if name is None else image.topic(name)
-    return 0 if topic is None else len(topic.partitions)
 
 
 def _references(request: Request) -> list[TopicReference]:

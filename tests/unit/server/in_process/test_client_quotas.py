@@ -247,15 +247,42 @@ def test_a_quota_that_is_none_is_refused(entity, key, value, text):
         odradek.Broker(quotas={entity: {key: value}})
 
 
-def test_a_request_for_too_many_partitions_costs_nothing():
-    """If this fails, a client whose request is refused as a whole pays for it with a pause."""
+@pytest.mark.parametrize(
+    ("wanted", "times", "code"),
+    [
+        ({"num_partitions": 10_001}, 1, "policy_violation"),
+        ({"num_partitions": 10_000}, 1, "policy_violation"),
+        ({"num_partitions": 9_000, "replication_factor": 2}, 1, "invalid_replication_factor"),
+        ({"num_partitions": 9_000, "name": "a b"}, 1, "invalid_topic_exception"),
+        ({"num_partitions": 9_000, "name": "there"}, 1, "topic_already_exists"),
+        ({"num_partitions": 9_000}, 2, "invalid_request"),
+    ],
+)
+def test_a_topic_that_is_not_created_costs_nothing(wanted, times, code):
+    """If this fails, a client whose request is refused pays for it with a pause."""
     quotas = {"client-id:maker": {"controller_mutation_rate": 0.5}}
     with odradek.Broker(clock=odradek.ManualClock(), quotas=quotas) as broker:
+        broker.create_topic("there")
         peer = Peer(Target(broker.bootstrap_servers), client_id="maker")
-        for partitions, code in ((10_001, "policy_violation"), (1, "none")):
-            topic = {"name": "a", "num_partitions": partitions, "replication_factor": 1}
-            answer = peer.quietly("create_topics", 7, topics=[topic], timeout_ms=1000)
-            assert [each.error_code.name for each in answer.topics] == [code]
+        topic = {"name": "a", "num_partitions": 1, "replication_factor": 1}
+        for topics, expected in (([topic | wanted] * times, code), ([topic], "none")):
+            answer = peer.quietly("create_topics", 7, topics=topics, timeout_ms=1000)
+            assert [each.error_code.name for each in answer.topics] == [expected]
+            assert not answer.throttle_time
+        peer.close()
+
+
+@pytest.mark.parametrize("count", [1, 10_002])
+def test_a_topic_that_does_not_grow_costs_nothing(count):
+    """If this fails, a client whose request is refused pays for it with a pause."""
+    quotas = {"client-id:maker": {"controller_mutation_rate": 0.5}}
+    with odradek.Broker(clock=odradek.ManualClock(), quotas=quotas) as broker:
+        broker.create_topic("a")
+        peer = Peer(Target(broker.bootstrap_servers), client_id="maker")
+        for wanted in (count, 2):
+            topic = {"name": "a", "count": wanted, "assignments": None}
+            answer = peer.quietly("create_partitions", 3, topics=[topic], timeout_ms=1000)
+            assert (answer.results[0].error_code.name == "none") == (wanted == 2)
             assert not answer.throttle_time
         peer.close()
 
