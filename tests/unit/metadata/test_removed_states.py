@@ -107,6 +107,62 @@ def test_replicas_are_moved_though_the_state_is_gone(*, with_folders: bool) -> N
     )
 
 
+OTHER_STATE = '{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1]}'
+
+
+def make_others(cluster: Cluster) -> None:
+    """In the place of the states, those of a broker that is not in sync."""
+    remove(cluster)
+    for where in (TP, SECOND):
+        cluster.tree.put(znodes.state_path(where), OTHER_STATE)
+
+
+def test_states_that_somebody_makes_anew_under_a_controller() -> None:
+    """Nothing could be written any more: the versions that writes are based on are those of the
+    states before."""
+    cluster = a_cluster()
+    before = states(cluster)
+    make_others(cluster)
+    cluster.stop(2)
+    assert_later(cluster, *before)
+    assert [(each.leader, each.isr) for each in states(cluster)] == [(3, (3,)), (3, (3,))]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_states_that_somebody_makes_anew_as_a_controller_begins(moment: int) -> None:
+    """A replica without the records would lead, under an epoch that others have left behind."""
+    cluster = a_cluster()
+    keep_who_is_in_sync(cluster)
+    before = states(cluster)
+    make_others(cluster)
+    step(cluster, moment)
+    take_over(cluster, 3)
+    assert_later(cluster, *before)
+    assert [(each.leader, each.isr) for each in states(cluster)] == [(2, (2, 3)), (2, (2, 3))]
+
+
+@pytest.mark.parametrize("versions_per_write", [3, 4, 5])
+def test_a_controller_that_goes_as_it_writes_a_state_again(
+    monkeypatch: pytest.MonkeyPatch, versions_per_write: int
+) -> None:
+    """The next one would go on with a version that brokers have left behind: they ignore it, and
+    it refuses what their leaders ask for."""
+    monkeypatch.setattr(state_writer, "VERSIONS_PER_WRITE", versions_per_write)
+    cluster = a_cluster()
+    for isr in ((2, 3, 1), (2, 3), (2, 3, 1), (2, 3)):
+        change_isr(cluster, TP, isr)
+    before = states(cluster)
+    path = znodes.state_path(TP)
+    remove(cluster)
+    cluster.tree.put("/isr_change_notification/isr_change_1", ISR_CHANGED)
+    while path not in cluster.tree.entries:
+        step(cluster, 1)
+    assert cluster.tree.entries[path].version < before[0].partition_epoch
+    take_over(cluster, 3)
+    assert_later(cluster, *before)
+    assert change_isr(cluster, TP, (2,)).isr == (2,)
+
+
 def test_states_that_are_read_and_gone_are_written_again() -> None:
     """Those who say that a state has changed name one that is not there."""
     cluster = a_cluster()

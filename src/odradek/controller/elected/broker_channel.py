@@ -51,9 +51,10 @@ _SERVED_OR_NOT: Final = (
 class BrokerChannel:
     """Sends the image to `broker`, in the name of a controller and its epoch.
 
-    `on_told` is called when the broker has been told everything, and could write back the ids of
-    topics that it was not told of; `on_served` gets the replicas that it can serve, `on_stopped`
-    those that it has given up; `on_deposed` is called when there is a later controller.
+    `on_told` is called when the broker has been told everything, can serve all its replicas, and
+    so could write back the ids of topics that it was not told of; `on_served` gets the replicas
+    that it can serve, `on_stopped` those that it has given up; `on_deposed` is called when there
+    is a later controller.
     """
 
     def __init__(
@@ -214,7 +215,8 @@ class BrokerChannel:
                     if code in _SERVED_OR_NOT
                 }
                 self._on_served(self.broker, served)
-                if is_full and not self._is_full:
+                # A broker whose disk is dead does not know whose logs lie there.
+                if is_full and not self._is_full and all(served.values()):
                     self._on_told(self.broker)
             self._finish(outcome)
 

@@ -15,7 +15,7 @@ from odradek.metadata.zookeeper.client import (
     Operation,
     ZooKeeperClient,
 )
-from odradek.metadata.zookeeper.reads import gather, gather_children
+from odradek.metadata.zookeeper.reads import gather
 from odradek.metadata.zookeeper.watches import Watches
 from odradek.metadata.zookeeper.znodes import TopicNode
 
@@ -43,17 +43,10 @@ class ControllerContext:
         self.topic_nodes: Final[dict[str, KnownNode]] = {}
         """Each topic's node. A write over it is based on its content: somebody may have added
         partitions that the image does not have yet."""
+        self.zookeeper: Final = zookeeper
+        """For reads without a watch. The controller writes through `commit` only."""
         self._check: Final = Check(znodes.CONTROLLER_EPOCH, epoch_version)
-        self._zookeeper: Final = zookeeper
         self._watches: Final = Watches(zookeeper)
-
-    def get(self, path: str, on_done: OnNode) -> None:
-        """Reads a node, or finds that there is none."""
-        self._zookeeper.get(path, on_done)
-
-    def children(self, path: str, on_done: OnChildren) -> None:
-        """Reads the names of a node's children."""
-        self._zookeeper.children(path, on_done)
 
     def watch_node(self, path: str, on_done: OnNode, again: Callable[[], None]) -> None:
         """Reads a node; calls `again` when it has changed."""
@@ -74,20 +67,14 @@ class ControllerContext:
         def watch(path: str) -> OnChanged | None:
             return None if again is None else self._watches.watch(path, lambda: again(path))
 
-        gather(self._zookeeper, paths, on_done, watch=watch)
-
-    def gather_children(
-        self, folders: Iterable[str], on_done: Callable[[Sequence[str]], None]
-    ) -> None:
-        """Lists the paths that lie in folders."""
-        gather_children(self._zookeeper, folders, on_done)
+        gather(self.zookeeper, paths, on_done, watch=watch)
 
     def commit(
         self, operations: Sequence[Operation], on_done: OnCommitted = lambda _outcome: None
     ) -> None:
         """Does all operations or none, unless there is a later controller: then the operation at
         place 0 is the one that is refused."""
-        self._zookeeper.commit([self._check, *operations], on_done)
+        self.zookeeper.commit([self._check, *operations], on_done)
 
     def note_node(self, topic: str, node: KnownNode) -> bool:
         """Notes what a topic's node holds; False where that was known. A read never undoes a later

@@ -243,8 +243,9 @@ def present(
 
 
 def _state_of(read: PartitionImage, known: PartitionImage | None) -> PartitionImage:
-    """The state of a partition that was `read`: the known one if somebody has removed it."""
-    if read.partition_epoch != NO_STATE or known is None or known.partition_epoch == NO_STATE:
+    """The state of a partition that was `read`: the known one if somebody has removed it, or made
+    another. Versions never go back."""
+    if known is None or read.partition_epoch >= known.partition_epoch:
         return read
     return as_written(known, read.assignment)
 

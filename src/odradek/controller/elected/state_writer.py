@@ -3,11 +3,12 @@
 Each state is written over the version that the decision was worked out on. If one of many is
 refused, the others are written one by one. An existing folder is fine: the controller that began a
 topic may have been killed before it wrote the states. A state that somebody has removed is created
-again.
+again, also if there is another by now, whose version is an earlier one.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from odradek.controller.elected.context import ANY_VERSION, ControllerContext, KnownNode
@@ -22,7 +23,9 @@ from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.client import (
     Create,
     Created,
+    Delete,
     Failure,
+    Node,
     Operation,
     Refusal,
     SetData,
@@ -69,18 +72,27 @@ class _Write(NamedTuple):
             return []
         return [_Write(self.head, [state]) for state in self.states]
 
-    def begun(self) -> "_Write | None":
-        """The same where somebody has removed the one state that it writes: created, and written as
-        often as its version says, which is the partition's epoch and never goes back."""
+    @property
+    def update(self) -> SetData | None:
+        """The operation, if it is the only one, on a state that was written before."""
         operation = self.operations[-1]
-        if len(self.operations) > 1 or not isinstance(operation, SetData) or not self.states:
-            return None
-        (state,) = self.states
-        path, data = operation.path, operation.data
-        folders = (znodes.partitions_path(state.partition.topic), path.rpartition("/")[0])
-        creates = [*map(Create, folders), Create(path, data)]
-        sets = [SetData(path, data, version) for version in range(operation.version + 1)]
-        return _in_steps(state.partition, [*creates, *sets])
+        is_one = len(self.operations) == 1 and bool(self.states)
+        return operation if is_one and isinstance(operation, SetData) else None
+
+    def begun(self, update: SetData, there: Node | None) -> "list[_Write]":
+        """The `update` where somebody has removed the state: created, in the place of the one that
+        is `there`, and written as often as its version says, which is the partition's epoch and
+        never goes back. Nothing if that state is a later one."""
+        if there is not None and there.version >= update.version:
+            return []
+        path, data = update.path, update.data
+        where = self.states[0].partition
+        first: list[Operation] = [Create(znodes.partitions_path(where.topic))]
+        first.append(Create(znodes.partition_path(where)))
+        if there is not None:
+            first = [Delete(path, there.version)]
+        sets = [SetData(path, data, version) for version in range(update.version + 1)]
+        return [_in_steps(where, [*first, Create(path, data), *sets])]
 
     def rest(self) -> "_Write":
         """The write that follows when this one is done."""
@@ -119,33 +131,31 @@ class StateWriter:
 
     def write(self, delta: MetadataDelta, on_done: Callable[[Refused], None]) -> None:
         """Answers the partitions whose states were not written."""
-        writes = self._writes(delta)
         refused: dict[TopicPartition, ErrorCode] = {}
-        left = len(writes)
+        left = 1
 
-        def on_committed(write: _Write, outcome: Created | Refusal) -> None:
+        def go_on(writes: Sequence[_Write]) -> None:
             nonlocal left
-            left -= 1
-            if isinstance(outcome, Refusal):
-                again = self._left_to_try(write, outcome)
-                left += len(again)
-                for each in again:
-                    self._commit(each, on_committed)
-                if not again:
-                    code = _code(outcome)
-                    refused.update((state.partition, code) for state in write.states)
-            elif write.later:
-                left += 1
-                self._commit(write.rest(), on_committed)
-            elif write.node is not None:
-                self._context.note_node(write.topic, write.node)
+            left += len(writes) - 1
             if not left:
                 on_done(refused)
+            for write in writes:
+                self._context.commit(write.operations, partial(on_committed, write))
 
-        if not writes:
-            on_done(refused)
-        for write in writes:
-            self._commit(write, on_committed)
+        def on_committed(write: _Write, outcome: Created | Refusal) -> None:
+            if isinstance(outcome, Refusal):
+                self._try_again(write, outcome, partial(on_refused, write, _code(outcome)))
+                return
+            if write.node is not None:
+                self._context.note_node(write.topic, write.node)
+            go_on([write.rest()] if write.later else [])
+
+        def on_refused(write: _Write, code: ErrorCode, again: Sequence[_Write]) -> None:
+            if not again:
+                refused.update((state.partition, code) for state in write.states)
+            go_on(again)
+
+        go_on(self._writes(delta))
 
     def _writes(self, delta: MetadataDelta) -> list[_Write]:
         writes: list[_Write] = []
@@ -223,10 +233,21 @@ class StateWriter:
             return _State(where, [folder, Create(znodes.state_path(where), data)])
         return _State(where, [SetData(znodes.state_path(where), data, version)])
 
-    def _commit(
-        self, write: _Write, on_committed: Callable[[_Write, Created | Refusal], None]
+    def _try_again(
+        self, write: _Write, refusal: Refusal, then: Callable[[Sequence[_Write]], None]
     ) -> None:
-        self._context.commit(write.operations, lambda outcome: on_committed(write, outcome))
+        """Calls `then` with what of a refused transaction may still be done."""
+        again = self._left_to_try(write, refusal)
+        update = write.update
+        is_other = refusal.failure is Failure.BAD_VERSION and self._context.is_open
+        if update is None or not is_other:
+            then(again)
+            return
+
+        def on_node(node: Node | Failure | None) -> None:
+            then([] if isinstance(node, Failure) else write.begun(update, node))
+
+        self._context.zookeeper.get(update.path, on_node)
 
     def _left_to_try(self, write: _Write, refusal: Refusal) -> list[_Write]:
         """Lists what of a refused transaction may still be done."""
@@ -243,8 +264,8 @@ class StateWriter:
             operation = write.operations[refusal.place - 1]
             if isinstance(operation, Create) and not operation.data:
                 return [write.without(operation)]
-        if refusal.failure is Failure.NO_NODE and (begun := write.begun()) is not None:
-            return [begun]
+        if refusal.failure is Failure.NO_NODE and (update := write.update) is not None:
+            return write.begun(update, None)
         return write.split()
 
 

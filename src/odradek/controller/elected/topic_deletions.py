@@ -146,7 +146,7 @@ class TopicDeletions:
             elif isinstance(node, Node):
                 self._on_removed()
 
-        self._context.get(znodes.topic_path(name), on_node)
+        self._context.zookeeper.get(znodes.topic_path(name), on_node)
 
     def _maybe_remove(self, name: str) -> None:
         """Removes a topic from ZooKeeper when nobody has a replica of it any more."""
@@ -171,7 +171,7 @@ class TopicDeletions:
             there = [path for path in (*reversed(nodes), *last) if found[path] is not None]
             self._remove(name, there)
 
-        self._context.children(nodes[0], on_children)
+        self._context.zookeeper.children(nodes[0], on_children)
 
     def _remove_again(self, name: str) -> None:
         self._view.attempt(partial(self._maybe_remove, name))

@@ -12,19 +12,17 @@ Its own writes are no news. A topic keeps its id if somebody writes its node wit
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from odradek.controller.elected.broker_channel import BrokerChannel
 from odradek.controller.elected.context import ControllerContext, KnownNode
 from odradek.controller.elected.event_queue import ControllerEventQueue
 from odradek.controller.elected.image_changes import (
-    as_written,
     first_image,
     is_fresh,
-    partition_of,
     present,
     with_added,
     with_growth,
@@ -33,6 +31,13 @@ from odradek.controller.elected.image_changes import (
     with_reading,
     with_started,
 )
+from odradek.controller.elected.missing_ids import MissingIds
+from odradek.controller.elected.new_topics import (
+    NewTopics,
+    partitions_in,
+    read_states,
+    topic_image,
+)
 from odradek.controller.elected.topic_deletions import TopicDeletions
 from odradek.metadata.changes import difference
 from odradek.metadata.engine import BrokerView
@@ -40,29 +45,20 @@ from odradek.metadata.image import (
     BrokerRegistration,
     MetadataDelta,
     MetadataImage,
-    PartitionImage,
     TopicImage,
 )
 from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.client import Failure, Node
 from odradek.metadata.zookeeper.cluster_configs import ClusterConfigs
 from odradek.metadata.zookeeper.reads import UNREADABLE
-from odradek.metadata.zookeeper.znodes import NO_STATE, TopicNode, ZnodeError
-from odradek.model import NO_LEADER, TopicPartition
+from odradek.metadata.zookeeper.znodes import TopicNode, ZnodeError
+from odradek.model import TopicPartition
 from odradek.timer import Timer, TimerTask
 
 logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 200
 RETRY_MAX_MS: Final = 3_200
-
-
-class _Asked(NamedTuple):
-    """A topic's node without an id that brokers are asked about, and those that have been told
-    everything else since it was read: if they know the id, they have tried to write it back."""
-
-    node: Node
-    told: set[int]
 
 
 class TopicReader:
@@ -90,11 +86,7 @@ class TopicReader:
         self._timer: Final = timer
         self._configs: Final = configs
         self._deletions: Final = deletions
-        self._channels: Final = channels
-        self._new_id: Final = new_id
-        self._ids_in_logs: Final = ids_in_logs
-        # Topics of which only others may know the id.
-        self._unidentified: Final[dict[str, _Asked]] = {}
+        self._ids: Final = MissingIds(context, channels, lambda: self._live, new_id, ids_in_logs)
         self._not_understood: Final[set[str]] = set()
         # Changed before this controller had read everything: looked at once it has.
         self._changed_at_start: set[str] = set()
@@ -122,7 +114,7 @@ class TopicReader:
                 return
             known = self._context.topic_nodes
             new = [name for name in names if name not in known and name not in self._deletions]
-            self._context.children(znodes.DELETE_TOPICS, lambda marked: on_marked(new, marked))
+            self._context.zookeeper.children(znodes.DELETE_TOPICS, partial(on_marked, new))
 
         def on_marked(new: Sequence[str], marked: tuple[str, ...] | Failure) -> None:
             if isinstance(marked, Failure):
@@ -179,9 +171,10 @@ class TopicReader:
                 # With an older version it is the node of a recreated topic.
                 is_later = self._context.topic_nodes[name].version == node.version
                 topic_id = known.topic_id if is_later else topic.topic_id or known.topic_id
-                self._read_states(
-                    _partitions({name: topic}),
-                    lambda states: on_states(_topic(name, topic_id, topic, states)),
+                read_states(
+                    self._context,
+                    partitions_in({name: topic}),
+                    lambda states: on_states(topic_image(name, topic_id, topic, states)),
                 )
 
         def on_states(topic: TopicImage) -> None:
@@ -194,7 +187,8 @@ class TopicReader:
         self._context.watch_node(znodes.topic_path(name), on_node, lambda: self._on_changed(name))
 
     def _lost(self, topics: Sequence[TopicImage]) -> list[TopicPartition]:
-        """The partitions of topics that have no state, but had one: somebody has removed it."""
+        """The partitions of topics that have no state, or one of an earlier version than they had:
+        somebody has removed that."""
         image = self._view.image
         known = {topic.name: image.topic_by_id(topic.topic_id) for topic in topics}
         return [
@@ -202,7 +196,7 @@ class TopicReader:
             for topic in topics
             if (before := known[topic.name]) is not None
             for each, state in zip(topic.partitions, before.partitions, strict=False)
-            if each.partition_epoch == NO_STATE != state.partition_epoch
+            if each.partition_epoch < state.partition_epoch
         ]
 
     def _write_again(self, lost: Sequence[TopicPartition]) -> None:
@@ -226,14 +220,13 @@ class TopicReader:
 
     def on_brokers(self) -> None:
         """Other brokers live: perhaps they know the id of a topic that nobody here did."""
-        if self._unidentified:
+        if self._ids.asked():
             self.read_all()
 
     def on_told(self, broker_id: int) -> None:
         """A broker has written back the ids that it knows of topics that this controller does
         not."""
-        for asked in self._unidentified.values():
-            asked.told.add(broker_id)
+        self._ids.on_told(broker_id)
         self.on_brokers()
 
     def on_refused(self, partitions: Collection[TopicPartition]) -> None:
@@ -282,71 +275,21 @@ class TopicReader:
     def _read_new(
         self, names: Sequence[str], marked: frozenset[str], then: Callable[[], None]
     ) -> None:
-        paths = {znodes.topic_path(name): name for name in names}
-        # Not who has been told since: the nodes may have been read before.
-        told = {
-            (name, asked.node): frozenset(asked.told) for name, asked in self._unidentified.items()
-        }
-        read: dict[str, Node] = {}
-
-        def on_topics(nodes: Mapping[str, Node | None]) -> None:
-            topics: dict[str, TopicNode] = {}
-            read.update((paths[path], node) for path, node in nodes.items() if node is not None)
-            for name, node in read.items():
-                topic = self._understood(name, node)
-                if topic is not None:
-                    topics[name] = topic
-                else:
-                    self._not_understood.add(name)
-            without = [name for name, topic in topics.items() if topic.topic_id is None]
-            folders = {znodes.partitions_path(name): name for name in without}
-            self._context.gather(folders, lambda found: on_folders(topics, found, folders))
-
-        def on_folders(
-            topics: Mapping[str, TopicNode],
-            found: Mapping[str, Node | None],
-            names: Mapping[str, str],
-        ) -> None:
-            begun = [path for path, node in found.items() if node is not None]
-            self._context.gather_children(
-                begun, lambda paths: on_partitions(topics, {names[path] for path in begun}, paths)
-            )
-
-        def on_partitions(
-            topics: Mapping[str, TopicNode], begun: Collection[str], paths: Sequence[str]
-        ) -> None:
-            whole = {name: self._with_missing(name, topic) for name, topic in topics.items()}
-            # Whatever a node without an id leaves out, somebody may have the records of.
-            partitions = [*_partitions(whole), *_partitions_at(paths)]
-            self._read_states(partitions, lambda states: on_states(topics, begun, states))
-
-        def on_states(
-            topics: Mapping[str, TopicNode],
-            begun: Collection[str],
-            states: Mapping[TopicPartition, PartitionImage | None],
-        ) -> None:
-            if not self._context.is_open:
-                return
-            found = []
-            led = _by_topic(states)
-            for name, topic in topics.items():
-                node = self._with_led(name, topic, states)
-                topic_id = node.topic_id
-                if topic_id is None and (name in begun or self._view.image.topic(name)):
-                    brokers = told.get((name, read[name]), frozenset())
-                    topic_id = self._known_id(name, node, led.get(name, ()), brokers)
-                elif topic_id is None:
-                    topic_id = self._new_id()
-                if topic_id is None:
-                    self._pass_over(name, read[name])
-                else:
-                    self._unidentified.pop(name, None)
-                    found.append(_topic(name, topic_id, node, states))
+        def on_read(found: Sequence[TopicImage]) -> None:
             # Its settings are read with a topic: those that are known may be of one before.
             ids = {topic.name: topic.topic_id for topic in found}
             self._configs.read_topics(ids, lambda: self._take_in(found, marked, then))
 
-        self._context.gather(paths, on_topics, lambda path: self._on_changed(paths[path]))
+        new = NewTopics(
+            self._context,
+            self._view,
+            self._ids,
+            self._understood,
+            self._on_changed,
+            partial(self._after_ms, RETRY_MAX_MS, self.read_all),
+            on_read,
+        )
+        new.read(names)
 
     def _understood(self, name: str, node: Node) -> TopicNode | None:
         """Reads a topic's node. A malformed one is written again if the topic is known; that of an
@@ -356,91 +299,16 @@ class TopicReader:
         except ZnodeError as error:
             if node is UNREADABLE or self._view.image.topic(name) is None:
                 logger.error("a topic is ignored: %s", error)
+                self._not_understood.add(name)
                 return None
             logger.error("the node of a topic is written again: %s", error)
             topic = TopicNode(None, ())
         self._context.note_node(name, KnownNode(node.version, topic))
         return topic
 
-    def _with_missing(self, name: str, node: TopicNode) -> TopicNode:
-        """A topic's node with the partitions that only the image has. A topic never loses any, so
-        somebody has written them away; whether they are there is for their states to tell."""
-        known = self._view.image.topic(name)
-        if known is None or node.topic_id not in (None, known.topic_id):
-            return node
-        missing = known.partitions[len(node.assignments) :]
-        return node._replace(
-            assignments=(*node.assignments, *(each.assignment for each in missing))
-        )
-
-    def _with_led(
-        self,
-        name: str,
-        node: TopicNode,
-        states: Mapping[TopicPartition, PartitionImage | None],
-    ) -> TopicNode:
-        """A topic's node with those partitions that only the image has and that have a state."""
-        whole = self._with_missing(name, node).assignments
-        led = [
-            index + 1
-            for index in range(len(whole))
-            if states.get(TopicPartition(name, index)) is not None
-        ]
-        return node._replace(assignments=whole[: max([len(node.assignments), *led])])
-
-    def _known_id(
-        self,
-        name: str,
-        node: TopicNode,
-        led: Sequence[PartitionImage],
-        told: frozenset[int],
-    ) -> UUID | None:
-        """The id of a topic that was led before, and whose node has none: Kafka before 2.8 wrote
-        none, even over an existing one. None while brokers may know it that are away, or have not
-        been `told` yet that this controller does not: they write it back."""
-        known = self._view.image.topic(name)
-        if known is not None:
-            return known.topic_id
-        own_id = self._context.broker_id
-        replicas = [*(each.replicas for each in node.assignments), *(each.isr for each in led)]
-        found = self._ids_in_logs().get(name) if any(own_id in each for each in replicas) else None
-        if found is not None:
-            return found
-        live = self._live.keys()
-        is_in_sync = not led or any(replica in live for each in led for replica in each.isr)
-        return self._new_id() if is_in_sync and live <= {*told, own_id} else None
-
     @property
     def _live(self) -> Mapping[int, BrokerRegistration]:
         return self._view.image.brokers if self.is_complete else self.brokers_at_start
-
-    def _pass_over(self, name: str, node: Node) -> None:
-        """Leaves a topic for later: it is read again with the others when brokers have come, or
-        have been told everything but the topic. A node that somebody has written again has refused
-        the id of those that were told before."""
-        asked = self._unidentified.get(name)
-        if asked is None or asked.node != node:
-            logger.warning("topic %s has no id; brokers that may know it are awaited", name)
-            self._unidentified[name] = _Asked(node, set())
-            for channel in self._channels.values():
-                channel.tell_all()
-        self._context.topic_nodes.pop(name, None)
-
-    def _read_states(
-        self,
-        partitions: Iterable[TopicPartition],
-        then: Callable[[Mapping[TopicPartition, PartitionImage | None]], None],
-    ) -> None:
-        paths = {znodes.state_path(each): each for each in partitions}
-
-        def on_nodes(nodes: Mapping[str, Node | None]) -> None:
-            states: dict[TopicPartition, PartitionImage | None] = {}
-            for path, node in nodes.items():
-                where = paths[path]
-                states[where] = None if node is None else partition_of(where, node)
-            then(states)
-
-        self._context.gather(paths, on_nodes)
 
     def _take_in(
         self, found: Sequence[TopicImage], marked: frozenset[str], then: Callable[[], None]
@@ -485,45 +353,6 @@ class TopicReader:
             self._context.broker_id,
             self._context.epoch,
         )
-
-
-def _partitions(topics: Mapping[str, TopicNode]) -> list[TopicPartition]:
-    return [
-        TopicPartition(name, index)
-        for name, topic in topics.items()
-        for index in range(len(topic.assignments))
-    ]
-
-
-def _partitions_at(paths: Iterable[str]) -> list[TopicPartition]:
-    """The partitions whose folders are at these paths."""
-    found = [path.split("/") for path in paths]
-    return [TopicPartition(topic, int(index)) for *_, topic, _, index in found if index.isdecimal()]
-
-
-def _by_topic(
-    states: Mapping[TopicPartition, PartitionImage | None],
-) -> dict[str, list[PartitionImage]]:
-    found: dict[str, list[PartitionImage]] = {}
-    for where, state in states.items():
-        if state is not None:
-            found.setdefault(where.topic, []).append(state)
-    return found
-
-
-def _topic(
-    name: str,
-    topic_id: UUID,
-    node: TopicNode,
-    states: Mapping[TopicPartition, PartitionImage | None],
-) -> TopicImage:
-    partitions = []
-    for index, assignment in enumerate(node.assignments):
-        state = states.get(TopicPartition(name, index))
-        partition = state or PartitionImage(index, NO_LEADER, NO_STATE, NO_STATE, (), ())
-        isr = assignment.replicas if state is None else state.isr
-        partitions.append(as_written(partition._replace(isr=isr), assignment))
-    return TopicImage(name, topic_id, tuple(partitions))
 
 
 def _is_as(node: TopicNode, topic: TopicImage) -> bool:

@@ -1,0 +1,99 @@
+"""A new id for a topic whose node has none: it holds once it is written over the node that brokers
+were asked about, and nobody has a log of another."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.metadata.test_overwritten_topics import add_untold, take_over
+from tests.unit.metadata.test_topic_ids import TOPIC, TP, check_kept, create, write
+from tests.unit.metadata.zookeeper_cluster import Broker, Cluster
+
+from odradek.metadata import NewTopic
+from odradek.metadata.zookeeper.client import OnChanged, OnNode
+from odradek.model import TopicPartition
+
+OTHER = TopicPartition("b", 0)
+
+
+def lag(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, broker: Broker) -> Callable[[], None]:
+    """Has a broker's server of ZooKeeper not hear of what is written to the topic's node from now
+    on, until the call."""
+    zookeeper = broker.zookeeper
+    get, stale = zookeeper.get, cluster.tree.entries[TOPIC].node()
+    watches: list[OnChanged] = []
+
+    def get_stale(path: str, on_done: OnNode, on_changed: OnChanged | None = None) -> None:
+        if path != TOPIC:
+            get(path, on_done, on_changed)
+            return
+        if on_changed is not None:
+            watches.append(on_changed)
+        zookeeper.turns.append(lambda: on_done(stale))
+
+    def catch_up() -> None:
+        monkeypatch.setattr(zookeeper, "get", get)
+        zookeeper.turns.extend(watches)
+        cluster.settle()
+
+    monkeypatch.setattr(zookeeper, "get", get_stale)
+    return catch_up
+
+
+def id_in(cluster: Cluster) -> Any:
+    return json.loads(cluster.tree.text(TOPIC)).get("topic_id")
+
+
+def test_a_controller_that_reads_what_is_no_longer_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The brokers that it asks write the id back through another server of ZooKeeper than the one
+    that it reads from: it would give the topic another id, and they set their logs aside."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    broker = add_untold(cluster, 4)
+    write(cluster)
+    catch_up = lag(monkeypatch, cluster, broker)
+    take_over(cluster, 4)
+    assert id_in(cluster) is not None
+    assert "a" not in broker.image.topics
+    catch_up()
+    check_kept(cluster, topic)
+
+
+def test_a_node_that_brokers_may_not_write() -> None:
+    """They answer nevertheless, and the controller could not write a new id either."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    add_untold(cluster, 4)
+    write(cluster)
+    cluster.tree.unwritable.add(TOPIC)
+    broker = take_over(cluster, 4)
+    assert "a" not in broker.image.topics
+    cluster.tree.unwritable.clear()
+    cluster.clock.advance(10_000)
+    cluster.settle()
+    check_kept(cluster, topic)
+
+
+def test_a_broker_whose_disk_is_dead_does_not_know() -> None:
+    """It alone is in sync, and its log comes back with the disk."""
+    cluster = Cluster(4)
+    other = NewTopic("b", ((1,),), {})
+    cluster.controller.ask("create_topics", [other, NewTopic("a", ((1,),), {})])
+    topic = cluster.controller.image.topics["a"]
+    for broker_id in (4, 3, 2, 1):
+        cluster.stop(broker_id)
+    cluster.tree.put(TOPIC, '{"version":2,"partitions":{"0":[1]}}')
+    disk = dict(cluster.logs[1])
+    cluster.logs[1].clear()
+    cluster.start(4)
+    broker = cluster.add(1)
+    broker.unserved.add(OTHER)
+    broker.register()
+    assert id_in(cluster) is None
+    cluster.stop(1)
+    cluster.logs[1].update(disk)
+    cluster.start(1)
+    assert cluster.brokers[1].replicas.set_aside == []
+    assert cluster.logs[1][TP].topic_id == topic.topic_id
+    check_kept(cluster, topic)
