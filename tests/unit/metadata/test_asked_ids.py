@@ -11,8 +11,10 @@ from tests.unit.metadata.test_topic_ids import TOPIC, TP, check_kept, create, wr
 from tests.unit.metadata.zookeeper_cluster import Broker, Cluster
 
 from odradek.metadata import NewTopic
+from odradek.metadata.image import TopicImage
 from odradek.metadata.zookeeper.client import OnChanged, OnNode
 from odradek.model import TopicPartition
+from odradek.protocol.uuids import uuid_text
 
 OTHER = TopicPartition("b", 0)
 
@@ -96,4 +98,41 @@ def test_a_broker_whose_disk_is_dead_does_not_know() -> None:
     cluster.start(1)
     assert cluster.brokers[1].replicas.set_aside == []
     assert cluster.logs[1][TP].topic_id == topic.topic_id
+    assert id_in(cluster) == uuid_text(topic.topic_id)
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_a_controller_that_knows_an_earlier_topic_of_the_name(is_away: bool) -> None:
+    """It had no replica of it, so nobody waited for it with the deletion: it would give the new
+    topic the earlier one's id, and all set their logs aside."""
+    cluster = Cluster(4)
+    earlier = create(cluster)
+    broker = cluster.brokers[4]
+    broker.is_deaf = True
+    cluster.controller.ask("delete_topics", [earlier.topic_id])
+    topic = create(cluster)
+    assert broker.image.topics["a"].topic_id == earlier.topic_id != topic.topic_id
+    write(cluster)
+    if is_away:
+        for broker_id in (2, 3):
+            cluster.stop(broker_id)
+    take_over(cluster, 4)
     check_kept(cluster, topic)
+
+
+def test_a_controller_that_knows_a_topic_of_which_nobody_has_a_log() -> None:
+    """The topic keeps its id and its replicas."""
+    cluster = Cluster(4)
+    topic = create(cluster)
+    for broker_id in (1, 2, 3):
+        cluster.brokers[broker_id].replicas.logs.clear()
+    cluster.tree.put(TOPIC, '{"version":2,"partitions":{"0":[2],"1":[1]}}')
+    deleted: list[TopicImage] = []
+    cluster.brokers[4].cache.on_published(
+        lambda delta: deleted.extend(delta.topics_removed if delta.are_deleted else ())
+    )
+    take_over(cluster, 4)
+    check_kept(cluster, topic)
+    assert deleted == []
+    node = json.loads(cluster.tree.text(TOPIC))
+    assert node["partitions"] == {"0": [1, 2, 3], "1": [2, 3]}

@@ -132,6 +132,8 @@ def test_states_that_somebody_makes_anew_under_a_controller() -> None:
 def test_states_that_somebody_makes_anew_as_a_controller_begins(moment: int) -> None:
     """A replica without the records would lead, under an epoch that others have left behind."""
     cluster = a_cluster()
+    for isr in ((2,), (2, 3)):
+        change_isr(cluster, SECOND, isr)
     keep_who_is_in_sync(cluster)
     before = states(cluster)
     make_others(cluster)

@@ -84,10 +84,17 @@ def with_partitions(
     return changes.change_partitions(image, wanted, broker_id, orders_may_be_late=True)
 
 
-def with_added(image: MetadataImage, topics: Iterable[TopicImage]) -> Change[None]:
-    """The image with topics that are not known yet, as they are."""
+def with_added(
+    image: MetadataImage,
+    topics: Iterable[TopicImage],
+    before: Mapping[str, TopicImage] = MappingProxyType({}),
+) -> Change[None]:
+    """The image with topics that are not in it, as they are; `before` has what was known of them
+    earlier."""
     new = [
-        present(topic, None, image.brokers) for topic in topics if topic.name not in image.topics
+        present(topic, before.get(topic.name), image.brokers)
+        for topic in topics
+        if topic.name not in image.topics
     ]
     return Change(None, MetadataDelta(image, image.with_topics(new), added=new))
 

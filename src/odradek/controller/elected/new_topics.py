@@ -13,7 +13,6 @@ from uuid import UUID
 from odradek.controller.elected.context import ControllerContext, KnownNode
 from odradek.controller.elected.image_changes import as_written, partition_of
 from odradek.controller.elected.missing_ids import MissingIds
-from odradek.metadata.engine import BrokerView
 from odradek.metadata.image import PartitionImage, TopicImage
 from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.client import Created, Node, Refusal, SetData
@@ -26,14 +25,15 @@ logger = logging.getLogger(__name__)
 
 class NewTopics:
     """Reads the nodes, the partitions and the states of topics for the controller of `context`.
-    `understand` gives the content of a node, or None; `on_changed` hears of each topic whose node
-    changes later, `on_refused` of new ids that could not be written; `on_read` gets the topics,
-    without those whose ids only others may know."""
+    `known` gives what this broker was told of a topic before it was elected; `understand` gives
+    the content of a node, or None; `on_changed` hears of each topic whose node changes later,
+    `on_refused` of new ids that could not be written; `on_read` gets the topics, without those
+    whose ids only others may know."""
 
     def __init__(
         self,
         context: ControllerContext,
-        view: BrokerView,
+        known: Callable[[str], TopicImage | None],
         ids: MissingIds,
         understand: Callable[[str, Node], TopicNode | None],
         on_changed: Callable[[str], None],
@@ -41,7 +41,7 @@ class NewTopics:
         on_read: Callable[[list[TopicImage]], None],
     ) -> None:
         self._context: Final = context
-        self._view: Final = view
+        self._known: Final = known
         self._ids: Final = ids
         self._understand: Final = understand
         self._on_changed: Final = on_changed
@@ -122,7 +122,8 @@ class NewTopics:
         if not self._new_ids:
             self._on_read([*self._found.values()])
         for name, topic_id in self._new_ids.items():
-            data = znodes.topic_json(topic_id, self._topics[name].assignments)
+            assignments = [each.assignment for each in self._found[name].partitions]
+            data = znodes.topic_json(topic_id, assignments)
             write = SetData(znodes.topic_path(name), data, self._nodes[name].version)
             self._context.commit([write], partial(on_committed, name))
 
@@ -134,13 +135,15 @@ class NewTopics:
             self._context.topic_nodes.pop(name, None)
             self._on_refused()
         else:
-            topic = self._topics[name]._replace(topic_id=self._new_ids[name])
-            self._context.note_node(name, KnownNode(self._nodes[name].version + 1, topic))
+            topic = self._found[name]
+            assignments = tuple(each.assignment for each in topic.partitions)
+            content = TopicNode(topic.topic_id, assignments)
+            self._context.note_node(name, KnownNode(self._nodes[name].version + 1, content))
 
     def _with_missing(self, name: str, node: TopicNode) -> TopicNode:
         """A topic's node with the partitions that only the image has. A topic never loses any, so
         somebody has written them away; whether they are there is for their states to tell."""
-        known = self._view.image.topic(name)
+        known = self._known(name)
         if known is None or node.topic_id not in (None, known.topic_id):
             return node
         missing = known.partitions[len(node.assignments) :]
@@ -164,21 +167,25 @@ class NewTopics:
         return node._replace(assignments=whole[: max([len(node.assignments), *led])])
 
     def _id_of(self, name: str, topic: TopicNode, led: Sequence[PartitionImage]) -> UUID | None:
-        """The id of a topic; None while only others may know it."""
-        known = self._view.image.topic(name)
+        """The id of a topic; None while only others may know it. That of a known topic may be one
+        of before, unless this broker has a replica of it, for which its deletion would wait."""
+        known = self._known(name)
         if topic.topic_id is not None:
             return topic.topic_id
-        if known is not None:
+        if known is not None and self._has_replica(known):
             return known.topic_id
-        if name not in self._begun:
+        if known is None and name not in self._begun:
             return self._ids.new_id()
         asked = self._asked.get(name)
         is_asked = asked is not None and asked.node == self._nodes[name]
         told = asked.told if asked is not None and is_asked else frozenset()
         own_id = self._ids.own_id(name, topic, led)
         if own_id is None and self._ids.is_unknown(led, told):
-            self._new_ids[name] = self._ids.new_id()
+            self._new_ids[name] = self._ids.new_id() if known is None else known.topic_id
         return own_id or self._new_ids.get(name)
+
+    def _has_replica(self, topic: TopicImage) -> bool:
+        return any(self._context.broker_id in each.replicas for each in topic.partitions)
 
     def _pass_over(self, name: str) -> None:
         """Leaves a topic for later: it is read again with the others when brokers have come, or

@@ -87,6 +87,8 @@ class TopicReader:
         self._configs: Final = configs
         self._deletions: Final = deletions
         self._ids: Final = MissingIds(context, channels, lambda: self._live, new_id, ids_in_logs)
+        # What this broker was told of topics whose ids it has to ask for.
+        self._before: Final[dict[str, TopicImage]] = {}
         self._not_understood: Final[set[str]] = set()
         # Changed before this controller had read everything: looked at once it has.
         self._changed_at_start: set[str] = set()
@@ -174,32 +176,27 @@ class TopicReader:
                 read_states(
                     self._context,
                     partitions_in({name: topic}),
-                    lambda states: on_states(topic_image(name, topic_id, topic, states)),
+                    lambda states: on_states(known, topic_image(name, topic_id, topic, states)),
                 )
 
-        def on_states(topic: TopicImage) -> None:
+        def on_states(known: TopicImage, topic: TopicImage) -> None:
             if self._context.is_open:
-                self._write_again(self._lost([topic]))
+                self._write_again(_lost(topic, known))
                 self._events.submit(lambda image: with_reading(image, topic), is_written=True)
                 self._events.submit(lambda image: with_growth(image, topic))
                 self._put_right([name])
 
         self._context.watch_node(znodes.topic_path(name), on_node, lambda: self._on_changed(name))
 
-    def _lost(self, topics: Sequence[TopicImage]) -> list[TopicPartition]:
-        """The partitions of topics that have no state, or one of an earlier version than they had:
-        somebody has removed that."""
-        image = self._view.image
-        known = {topic.name: image.topic_by_id(topic.topic_id) for topic in topics}
-        return [
-            TopicPartition(topic.name, each.partition)
-            for topic in topics
-            if (before := known[topic.name]) is not None
-            for each, state in zip(topic.partitions, before.partitions, strict=False)
-            if each.partition_epoch < state.partition_epoch
-        ]
+    def _known(self, name: str) -> TopicImage | None:
+        return self._before.get(name) or self._view.image.topic(name)
 
-    def _write_again(self, lost: Sequence[TopicPartition]) -> None:
+    def _same(self, topic: TopicImage) -> TopicImage | None:
+        """What is known of this very topic, and not of another of its name."""
+        known = self._known(topic.name)
+        return known if known is not None and known.topic_id == topic.topic_id else None
+
+    def _write_again(self, lost: Collection[TopicPartition]) -> None:
         if lost:
             logger.warning("states that somebody has removed are written again: %s", lost)
             self._events.submit(lambda image: with_later_epochs(image, lost))
@@ -282,7 +279,7 @@ class TopicReader:
 
         new = NewTopics(
             self._context,
-            self._view,
+            self._known,
             self._ids,
             self._understood,
             self._on_changed,
@@ -297,7 +294,7 @@ class TopicReader:
         try:
             topic = znodes.read_topic(name, node.data)
         except ZnodeError as error:
-            if node is UNREADABLE or self._view.image.topic(name) is None:
+            if node is UNREADABLE or self._known(name) is None:
                 logger.error("a topic is ignored: %s", error)
                 self._not_understood.add(name)
                 return None
@@ -320,7 +317,7 @@ class TopicReader:
             if topic.name in marked:
                 self._deletions.take_over(present(topic, None, self._live))
         kept = [topic for topic in found if topic.name not in marked]
-        lost = self._lost(kept)
+        lost = [each for topic in kept for each in _lost(topic, self._known(topic.name))]
 
         def on_taken_in(_outcome: object = None) -> None:
             self._write_again(lost)
@@ -328,16 +325,30 @@ class TopicReader:
             changed, self._changed_at_start = self._changed_at_start, set()
             for name in sorted(changed):
                 self.read(name)
+            for topic in kept:
+                self._before.pop(topic.name, None)
             self._deletions.go_on()
             then()
 
         if not self.is_complete:
+            self._view.publish(self._without_asked)
             self._view.publish(partial(self._complete, topics=kept), on_taken_in)
             return
-        fresh = [topic for topic in kept if is_fresh(topic.partitions)]
-        others = [topic for topic in kept if not is_fresh(topic.partitions)]
-        self._events.submit(lambda image: with_added(image, others), is_written=True)
+        fresh = [each for each in kept if is_fresh(each.partitions) and self._same(each) is None]
+        names = {each.name for each in fresh}
+        others = [each for each in kept if each.name not in names]
+        self._events.submit(lambda image: with_added(image, others, self._before), is_written=True)
         self._events.submit(lambda image: with_started(image, fresh), on_taken_in)
+
+    def _without_asked(self, image: MetadataImage) -> MetadataDelta | None:
+        """Topics whose ids only others may know are told to nobody, though they are not deleted."""
+        known = (image.topic(name) for name in self._ids.asked())
+        asked = {topic.name: topic for topic in known if topic is not None}
+        if not asked or not self._context.is_open:
+            return None
+        self._before.update(asked)
+        after = image.with_topics(removed=asked.values())
+        return difference(image, after, are_deleted=False)
 
     def _complete(self, image: MetadataImage, topics: Sequence[TopicImage]) -> MetadataDelta | None:
         if not self._context.is_open:
@@ -353,6 +364,18 @@ class TopicReader:
             self._context.broker_id,
             self._context.epoch,
         )
+
+
+def _lost(topic: TopicImage, known: TopicImage | None) -> list[TopicPartition]:
+    """The partitions of a topic that have no state, or one of an earlier version than was `known`
+    before they were read: somebody has removed that."""
+    if known is None or known.topic_id != topic.topic_id:
+        return []
+    return [
+        TopicPartition(topic.name, each.partition)
+        for each, before in zip(topic.partitions, known.partitions, strict=False)
+        if each.partition_epoch < before.partition_epoch
+    ]
 
 
 def _is_as(node: TopicNode, topic: TopicImage) -> bool:
