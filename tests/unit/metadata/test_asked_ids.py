@@ -3,16 +3,22 @@ were asked about, and nobody has a log of another."""
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pytest
 from tests.unit.metadata.test_overwritten_topics import add_untold, take_over
+from tests.unit.metadata.test_reassigned_topics import step
 from tests.unit.metadata.test_topic_ids import TOPIC, TP, check_kept, create, write
 from tests.unit.metadata.zookeeper_cluster import Broker, Cluster
+from tests.unit.metadata.zookeeper_tree import Tree, TreeClient
 
 from odradek.metadata import NewTopic
+from odradek.metadata.control import LeaderAndIsr
 from odradek.metadata.image import TopicImage
 from odradek.metadata.zookeeper.client import OnChanged, OnNode
+from odradek.metadata.zookeeper.topic_ids import write_ids_back
 from odradek.model import TopicPartition
 from odradek.protocol.uuids import uuid_text
 
@@ -136,3 +142,82 @@ def test_a_controller_that_knows_a_topic_of_which_nobody_has_a_log() -> None:
     assert deleted == []
     node = json.loads(cluster.tree.text(TOPIC))
     assert node["partitions"] == {"0": [1, 2, 3], "1": [2, 3]}
+
+
+def test_a_channel_that_tells_everything_again_does_so_at_once() -> None:
+    """Nothing else may happen for long, and the topic would have no leader until then."""
+    cluster = Cluster(2)
+    elected = cluster.controller.elected
+    assert elected is not None
+    sent = cluster.controller.plane.sent
+    sent.clear()
+    elected._channels[2].tell_all()
+    cluster.settle()
+    full = [to for to, each in sent if isinstance(each, LeaderAndIsr) and each.is_full]
+    assert full == [2]
+
+
+def test_a_broker_that_is_told_of_its_topics_reads_no_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All brokers would read the nodes of all their topics, as a new controller reads them."""
+    cluster = Cluster(3)
+    create(cluster)
+    zookeeper = cluster.brokers[2].zookeeper
+    get, read = zookeeper.get, list[str]()
+
+    def note_and_get(path: str, on_done: OnNode, on_changed: OnChanged | None = None) -> None:
+        read.append(path)
+        get(path, on_done, on_changed)
+
+    monkeypatch.setattr(zookeeper, "get", note_and_get)
+    sent = take_over(cluster, 3).plane.sent
+    assert any(to == 2 and isinstance(each, LeaderAndIsr) and each.is_full for to, each in sent)
+    assert read
+    assert TOPIC not in read
+
+
+@pytest.mark.parametrize("moment", range(12))
+def test_a_session_that_ends_as_ids_are_written_back(moment: int) -> None:
+    """The broker would register in a session that is over, and nobody know the id."""
+    tree = Tree()
+    folders = ("/brokers", "/brokers/topics", TOPIC, f"{TOPIC}/partitions", f"{TOPIC}/partitions/0")
+    for path in folders:
+        tree.put(path)
+    tree.put(TOPIC, '{"version":2,"partitions":{"0":[2]}}')
+    state = '{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1]}'
+    tree.put(f"{TOPIC}/partitions/0/state", state)
+    client = TreeClient(tree)
+    client.start()
+    ends: list[str] = []
+    ids = {"a": UUID(int=5)}
+    write_ids_back(client, 1, ids, partial(ends.append, "done"), partial(ends.append, "lost"))
+    for _ in range(moment):
+        tree.step()
+    expected = ends or ["lost"]
+    client.expire()
+    tree.run()
+    assert ends == expected
+    assert "topic_id" in tree.text(TOPIC) or ends == ["lost"]
+
+
+@pytest.mark.parametrize("moment", range(40))
+def test_a_broker_whose_session_ends_as_it_writes_ids_back(moment: int) -> None:
+    """It would obey no controller any more: each request waits for the one before."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    add_untold(cluster, 4)
+    write(cluster)
+    cluster.tree.remove("/controller")
+    for broker_id in (1, 2, 3):
+        cluster.brokers[broker_id].zookeeper.is_connected = False
+    cluster.tree.run()
+    for broker in cluster.brokers.values():
+        broker.zookeeper.is_connected = True
+        broker.is_deaf = False
+    step(cluster, moment)
+    cluster.brokers[2].expire()
+    cluster.brokers[2].register()
+    cluster.settle()
+    check_kept(cluster, topic)
+    assert {each.image.controller_id for each in cluster.brokers.values()} == {4}
