@@ -9,7 +9,6 @@ from uuid import UUID
 
 import pytest
 from tests.unit.metadata.test_overwritten_topics import add_untold, take_over
-from tests.unit.metadata.test_reassigned_topics import step
 from tests.unit.metadata.test_topic_ids import TOPIC, TP, check_kept, create, write
 from tests.unit.metadata.zookeeper_cluster import Broker, Cluster
 from tests.unit.metadata.zookeeper_tree import Tree, TreeClient
@@ -199,25 +198,3 @@ def test_a_session_that_ends_as_ids_are_written_back(moment: int) -> None:
     tree.run()
     assert ends == expected
     assert "topic_id" in tree.text(TOPIC) or ends == ["lost"]
-
-
-@pytest.mark.parametrize("moment", range(40))
-def test_a_broker_whose_session_ends_as_it_writes_ids_back(moment: int) -> None:
-    """It would obey no controller any more: each request waits for the one before."""
-    cluster = Cluster(3)
-    topic = create(cluster)
-    add_untold(cluster, 4)
-    write(cluster)
-    cluster.tree.remove("/controller")
-    for broker_id in (1, 2, 3):
-        cluster.brokers[broker_id].zookeeper.is_connected = False
-    cluster.tree.run()
-    for broker in cluster.brokers.values():
-        broker.zookeeper.is_connected = True
-        broker.is_deaf = False
-    step(cluster, moment)
-    cluster.brokers[2].expire()
-    cluster.brokers[2].register()
-    cluster.settle()
-    check_kept(cluster, topic)
-    assert {each.image.controller_id for each in cluster.brokers.values()} == {4}

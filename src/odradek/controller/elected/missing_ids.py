@@ -1,6 +1,6 @@
 """`MissingIds`: the ids of topics whose nodes have none: Kafka before 2.8 wrote none, even over an
-existing one. Whoever has a log of such a topic may know its id, and writes it back when it is told
-everything but this topic."""
+existing one. A broker with a log of such a topic may know its id, and writes it back when it is
+told everything but this topic."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -68,7 +68,7 @@ class MissingIds:
         return is_in_sync and live <= {*told, self._context.broker_id}
 
     def ask(self, name: str, node: Node) -> None:
-        """Has all brokers told everything but the topic. A node that somebody has written again has
+        """Tells all brokers everything but the topic. A node that somebody has written again has
         refused the id of those that were told before."""
         asked = self._asked.get(name)
         if asked is None or asked.node != node:

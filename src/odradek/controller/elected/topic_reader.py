@@ -192,7 +192,7 @@ class TopicReader:
         return self._before.get(name) or self._view.image.topic(name)
 
     def _same(self, topic: TopicImage) -> TopicImage | None:
-        """What is known of this very topic, and not of another of its name."""
+        """The known state of this very topic, and not of another of its name."""
         known = self._known(topic.name)
         return known if known is not None and known.topic_id == topic.topic_id else None
 
