@@ -9,8 +9,9 @@ change that begins in a callback waits its turn: changes do not nest.
 
 If the loop has to turn meanwhile, listeners act on a change of many partitions slice by slice:
 opening ten thousand logs takes longer than a session time-out. The controller's listeners, and
-clients, see the change when all of it is done. A broker that opens its view between two slices
-would see a change of which it gets the rest only: the slices that are left come first then.
+clients, see the change when all of it is done, in a turn of its own; the next change has another. A
+broker that opens its view between two slices would see a change of which it gets the rest only: the
+slices that are left come first then.
 """
 
 from collections import deque
@@ -61,7 +62,7 @@ class _Step(NamedTuple):
 
 class _Acting:
     """A committed change that listeners act on: its next slice, the image after the last one, and
-    the replicas that each broker cannot serve."""
+    the replicas that each broker cannot serve. `go_on` continues with it."""
 
     def __init__(self, step: _Step, result: object, delta: MetadataDelta) -> None:
         self.step: Final = step
@@ -73,8 +74,11 @@ class _Acting:
             iter([delta]) if self.defer is None else delta.in_slices(SLICE_PARTITIONS)
         )
         self.next: MetadataDelta | None = None
+        self.go_on: Callable[[_Acting], None] = ignore
         self.acted = delta.previous
-        self.unserved: Final[list[tuple[Collection[TopicPartition], int]]] = []
+        self.unserved: Final[dict[int, list[TopicPartition]]] = {}
+        self.is_long = False
+        self.is_published = False
 
 
 class MetadataEngine:
@@ -89,6 +93,8 @@ class MetadataEngine:
         self._acting: _Acting | None = None
         self._resume: Callable[[], None] | None = None
         self._draining = False
+        # Set while a change is cut short.
+        self._refusal: BrokerError | None = None
 
     @property
     def is_committing(self) -> bool:
@@ -117,18 +123,28 @@ class MetadataEngine:
         while self._acting is not None:
             acting, self._acting = self._acting, None
             acting.defer = None
-            self._go_on(self._act_slice, acting)
+            self._go_on(acting.go_on, acting)
 
     def cut_short(self, error: BrokerError) -> None:
-        """Refuses changes that are still to be committed, ends a change with slices left, and
-        carries out the others at once: the image has only what listeners have acted on."""
+        """Refuses changes that are still to be committed, also those that listeners request
+        meanwhile, ends a change with slices left, and carries out the others at once: the image has
+        only what listeners have acted on."""
+        self._refusal = error
+        try:
+            self._cut_short(error)
+        finally:
+            self._refusal = None
+
+    def _cut_short(self, error: BrokerError) -> None:
         self.refuse_commits(error)
         while self._acting is not None:
             acting, self._acting = self._acting, None
-            before, are_deleted = acting.delta.previous, acting.delta.are_deleted
-            self._go_on(
-                self._publish, acting, difference(before, acting.acted, are_deleted=are_deleted)
-            )
+            if acting.is_published:
+                self._drain()
+            else:
+                before, are_deleted = acting.delta.previous, acting.delta.are_deleted
+                acted = difference(before, acting.acted, are_deleted=are_deleted)
+                self._go_on(self._publish, acting, acted)
             self.refuse_commits(error)
 
     def close(self) -> None:
@@ -162,6 +178,9 @@ class MetadataEngine:
         self._drain()
 
     def _begin(self, step: _Step) -> None:
+        if self._refusal is not None and step.commit is not None:
+            step.answer(self._refusal)
+            return
         try:
             change = step.plan(self.image)
             if step.commit is not None:
@@ -198,18 +217,31 @@ class MetadataEngine:
         except Exception as error:  # noqa: BLE001 - see `_Step.end`
             acting.step.end(error)
             return
-        if acting.next is None:
+        if acting.next is not None:
+            acting.is_long = True
+            self._await_turn(acting, self._act_slice)
+        elif acting.is_long:
+            self._await_turn(acting, self._publish_long)
+        else:
             self._publish(acting, acting.delta)
-        elif acting.defer is None:
-            self._go_on(self._act_slice, acting)
+
+    def _publish_long(self, acting: _Acting) -> None:
+        self._publish(acting, acting.delta)
+        self._await_turn(acting, ignore)
+
+    def _await_turn(self, acting: _Acting, go_on: Callable[[_Acting], None]) -> None:
+        """Continues with a change at the loop's next turn, if it has to turn."""
+        acting.go_on = go_on
+        if acting.defer is None:
+            self._go_on(go_on, acting)
         else:
             self._acting = acting
-            acting.defer(partial(self._next_slice, acting))
+            acting.defer(partial(self._next_turn, acting))
 
-    def _next_slice(self, acting: _Acting) -> None:
+    def _next_turn(self, acting: _Acting) -> None:
         if self._acting is acting:  # it has not come to its end meanwhile
             self._acting = None
-            self._go_on(self._act_slice, acting)
+            self._go_on(acting.go_on, acting)
 
     def _act_stages(self, acting: _Acting) -> None:
         """Acts on one slice, and makes the next one."""
@@ -225,14 +257,15 @@ class MetadataEngine:
         for view in tuple(self.views):
             unserved = view.act(stage, delta)
             if unserved:
-                acting.unserved.append((unserved, view.broker_id))
+                acting.unserved.setdefault(view.broker_id, []).extend(unserved)
                 delta = delta.without_replicas(unserved, view.broker_id)
         return delta
 
     def _publish(self, acting: _Acting, delta: MetadataDelta) -> None:
         """Publishes the outcome of a change, and answers."""
+        acting.is_published = True
         try:
-            for unserved, broker_id in acting.unserved:
+            for broker_id, unserved in acting.unserved.items():
                 delta = delta.without_replicas(unserved, broker_id)
             delta = self._act_stage(ListenerStage.CONTROLLER, delta, acting)
             self.image = delta.image
@@ -297,6 +330,15 @@ class BrokerView:
     def attempt(self, step: Callable[[], None]) -> None:
         """Takes a step; if it raises, this broker ends."""
         attempt(step, self.on_broken)
+
+    def attempt_later(self, step: Callable[[], None]) -> None:
+        """Takes a step at the loop's next turn, or now if nothing is to wait for a turn; see
+        `attempt`."""
+        action = partial(self.attempt, step)
+        if self.defer is None:
+            action()
+        else:
+            self.defer(action)
 
     def act(self, stage: ListenerStage, delta: MetadataDelta) -> Collection[TopicPartition]:
         """Calls the listeners of a stage; returns the replicas that they cannot serve."""

@@ -3,9 +3,11 @@
 from uuid import UUID
 
 import pytest
+from tests.unit.handlers.conftest import run
 from tests.unit.protocol.controller_frames import DECREE, REQUESTS, TOPIC_ID
 
 from odradek.errors import BrokerError, ErrorCode
+from odradek.handlers.long_requests import SLICE_ENTRIES
 from odradek.handlers.table import API_TABLE, ZOOKEEPER_API_TABLE
 from odradek.metadata.control import (
     AlterPartition,
@@ -298,6 +300,67 @@ def test_producer_ids_are_given_to_registered_brokers(cluster, told):
     ):
         asked = {"broker_id": broker_id, "broker_epoch": broker_epoch}
         assert cluster.ask(ALLOCATE_PRODUCER_IDS, 0, **asked).error_code == code
+
+
+# Many partitions
+
+MANY = [TopicPartition("orders", index) for index in range(4 * SLICE_ENTRIES)]
+
+
+def long_command(api):
+    """Sends a command about many replicas; its frame is decoded on a thread."""
+    states = [{**STATES_OF[api], "partition_index": index} for _, index in MANY]
+    topic = {"topic_name": "orders", "topic_id": TOPIC_ID, "partition_states": states}
+    plain = {
+        "ungrouped_partition_states": [{"topic_name": "orders", **each} for each in states],
+        "topic_states": [topic],
+    }
+    return REQUESTS[api] | plain
+
+
+STATES_OF = {
+    LEADER_AND_ISR: REQUESTS[LEADER_AND_ISR]["topic_states"][0]["partition_states"][0],
+    STOP_REPLICA: REQUESTS[STOP_REPLICA]["topic_states"][0]["partition_states"][0],
+}
+
+
+@pytest.mark.parametrize(
+    ("api", "version"), [(LEADER_AND_ISR, 4), (LEADER_AND_ISR, 7), (STOP_REPLICA, 4)]
+)
+def test_many_replicas_are_answered_in_slices(cluster, told, background, api, version):
+    """A broker that has taken ten thousand roles would stand still once more to say so."""
+    told(dict.fromkeys(MANY, ErrorCode.NONE))
+    request = messages.encode_request(api, version, long_command(api))
+    exchange = cluster.exchange(api, version, request)
+    cluster.dispatcher().handle_frame(exchange)
+    assert run(background, exchange) >= len(MANY) // SLICE_ENTRIES
+    answer = cluster.answer(exchange, api, version)
+    by_topic = api == LEADER_AND_ISR and version == 7
+    errors = answer.topics[0].partition_errors if by_topic else answer.partition_errors
+    assert [each.partition_index for each in errors] == [index for _, index in MANY]
+
+
+def test_many_isr_changes_are_answered_in_slices(cluster, told, background):
+    """As many partitions shrink and grow with a broker that goes and comes back."""
+    names = [f"t{number}" for number in range(2 * SLICE_ENTRIES)]
+    for name in names:
+        background.is_late = False
+        cluster.create(name)
+    background.is_late = True
+    topics = cluster.cache.image.topics
+    told([PartitionImage(0, 2, 6, 12, (), (2,)) for _ in names])
+    asked = [
+        {"topic_id": topics[name].topic_id, "partitions": [{"partition_index": 0}]}
+        for name in names
+    ]
+    fields = {"broker_id": 2, "broker_epoch": 9, "topics": asked}
+    request = messages.encode_request(ALTER_PARTITION, 3, fields)
+    exchange = cluster.exchange(ALTER_PARTITION, 3, request)
+    cluster.dispatcher().handle_frame(exchange)
+    assert run(background, exchange) >= len(names) // SLICE_ENTRIES
+    answer = cluster.answer(exchange, ALTER_PARTITION, 3)
+    assert [each.topic_id for each in answer.topics] == [each["topic_id"] for each in asked]
+    assert {each.partitions[0].partition_epoch for each in answer.topics} == {12}
 
 
 # The way there

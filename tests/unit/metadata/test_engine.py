@@ -9,7 +9,12 @@ import pytest
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata import ListenerStage, MetadataCache, MetadataDelta, MetadataImage
 from odradek.metadata.changes import Change
-from odradek.metadata.engine import BrokerView, MetadataEngine, OnCommitted
+from odradek.metadata.engine import (
+    SLICE_PARTITIONS,
+    BrokerView,
+    MetadataEngine,
+    OnCommitted,
+)
 from odradek.metadata.image import PartitionImage, TopicImage
 from odradek.metadata.serial_queue import Release, SerialQueue
 from odradek.model import TopicPartition
@@ -115,6 +120,86 @@ def test_a_change_that_is_cut_short_ends_with_what_was_acted_on() -> None:
     assert kit.said == ["plan", "act", "act", OVER, "decide", "publish", "a"]
     kit.later.pop(0)()
     assert "b" not in kit.view.cache.image.topics
+
+
+def test_a_long_change_is_shown_in_a_turn_and_the_next_begins_in_another() -> None:
+    """What a controller and the clients make of ten thousand partitions takes its time: with the
+    last of them, and with the next ten thousand, a session would end."""
+    kit = Kit(in_slices=True)
+    kit.submit("a", commits=False, partitions=SLICE_PARTITIONS + 1)
+    kit.submit("b", commits=False)
+    turns = [list(kit.said)]
+    while kit.later:
+        kit.said.clear()
+        kit.later.pop(0)()
+        turns.append(list(kit.said))
+    shown = ["decide", "publish"]
+    assert turns == [["plan", "act"], ["act"], [*shown, "a"], ["plan", "act", *shown, "b"]]
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_a_long_change_that_is_cut_short_is_shown_once(turns: int) -> None:
+    """Between its turns it would be lost, or shown and answered again; or what waits behind it
+    would wait for a turn that does not come any more."""
+    kit = Kit(in_slices=True)
+    kit.submit("a", commits=False, partitions=SLICE_PARTITIONS + 1)
+    kit.submit("b", commits=True)
+    kit.submit("c", commits=False)
+    for _ in range(turns):
+        kit.later.pop(0)()
+    kit.engine.cut_short(OVER)
+    assert [kit.said.count(each) for each in ("a", "c", "publish")] == [1, 1, 2]
+    assert OVER in kit.said or turns == 3, "it was begun"
+    topics = kit.view.cache.image.topics
+    assert len(topics["a"].partitions) == SLICE_PARTITIONS + (turns > 0)
+    said = len(kit.said)
+    while kit.later:
+        kit.later.pop(0)()
+    assert len(kit.said) == said
+    assert sorted(topics) == ["a", "c"]
+
+
+def test_what_no_slice_could_serve_is_taken_out_of_the_change_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker with a dead disk would rebuild the image of all topics for each of its slices."""
+    counts: list[int] = []
+    without_replicas = MetadataDelta.without_replicas
+
+    def counted(delta: MetadataDelta, partitions: Any, broker_id: int) -> MetadataDelta:
+        counts.append(len(partitions))
+        return without_replicas(delta, partitions, broker_id)
+
+    monkeypatch.setattr(MetadataDelta, "without_replicas", counted)
+    kit = Kit(in_slices=True)
+
+    def refuse(delta: MetadataDelta) -> list[TopicPartition]:
+        return [TopicPartition(topic.name, each.partition) for topic, each in delta.partitions()]
+
+    kit.view.subscribe(ListenerStage.REPLICAS, refuse)
+    kit.submit("a", commits=False, partitions=3 * SLICE_PARTITIONS)
+    while kit.later:
+        kit.later.pop(0)()
+    assert counts == [*[SLICE_PARTITIONS] * 3, 3 * SLICE_PARTITIONS]
+    states = kit.view.cache.image.topics["a"].partitions
+    assert {each.offline for each in states} == {(1,)}
+
+
+def test_nothing_is_committed_while_a_change_is_cut_short() -> None:
+    """A controller decides on what is shown in the end: it would write in its next session what it
+    has decided in the one that is over."""
+    kit = Kit(in_slices=True)
+
+    def decide(_: MetadataDelta) -> tuple[()]:
+        kit.submit("b", commits=True)
+        return ()
+
+    kit.view.subscribe(ListenerStage.CONTROLLER, decide)
+    kit.submit("a", commits=False, partitions=SLICE_PARTITIONS + 1)
+    kit.engine.cut_short(OVER)
+    assert kit.said == ["plan", "act", "decide", "publish", "a", OVER]
+    kit.submit("c", commits=True)
+    assert kit.said[-2:] == ["plan", "commit"]
 
 
 @pytest.mark.parametrize("in_commit", [False, True])

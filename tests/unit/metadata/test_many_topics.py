@@ -36,7 +36,7 @@ def test_no_topic_is_looked_for_among_the_others() -> None:
     topics = [TopicImage(Name(f"t{n}"), UUID(int=n + 1), (partition,)) for n in range(TOPICS)]
     empty = MetadataImage("cluster")
     context = ControllerContext(1, 1, 0, TreeClient(Tree()))
-    writer = StateWriter(context, on_deposed=ignore, on_lost=ignore)
+    writer = StateWriter(context, ignore, ignore, ignore)
     Name.comparisons = 0
     writer.write(MetadataDelta(empty, empty.with_topics(topics), added=topics), ignore)
     assert Name.comparisons <= TOPICS

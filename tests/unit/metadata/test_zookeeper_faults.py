@@ -157,6 +157,24 @@ def test_a_replica_that_is_offline_does_not_join_the_isr() -> None:
     assert refused.code is ErrorCode.INELIGIBLE_REPLICA
 
 
+def test_a_broker_that_answered_before_it_died_is_offline() -> None:
+    """Its replicas would be taken for served until it comes back."""
+    cluster = Cluster(3)
+    cluster.brokers[1].begin("create_topics", [NewTopic("a", ((1, 2, 3),), {})])
+    while not cluster.brokers[2].hosts:
+        assert cluster.tree.step()
+    turns = cluster.turns_of(2)
+    answers = list(turns)
+    turns.clear()
+    cluster.brokers.pop(2).store.close()
+    cluster.settle()
+    assert cluster.brokers[1].state().offline == (2,)
+    turns.extend(answers)
+    cluster.settle()
+    for broker in cluster.brokers.values():
+        assert broker.state().offline == (2,)
+
+
 def test_a_replica_is_told_whether_it_is_new() -> None:
     """On a broker that has lost a disk the log of a new replica is made on another; that of one
     that was there may be on the lost one."""
@@ -374,29 +392,6 @@ def test_a_controller_that_raises_ends_its_broker() -> None:
     one.broken.clear()
     cluster.settle()
     assert answers == [None]
-
-
-def test_what_zookeeper_has_said_is_heard_behind_a_raise() -> None:
-    """The loop is woken for the first of many only: the rest would never be heard."""
-    session_module = pytest.importorskip("odradek.metadata.zookeeper.session")
-    clock = ManualClock()
-    turns: list[Callable[[], None]] = []
-    broken: list[Exception] = []
-    settings = ZooKeeperSettings("127.0.0.1:1", 1000, 1000)
-    session = session_module.KazooSession(
-        settings, SystemTimer(clock), clock, turns.append, broken.append
-    )
-    heard: list[str] = []
-
-    def fail() -> None:
-        raise LookupError
-
-    for action in (fail, lambda: heard.append("the second")):
-        session._hand_over(action)
-    (turn,) = turns
-    turn()
-    assert heard == ["the second"]
-    assert [type(each) for each in broken] == [LookupError]
 
 
 class Refused:

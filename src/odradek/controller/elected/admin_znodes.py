@@ -12,6 +12,7 @@ from odradek.controller.elected.context import ControllerContext
 from odradek.controller.elected.event_queue import ControllerEventQueue
 from odradek.controller.replicas.elections import plan_election
 from odradek.controller.results import ElectionType
+from odradek.metadata.changes import Change
 from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.client import Delete, Failure, Node
 from odradek.metadata.zookeeper.znodes import ZnodeError
@@ -51,7 +52,12 @@ class AdminZnodes:
                 wanted = []
             plan = partial(plan_election, election_type=ElectionType.PREFERRED)
             self._events.change_each(wanted, plan)
-            self._context.commit([Delete(znodes.PREFERRED_ELECTION)])
+            # The next controller holds those elections that this one does not get to.
+            self._events.submit(lambda _: Change(None), partial(end, node.version))
+
+        def end(version: int, _outcome: object) -> None:
+            if self._context.is_open:
+                self._context.commit([Delete(znodes.PREFERRED_ELECTION, version)])
 
         self._context.watch_node(znodes.PREFERRED_ELECTION, on_node, self._read_elections)
 

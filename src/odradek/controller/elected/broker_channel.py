@@ -5,14 +5,18 @@ time. So a slow broker is not sent every state that there was meanwhile, what wa
 again, and the same again does no harm. At most one round is under way: LeaderAndIsr,
 UpdateMetadata, StopReplica, in that order. A new broker gets everything. A Kafka broker follows no
 leader that it does not know to be alive: so when brokers have come or gone, a separate
-UpdateMetadata says so before the roles are sent.
+UpdateMetadata says so before the roles are sent. Requests about many partitions are made one in a
+turn of the loop, to whichever broker. The requests of a round all show the image with which it
+began: what has changed since is noted for the next one.
 """
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 from uuid import UUID
 
+from odradek.controller.answers import all_partitions
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.changes import replicas_of
 from odradek.metadata.control import (
@@ -33,6 +37,7 @@ from odradek.metadata.image import (
     PartitionImage,
     TopicImage,
 )
+from odradek.metadata.serial_queue import Release, SerialQueue
 from odradek.metadata.zookeeper.metadata_updates import DELETED, EPOCH_DURING_DELETE
 from odradek.model import TopicPartition
 from odradek.timer import Timer, TimerTask
@@ -40,6 +45,8 @@ from odradek.timer import Timer, TimerTask
 logger = logging.getLogger(__name__)
 
 RETRY_MS: Final = 200
+# A round about more partitions takes several turns of the loop.
+TURN_PARTITIONS: Final = 500
 _STOPPED: Final = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _SERVED_OR_NOT: Final = (
     ErrorCode.NONE,
@@ -49,7 +56,8 @@ _SERVED_OR_NOT: Final = (
 
 
 class BrokerChannel:
-    """Sends the image to `broker`, in the name of a controller and its epoch.
+    """Sends the image to `broker`, in the name of a controller and its epoch. All channels of a
+    controller share the `turns` in which long requests are made.
 
     `on_told` is called when the broker has been told everything, can serve all its replicas, and
     so could write back the ids of topics that it was not told of; `on_served` gets the replicas
@@ -64,6 +72,7 @@ class BrokerChannel:
         plane: ControlPlane,
         timer: Timer,
         view: BrokerView,
+        turns: SerialQueue,
         *,
         on_told: Callable[[BrokerRegistration], None],
         on_served: Callable[[BrokerRegistration, Mapping[TopicPartition, bool]], None],
@@ -75,6 +84,7 @@ class BrokerChannel:
         self._plane: Final = plane
         self._timer: Final = timer
         self._view: Final = view
+        self._turns: Final = turns
         self._on_told: Final = on_told
         self._on_served: Final = on_served
         self._on_stopped: Final = on_stopped
@@ -139,8 +149,22 @@ class BrokerChannel:
         if self._under_way or self._closed or self._retry.is_pending:
             return
         image = self._view.image
-        commands: list[Callable[[], None]] = []
         roles = self._take_roles(image)
+        is_long = self._size(image, roles) > TURN_PARTITIONS
+        commands = self._commands(image, roles)
+        self._is_full = False
+        self._under_way = len(commands)
+        for command in commands:
+            if is_long:
+                self._turns.submit(partial(self._send_later, command))
+            else:
+                command()
+
+    def _commands(
+        self, image: MetadataImage, roles: Sequence[TopicPartition]
+    ) -> list[Callable[[], None]]:
+        """Takes what is noted into the requests of a round."""
+        commands: list[Callable[[], None]] = []
         if roles and self._brokers_changed:
             commands.append(self._live_brokers(image))
         if self._is_full or roles:
@@ -152,10 +176,23 @@ class BrokerChannel:
         }
         if self._stopped:
             commands.append(self._stop_replica())
-        self._is_full = False
-        self._under_way = len(commands)
-        for command in commands:
-            command()
+        return commands
+
+    def _size(self, image: MetadataImage, roles: Sequence[TopicPartition]) -> int:
+        """How many partitions a round is about, some of them more than once."""
+        topics = image.topics.values() if self._is_full else self._deleted.values()
+        shown = len(self._shown) + sum(len(topic.partitions) for topic in topics)
+        return len(roles) + shown + len(self._stopped)
+
+    def _send_later(self, command: Callable[[], None], release: Release) -> None:
+        def send() -> None:
+            try:
+                if not self._closed:
+                    command()
+            finally:
+                release()
+
+        self._view.attempt_later(send)
 
     def tell_all(self) -> None:
         """Tells everything again."""
@@ -197,10 +234,6 @@ class BrokerChannel:
     ) -> Callable[[], None]:
         is_full, new = self._is_full, self._new
         self._new = set()
-        states = [self._state(image, each, is_new=each in new) for each in roles]
-        leaders = {state.partition.leader for state in states}
-        live = [broker for broker in image.brokers.values() if broker.id in leaders]
-        request = LeaderAndIsr(self._header, is_full, states, live)
 
         def on_done(outcome: ReplicaErrors | BrokerError) -> None:
             if isinstance(outcome, BrokerError):
@@ -220,25 +253,18 @@ class BrokerChannel:
                     self._on_told(self.broker)
             self._finish(outcome)
 
-        return lambda: self._plane.leader_and_isr(self.broker, request, on_done)
+        def send() -> None:
+            states = [self._state(image, each, is_new=each in new) for each in roles]
+            leaders = {state.partition.leader for state in states}
+            live = [broker for broker in image.brokers.values() if broker.id in leaders]
+            request = LeaderAndIsr(self._header, is_full, states, live)
+            self._plane.leader_and_isr(self.broker, request, on_done)
+
+        return send
 
     def _update_metadata(self, image: MetadataImage) -> Callable[[], None]:
         is_full, shown, deleted = self._is_full, self._shown, self._deleted
         self._shown, self._deleted, self._brokers_changed = set(), {}, False
-        wanted: Iterable[TopicPartition] = shown
-        if is_full:
-            wanted = [
-                TopicPartition(topic.name, each.partition)
-                for topic in image.topics.values()
-                for each in topic.partitions
-            ]
-        states = [
-            self._deleted_state(topic, index)
-            for topic in deleted.values()
-            for index in range(len(topic.partitions))
-        ]
-        states += [self._state(image, each) for each in wanted if image.partition(each) is not None]
-        request = UpdateMetadata(self._header, states, tuple(image.brokers.values()))
 
         def on_done(outcome: BrokerError | None) -> None:
             if isinstance(outcome, BrokerError):
@@ -248,7 +274,20 @@ class BrokerChannel:
                 self._is_full |= is_full
             self._finish(outcome)
 
-        return lambda: self._plane.update_metadata(self.broker, request, on_done)
+        def send() -> None:
+            wanted: Iterable[TopicPartition] = all_partitions(image) if is_full else shown
+            states = [
+                self._deleted_state(topic, index)
+                for topic in deleted.values()
+                for index in range(len(topic.partitions))
+            ]
+            states += [
+                self._state(image, each) for each in wanted if image.partition(each) is not None
+            ]
+            request = UpdateMetadata(self._header, states, tuple(image.brokers.values()))
+            self._plane.update_metadata(self.broker, request, on_done)
+
+        return send
 
     def _stop_replica(self) -> Callable[[], None]:
         stopped = self._stopped

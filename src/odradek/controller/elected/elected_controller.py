@@ -37,6 +37,7 @@ from odradek.metadata.image import (
     with_replicas,
     without_replicas,
 )
+from odradek.metadata.serial_queue import SerialQueue
 from odradek.metadata.store import OnDone, PartitionChange
 from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.client import Failure, Node
@@ -67,13 +68,14 @@ class ElectedController:
         self._view: Final = view
         self._on_deposed: Final = on_deposed
         self._channels: Final[dict[int, BrokerChannel]] = {}
+        self._turns: Final = SerialQueue()
         # Called once when the brokers have been read.
         self._when_read: list[Callable[[], None]] = []
         self._context: Final = context
         events = ControllerEventQueue(
             context,
             view,
-            StateWriter(context, on_deposed, on_lost=self.close),
+            StateWriter(context, on_deposed, self.close, view.attempt_later),
             on_refused=lambda refused: self._topics.on_refused(refused),
             on_done=lambda: self._reassignments.end(),
         )
@@ -166,6 +168,7 @@ class ElectedController:
             self._plane,
             self._timer,
             self._view,
+            self._turns,
             on_told=lambda told: self._topics.on_told(told.id),
             on_served=self._on_served,
             on_stopped=self._deletions.on_stopped,
@@ -277,10 +280,13 @@ class ElectedController:
     def report(
         self, partitions: Sequence[TopicPartition], broker_id: int, *, is_offline: bool
     ) -> None:
-        """Replicas of a broker cannot be served any more, or again."""
+        """Replicas of a broker cannot be served any more, or again. If the broker is gone, they
+        stay offline until it is back: it may have answered before it went."""
         change = without_replicas if is_offline else with_replicas
 
         def prepare(image: MetadataImage) -> Change[None]:
+            if not is_offline and broker_id not in image.brokers:
+                return Change(None)
             return Change(None, difference(image, change(image, partitions, broker_id)))
 
         self._events.submit(prepare)

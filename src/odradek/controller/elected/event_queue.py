@@ -13,6 +13,7 @@ from odradek.controller.answers import one_each
 from odradek.controller.elected.context import ControllerContext
 from odradek.controller.elected.image_changes import with_partitions, without_refused
 from odradek.controller.elected.state_writer import Refused, StateWriter
+from odradek.controller.slices import SLICE_ITEMS
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.changes import Change
 from odradek.metadata.engine import BrokerView, OnCommitted, Plan
@@ -93,12 +94,23 @@ class ControllerEventQueue:
 
     def change_each(
         self,
-        partitions: Iterable[TopicPartition],
+        partitions: Collection[TopicPartition],
         plan: Callable[[MetadataImage, TopicPartition], PartitionChange | None],
         on_unwritten: Callable[[Collection[TopicPartition]], None] = ignore,
     ) -> None:
         """Changes partitions by `plan`, and skips those for which it raises a BrokerError;
-        `on_unwritten` gets those that could not be written."""
+        `on_unwritten` gets those that could not be written. Many are several changes, one behind
+        the other."""
+        wanted = list(partitions)
+        for start in range(0, max(1, len(wanted)), SLICE_ITEMS):
+            self._change_some(wanted[start : start + SLICE_ITEMS], plan, on_unwritten)
+
+    def _change_some(
+        self,
+        partitions: Iterable[TopicPartition],
+        plan: Callable[[MetadataImage, TopicPartition], PartitionChange | None],
+        on_unwritten: Callable[[Collection[TopicPartition]], None],
+    ) -> None:
         planned: list[PartitionChange] = []
 
         def prepare(image: MetadataImage) -> Change[list[PartitionImage | BrokerError]]:

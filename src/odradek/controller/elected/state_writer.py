@@ -4,14 +4,20 @@ Each state is written over the version that the decision was worked out on. If o
 refused, the others are written one by one. An existing folder is fine: the controller that began a
 topic may have been killed before it wrote the states. A state that somebody has removed is created
 again, also if there is another by now, whose version is an earlier one.
+
+The states of thousands of partitions are made in slices, and the loop turns in between. If the
+controller is deposed meanwhile, the rest is not written.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Final, NamedTuple, TypeAlias
 
+from odradek.background import do_each_in_turns
 from odradek.controller.elected.context import ANY_VERSION, ControllerContext, KnownNode
+from odradek.controller.slices import Defer
 from odradek.errors import ErrorCode
 from odradek.metadata.image import (
     MetadataDelta,
@@ -41,6 +47,17 @@ KAFKA_STORAGE_ERROR where the ensemble refuses."""
 
 STATES_PER_WRITE: Final = 100
 VERSIONS_PER_WRITE: Final = 500
+# How many transactions are made in a turn of the loop.
+SLICE_WRITES: Final = 20
+
+
+class _Part(NamedTuple):
+    """A partition of a topic whose state is to be written, over that version; NO_STATE if there is
+    none yet."""
+
+    topic: str
+    partition: PartitionImage
+    version: int
 
 
 class _State(NamedTuple):
@@ -117,29 +134,35 @@ def _in_steps(partition: TopicPartition, operations: Sequence[Operation]) -> _Wr
 
 class StateWriter:
     """Writes for the controller of `context`; `on_deposed` is called when there is a later one,
-    `on_lost` when the session is over."""
+    `on_lost` when the session is over. `defer` does something at the loop's next turn."""
 
     def __init__(
         self,
         context: ControllerContext,
         on_deposed: Callable[[], None],
         on_lost: Callable[[], None],
+        defer: Defer,
     ) -> None:
         self._context: Final = context
         self._on_deposed: Final = on_deposed
         self._on_lost: Final = on_lost
+        self._defer: Final = defer
 
     def write(self, delta: MetadataDelta, on_done: Callable[[Refused], None]) -> None:
         """Answers the partitions whose states were not written."""
         refused: dict[TopicPartition, ErrorCode] = {}
-        left = 1
+        left = 1  # the making of the transactions, and those under way
 
-        def go_on(writes: Sequence[_Write]) -> None:
+        def end() -> None:
             nonlocal left
-            left += len(writes) - 1
+            left -= 1
             if not left:
                 on_done(refused)
-            for write in writes:
+
+        def begin(write: _Write) -> None:
+            nonlocal left
+            if self._context.is_open:
+                left += 1
                 self._context.commit(write.operations, partial(on_committed, write))
 
         def on_committed(write: _Write, outcome: Created | Refusal) -> None:
@@ -148,59 +171,45 @@ class StateWriter:
                 return
             if write.node is not None:
                 self._context.note_node(write.topic, write.node)
-            go_on([write.rest()] if write.later else [])
+            if write.later:
+                begin(write.rest())
+            end()
 
         def on_refused(write: _Write, code: ErrorCode, again: Sequence[_Write]) -> None:
+            for each in again:
+                begin(each)
             if not again:
                 refused.update((state.partition, code) for state in write.states)
-            go_on(again)
+            end()
 
-        go_on(self._writes(delta))
+        writes = takewhile(lambda _: self._context.is_open, self._writes(delta))
+        do_each_in_turns(writes, begin, SLICE_WRITES, self._defer, end)
 
-    def _writes(self, delta: MetadataDelta) -> list[_Write]:
-        writes: list[_Write] = []
-        rest: list[_State] = []
-        for topic in delta.topics_added:
-            writes += self._writes_of(topic, (), rest)
+    def _writes(self, delta: MetadataDelta) -> Iterator[_Write]:
+        known = delta.previous.topics
+        changes: list[tuple[TopicImage, Sequence[PartitionImage]]] = [
+            (topic, ()) for topic in delta.topics_added
+        ]
         for topic in delta.topics_changed:
-            before = delta.previous.topics.get(topic.name)
-            writes += self._writes_of(topic, () if before is None else before.partitions, rest)
-        for start in range(0, len(rest), STATES_PER_WRITE):
-            writes.append(_Write([], rest[start : start + STATES_PER_WRITE]))
-        return writes
+            before = known.get(topic.name)
+            changes.append((topic, () if before is None else before.partitions))
+        # What may be written together with other topics' states.
+        rest: list[_Part] = []
+        for topic, partitions in changes:
+            yield from self._writes_of(topic, partitions, rest)
+            while len(rest) >= STATES_PER_WRITE:
+                yield _Write([], self._states(rest[:STATES_PER_WRITE]))
+                del rest[:STATES_PER_WRITE]
+        if rest:
+            yield _Write([], self._states(rest))
 
     def _writes_of(
-        self,
-        topic: TopicImage,
-        known: Sequence[PartitionImage],
-        rest: list[_State],
-    ) -> list[_Write]:
-        """Makes the writes that the topic needs for itself; what may be written together with other
-        topics' states comes to `rest`."""
-        changed = [
-            each
-            for each in topic.partitions
-            if each.partition_epoch > _epoch_of(known, each.partition)
-        ]
-        writes, others = self._node_writes(topic, changed, known)
-        if changed and all(each.partition_epoch == NO_STATE for each in known):
-            if not writes:
-                # The first of its partitions are written with their folder.
-                writes = [_Write([], others[:STATES_PER_WRITE])]
-                others = others[STATES_PER_WRITE:]
-            writes[0].head.append(Create(znodes.partitions_path(topic.name)))
-        rest += others
-        return writes
-
-    def _node_writes(
-        self,
-        topic: TopicImage,
-        changed: Sequence[PartitionImage],
-        known: Sequence[PartitionImage],
-    ) -> tuple[list[_Write], list[_State]]:
-        """Makes the writes of the topic's node, if it is not as the image has it, together with
-        the states of the partitions whose replicas change, so that nobody ever finds the one
-        without the other; answers the states of the other partitions besides."""
+        self, topic: TopicImage, known: Sequence[PartitionImage], rest: list[_Part]
+    ) -> Iterator[_Write]:
+        """Makes the writes that the topic needs for itself: its node, if it is not as the image
+        has it, together with the states of the partitions whose replicas change, so that nobody
+        ever finds the one without the other. Its other states come to `rest`."""
+        changed = _changed(topic, known)
         before = [each.assignment for each in known]
         node = self._context.topic_nodes.get(topic.name)
         if node is None:
@@ -208,30 +217,33 @@ class StateWriter:
         # Partitions that somebody has added, and that are not in the image yet, stay.
         wanted = [*before, *node.content.assignments[len(before) :]]
         moved, stayed = _by_assignment(changed, wanted)
-        others = [self._state(topic.name, each, known) for each in stayed]
-        if not moved and node.content == TopicNode(topic.topic_id, tuple(wanted)):
-            return [], others
-        writes = []
-        for start in range(0, max(1, len(moved)), STATES_PER_WRITE):
-            some = moved[start : start + STATES_PER_WRITE]
-            for each in some:
-                wanted[each.partition : each.partition + 1] = [each.assignment]
-            states = [self._state(topic.name, each, known) for each in some]
-            operation = _over(topic, node, wanted)
-            node = _after(node, TopicNode(topic.topic_id, tuple(wanted)))
-            writes.append(_Write([operation], states, topic.name, node))
-        return writes, others
+        folders: list[Operation] = []
+        if changed and all(each.partition_epoch == NO_STATE for each in known):
+            # Made with the first of its partitions.
+            folders.append(Create(znodes.partitions_path(topic.name)))
+        if moved or node.content != TopicNode(topic.topic_id, tuple(wanted)):
+            for start in range(0, max(1, len(moved)), STATES_PER_WRITE):
+                some = moved[start : start + STATES_PER_WRITE]
+                for _, each, _ in some:
+                    wanted[each.partition : each.partition + 1] = [each.assignment]
+                operations, folders = [_over(topic, node, wanted), *folders], []
+                node = _after(node, TopicNode(topic.topic_id, tuple(wanted)))
+                yield _Write(operations, self._states(some), topic.name, node)
+        if folders:
+            yield _Write(folders, self._states(stayed[:STATES_PER_WRITE]))
+            del stayed[:STATES_PER_WRITE]
+        rest += stayed
 
-    def _state(
-        self, topic: str, partition: PartitionImage, known: Sequence[PartitionImage]
-    ) -> _State:
-        where = TopicPartition(topic, partition.partition)
-        data = znodes.state_json(partition, self._context.epoch)
-        version = _epoch_of(known, partition.partition)
-        if version == NO_STATE:
+    def _states(self, parts: Iterable[_Part]) -> list[_State]:
+        return [self._state(each) for each in parts]
+
+    def _state(self, part: _Part) -> _State:
+        where = TopicPartition(part.topic, part.partition.partition)
+        data = znodes.state_json(part.partition, self._context.epoch)
+        if part.version == NO_STATE:
             folder = Create(znodes.partition_path(where))
             return _State(where, [folder, Create(znodes.state_path(where), data)])
-        return _State(where, [SetData(znodes.state_path(where), data, version)])
+        return _State(where, [SetData(znodes.state_path(where), data, part.version)])
 
     def _try_again(
         self, write: _Write, refusal: Refusal, then: Callable[[Sequence[_Write]], None]
@@ -279,15 +291,22 @@ def _epoch_of(known: Sequence[PartitionImage], index: int) -> int:
     return known[index].partition_epoch if index < len(known) else NO_STATE
 
 
+def _changed(topic: TopicImage, known: Sequence[PartitionImage]) -> list[_Part]:
+    """The partitions of a topic that have a later state than the `known` one."""
+    parts = [_Part(topic.name, each, _epoch_of(known, each.partition)) for each in topic.partitions]
+    return [each for each in parts if each.partition.partition_epoch > each.version]
+
+
 def _by_assignment(
-    partitions: Iterable[PartitionImage], assignments: Sequence[ReplicaAssignment]
-) -> tuple[list[PartitionImage], list[PartitionImage]]:
+    parts: Iterable[_Part], assignments: Sequence[ReplicaAssignment]
+) -> tuple[list[_Part], list[_Part]]:
     """Divides partitions into those that have other replicas than these, and the rest."""
-    moved: list[PartitionImage] = []
-    stayed: list[PartitionImage] = []
-    for each in partitions:
-        is_there = each.partition < len(assignments)
-        is_moved = not is_there or each.assignment != assignments[each.partition]
+    moved: list[_Part] = []
+    stayed: list[_Part] = []
+    for each in parts:
+        index = each.partition.partition
+        is_there = index < len(assignments)
+        is_moved = not is_there or each.partition.assignment != assignments[index]
         (moved if is_moved else stayed).append(each)
     return moved, stayed
 

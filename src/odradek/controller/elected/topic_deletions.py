@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from odradek.background import do_each_in_turns
 from odradek.controller.elected.broker_channel import BrokerChannel
 from odradek.controller.elected.context import ControllerContext
 from odradek.controller.elected.event_queue import ControllerEventQueue
@@ -36,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 NODES_PER_REMOVAL: Final = 100
 RETRY_MS: Final = 200
+# How many topics leave the image in a turn of the loop.
+SLICE_TOPICS: Final = 20
 
 
 class _Deletion:
@@ -82,13 +85,13 @@ class TopicDeletions:
         def on_children(names: tuple[str, ...] | Failure) -> None:
             if isinstance(names, Failure) or not self._context.is_open:
                 return
-            for name in names:
-                if name not in self._deletions:
-                    self._events.submit(
-                        partial(self._without_topic, name), partial(self._on_gone, name)
-                    )
+            do_each_in_turns(names, self._begin, SLICE_TOPICS, self._view.attempt_later)
 
         self._context.watch_children(znodes.DELETE_TOPICS, on_children, self.read)
+
+    def _begin(self, name: str) -> None:
+        if name not in self._deletions:
+            self._events.submit(partial(self._without_topic, name), partial(self._on_gone, name))
 
     def take_over(self, topic: TopicImage) -> None:
         """A marked topic that never was in the image of this controller."""

@@ -38,7 +38,7 @@ def handle(context: HandlerContext, request: Request) -> None:
             return
         outcomes = iter(outcome)
         request.answer(
-            topics=[
+            topics=(
                 {
                     "topic_id": topic.topic_id,
                     "partitions": [
@@ -47,7 +47,7 @@ def handle(context: HandlerContext, request: Request) -> None:
                     ],
                 }
                 for topic in body.topics
-            ]
+            )
         )
 
     command = AlterPartition(

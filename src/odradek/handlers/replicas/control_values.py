@@ -101,9 +101,9 @@ def same_for_all(replicas: Iterable[TopicPartition], code: ErrorCode) -> Replica
     return dict.fromkeys(replicas, code)
 
 
-def error_fields(errors: ReplicaErrors) -> list[dict[str, object]]:
-    """The error of each replica, with the name of its topic."""
-    return [
+def error_fields(errors: ReplicaErrors) -> Iterator[dict[str, object]]:
+    """The error of each replica, with the name of its topic; made in slices with the answer."""
+    return (
         {"topic_name": name, "partition_index": index, "error_code": code}
         for (name, index), code in errors.items()
-    ]
+    )

@@ -28,6 +28,7 @@ from odradek.metadata.image import BrokerRegistration
 from odradek.model import EndPoint, TopicPartition
 
 FULL: Final = 2
+TOPIC_IDS_FROM: Final = 5
 
 
 def handle(context: HandlerContext, request: Request) -> None:
@@ -62,18 +63,18 @@ def fail(request: Request, code: ErrorCode) -> None:
 def _answer(
     request: Request, code: ErrorCode, states: Sequence[PartitionState], errors: ReplicaErrors
 ) -> None:
+    if request.api_version < TOPIC_IDS_FROM:
+        request.answer(error_code=code, partition_errors=error_fields(errors))
+        return
     topic_ids = {state.topic: state.topic_id for state in states}
     by_topic: dict[UUID, dict[TopicPartition, ErrorCode]] = {}
     for replica, error in errors.items():
         by_topic.setdefault(topic_ids[replica.topic], {})[replica] = error
-    request.answer(
-        error_code=code,
-        partition_errors=error_fields(errors),
-        topics=[
-            {"topic_id": topic_id, "partition_errors": error_fields(its_errors)}
-            for topic_id, its_errors in by_topic.items()
-        ],
+    topics = (
+        {"topic_id": topic_id, "partition_errors": error_fields(its_errors)}
+        for topic_id, its_errors in by_topic.items()
     )
+    request.answer(error_code=code, topics=topics)
 
 
 def _leaders(body: Any, listener_name: str) -> list[BrokerRegistration]:

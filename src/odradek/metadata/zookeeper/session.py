@@ -131,6 +131,7 @@ class KazooSession(ZooKeeperClient):
         self._client: Final = _connectionless(settings)
         self._client.add_listener(self._on_state)
         self._inbox: Final[deque[Callable[[], None]]] = deque()
+        self._is_woken = False
         self._waiting: Final[deque[_Request]] = deque()
         self._lost: Final[list[_Request]] = []
         self._in_flight = 0
@@ -165,7 +166,8 @@ class KazooSession(ZooKeeperClient):
         self._lost.clear()
         for request in waiting:
             request.finish(Failure.SESSION_LOST)
-        self._empty_inbox()
+        while self._inbox:
+            self._take_handed_over()
 
     @property
     def session_id(self) -> int:
@@ -369,18 +371,25 @@ class KazooSession(ZooKeeperClient):
     def _hand_over(self, action: Callable[[], None]) -> None:
         """Called on kazoo's threads. One wake-up of the loop serves all callbacks that came
         meanwhile."""
-        was_empty = not self._inbox
         self._inbox.append(action)
-        if was_empty and not self._closed:
-            try:
-                self._call_soon_threadsafe(self._empty_inbox)
-            except RuntimeError:
-                return  # the loop is closed
+        self._wake()
 
-    def _empty_inbox(self) -> None:
-        # A watcher may be called after `close`.
-        while self._inbox:
-            attempt(self._inbox.popleft(), self._on_broken)
+    def _wake(self) -> None:
+        if self._is_woken or self._closed:
+            return
+        self._is_woken = True
+        try:
+            self._call_soon_threadsafe(self._take_handed_over)
+        except RuntimeError:
+            return  # the loop is closed
+
+    def _take_handed_over(self) -> None:
+        """Calls what was handed over before this turn of the loop: answers bring new requests, and
+        kazoo may answer as fast as the loop asks."""
+        self._is_woken = False  # first: what comes from here on wakes the loop again
+        for _ in range(len(self._inbox)):
+            if self._inbox:  # `close` takes the rest; a watcher may be called after it
+                attempt(self._inbox.popleft(), self._on_broken)
 
     # The end of a session
 
