@@ -16,8 +16,9 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.authorization import guarded
 from odradek.handlers.configs.config_fields import entry_fields
 from odradek.handlers.long_requests import SLICE_ENTRIES
-from odradek.handlers.share import describe_share_group_offsets
+from odradek.handlers.share import describe_share_group_offsets, share_acknowledge, share_fetch
 from odradek.handlers.share import offset_changes as share_offsets
+from odradek.handlers.share.share_sessions import ShareSessionCache
 from odradek.handlers.share.states import state_answers
 from odradek.handlers.table import API_TABLE
 from odradek.handlers.topics import describe_topic_partitions
@@ -328,6 +329,31 @@ def test_many_states_of_a_share_group_are_asked_for_in_slices(
     ]
     assert [each.partition for each in answered] == list(MANY)
     assert {each.error_code for each in answered} == {Code.coordinator_load_in_progress}
+
+
+@pytest.mark.parametrize("key", [78, 79])
+def test_many_partitions_of_a_share_session_are_looked_for_in_slices(
+    cluster, background, monkeypatch, key
+):
+    """A member that reads 10 000 partitions, or acknowledges their records, held up everybody."""
+    handler = {78: share_fetch, 79: share_acknowledge}[key]
+    monkeypatch.setattr(handler, "serves_share_groups", lambda _: True)
+    manager = SimpleNamespace(fetch=lambda _params, _partitions, on_done: on_done([]))
+    sessions = ShareSessionCache(1, manager)
+    cluster.replace(share_partitions=manager, share_sessions=sessions)
+    said = [{"first_offset": 0, "last_offset": 0, "acknowledge_types": [1]}] if key == 79 else []
+    if key == 79:
+        sessions.open("g", "m", "connection-1")
+    ids = [UUID(int=each + 1) for each in MANY]
+    partition = {"partition_index": 0, "acknowledgement_batches": said}
+    topics = [{"topic_id": each, "partitions": [partition]} for each in ids]
+    looks = counted(monkeypatch, MetadataImage, "topic_by_id")
+    epoch = {"share_session_epoch": key - 78}
+    exchange = begin(cluster, key, 2, {"group_id": "g", "member_id": "m", "topics": topics} | epoch)
+    assert most_in_a_turn(background, exchange, looks) <= SLICE_ENTRIES
+    assert len(looks) == 2 * len(MANY)  # before, and for the answer
+    answer = cluster.answer(exchange, key, 2)
+    assert [each.topic_id for each in answer.responses] == ids
 
 
 # DescribeTopicPartitions
