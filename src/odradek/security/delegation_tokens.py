@@ -45,7 +45,7 @@ class TokenInformation(NamedTuple):
 
     @property
     def principals(self) -> tuple[KafkaPrincipal, ...]:
-        """Who may renew, expire and see it."""
+        """The principals that may renew, expire and see it."""
         return (self.owner, self.requester, *self.renewers)
 
     def is_of(self, principal: KafkaPrincipal) -> bool:

@@ -122,7 +122,7 @@ def _transactions(request: Request) -> Sequence[Any]:
 def _look_up_all(
     request: Request, image: MetadataImage, denied: Collection[str], wishes: list[_Wish]
 ) -> Iterator[int]:
-    """Adds the wishes and looks up their partitions, some of a topic at each step."""
+    """Adds the transactions and looks up their partitions, some of a topic at each step."""
     for each in _transactions(request):
         wish = _Wish(each, request.api_version)
         wishes.append(wish)
