@@ -25,6 +25,7 @@ MAX_PROGRAM_BYTES: Final = 1 << 20
 _TOKEN: Final = re.compile(
     r"""(?P<quoted>\\Q.*?(?:\\E|\Z))
     | (?P<property>\\(?:[pP]|x)\{[^}]*\})
+    | (?P<space>\\[sS])
     | (?P<code>\\u[0-9a-fA-F]{4})
     | (?P<escaped>\\.)
     | (?P<open>\[\^?\]?)
@@ -58,11 +59,16 @@ _POSIX: Final = frozenset(
 # Its categories of all characters. RE2 calls scripts alike, some by two letters, too.
 _CATEGORY: Final = re.compile(r"C[cfos]?|L[lmotu]?|M[cen]?|N[dlo]?|P[cdefios]?|S[ckmo]?|Z[lps]?")
 _NAMED: Final = re.compile(r"\(\?<[A-Za-z][A-Za-z0-9]*>")
-_ESCAPES: Final = frozenset("dDsSwWbBAzafnrtxpP")
+_ESCAPES: Final = frozenset("dDwWbBAzafnrtxpP")
 _FLAGS_OF_JAVA: Final = frozenset("duxU")
 
 # RE2 takes a repetition by a number that no machine word holds for letters; Kafka refuses it.
 _HUGE_REPETITION: Final = re.compile(r"(?<!\\)(?:\\\\)*\{(?:\d{9,}(?:,\d*)?|\d+,\d{9,})\}")
+
+# What is wrong with expressions that Java takes.
+_OF_RE2_ALONE: Final = re.compile(
+    r"invalid repetition size: \{\d+,?\}|.*repetition operator: .*\}|pattern too large.*"
+)
 
 # The two first bits of a byte in the midst of a character in UTF-8.
 _FIRST_TWO_BITS: Final = 0b1100_0000
@@ -153,11 +159,18 @@ def java_pattern(expression: str) -> Match:
     """Compiles a pattern of Java's.
 
     Raises:
-        UnreadableExpression: RE2 has nothing for a part of it, or would read that otherwise.
+        UnreadableExpression: RE2 has nothing for a part of it, or would read that otherwise, or has
+            no room for it.
         ExpressionError: it is none.
         ExpressionsUnavailable: RE2 cannot be imported.
     """
-    return compiled(_in_re2(expression))
+    translated = _in_re2(expression)
+    try:
+        return compiled(translated)
+    except ExpressionError as error:
+        if _OF_RE2_ALONE.fullmatch(str(error)):
+            raise UnreadableExpression(str(error)) from None
+        raise
 
 
 def _in_re2(expression: str) -> str:
@@ -184,8 +197,8 @@ def _check_names(parts: list[str]) -> None:
 
 def _token_in_re2(token: re.Match[str], is_in_class: bool) -> str:
     kind, text = token.lastgroup, token[0]
-    if kind == "property":
-        return _property(text, is_in_class)
+    if kind in _BOTH_WAYS:
+        return _BOTH_WAYS[kind](text, is_in_class)
     if kind in _EVERYWHERE:
         return _EVERYWHERE[kind](text)
     kinds = _WITHIN_CLASSES if is_in_class else _OUTSIDE_CLASSES
@@ -198,8 +211,7 @@ def _quoted(text: str) -> str:
 
 def _property(text: str, is_in_class: bool) -> str:
     if text[3:-1] in _POSIX and text[1] != "x":
-        known = f"[:{'^' if text[1] == 'P' else ''}{text[3:-1].lower()}:]"
-        return known if is_in_class else f"[{known}]"
+        return _posix(text[3:-1], text[1] == "P", is_in_class)
     try:
         compiled(text)
     except ExpressionError:
@@ -207,6 +219,16 @@ def _property(text: str, is_in_class: bool) -> str:
     if text[1] != "x" and not _CATEGORY.fullmatch(text[3:-1]):
         raise ExpressionError(f"Java has no {text}")
     return text
+
+
+def _space(text: str, is_in_class: bool) -> str:
+    # RE2's own is without the vertical tab.
+    return _posix("Space", text[1] == "S", is_in_class)
+
+
+def _posix(name: str, is_negated: bool, is_in_class: bool) -> str:
+    known = f"[:{'^' if is_negated else ''}{name.lower()}:]"
+    return known if is_in_class else f"[{known}]"
 
 
 def _escaped(text: str) -> str:
@@ -260,6 +282,10 @@ def _group(text: str) -> str:
 
 
 _Reader = Callable[[str], str]
+_BOTH_WAYS: Final[dict[str | None, Callable[[str, bool], str]]] = {
+    "property": _property,
+    "space": _space,
+}
 _EVERYWHERE: Final[dict[str | None, _Reader]] = {
     "quoted": _quoted,
     "code": lambda text: f"\\x{{{text[2:]}}}",

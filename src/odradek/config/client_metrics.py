@@ -8,7 +8,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from odradek.config.definition import ConfigError, Setting, SettingType, table
-from odradek.expressions import ExpressionError, ExpressionsUnavailable, Match, compiled
+from odradek.expressions import (
+    ExpressionError,
+    ExpressionsUnavailable,
+    Match,
+    UnreadableExpression,
+    java_pattern,
+)
 
 DEFAULT_INTERVAL_MS: Final = 300_000
 CLIENT_METRICS_SETTINGS: Final = table(
@@ -68,11 +74,11 @@ def check_client_metrics(settings: Mapping[str, str]) -> None:
 
 
 def parse_match(text: str) -> dict[str, Match]:
-    """Reads the patterns of `match`, by the property of a client that each is for. They are RE2's,
-    since the event loop matches them with clients' own attributes.
+    """Reads the patterns of `match`, by the property of a client that each is for. They are Java's.
 
     Raises:
-        ConfigError: a part is not `property=pattern`, or the pattern is none.
+        ConfigError: a part is not `property=pattern`, or the pattern is none, or cannot be matched
+            here.
     """
     patterns = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -80,9 +86,10 @@ def parse_match(text: str) -> dict[str, Match]:
         if name not in MATCHED_PROPERTIES or len(rest) != 1 or not rest[0]:
             raise ConfigError("match", text, f"Illegal client matching pattern: {part}")
         try:
-            patterns[name] = compiled(rest[0])
-        except ExpressionsUnavailable as error:
-            raise ConfigError("match", text, str(error)) from error
+            patterns[name] = java_pattern(rest[0])
+        except (ExpressionsUnavailable, UnreadableExpression) as error:
+            reason = f"{rest[0]} cannot be matched here: {error}"
+            raise ConfigError("match", text, reason) from error
         except ExpressionError as error:
             raise ConfigError("match", text, f"Illegal client matching pattern: {part}") from error
     return patterns

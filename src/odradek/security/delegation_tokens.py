@@ -43,9 +43,14 @@ class TokenInformation(NamedTuple):
     max_ms: int
     expiry_ms: int
 
+    @property
+    def principals(self) -> tuple[KafkaPrincipal, ...]:
+        """The principals that may renew, expire and see it."""
+        return (self.owner, self.requester, *self.renewers)
+
     def is_of(self, principal: KafkaPrincipal) -> bool:
         """Whether a principal may renew, expire and see it."""
-        return principal in (self.owner, self.requester, *self.renewers)
+        return principal in self.principals
 
     def is_expired(self, now_ms: int) -> bool:
         """Whether a login by the token is refused: it has expired."""

@@ -44,6 +44,7 @@ def test_a_key_may_be_separated_as_headers_are() -> None:
         (",_*", b"a:1,__b:2", [("a", b"1"), ("b", b"2")]),
         ("[;|]", b"a:1;b:2|c:3|", [("a", b"1"), ("b", b"2"), ("c", b"3")]),
         (r"\|", b"a:\xff|b:", [("a", b"\xff"), ("b", b"")]),
+        (r"\Q|\E+", b"a:1||b:2", [("a", b"1"), ("b", b"2")]),
     ],
 )
 def test_headers_are_separated_by_an_expression(
@@ -93,7 +94,7 @@ def test_a_separator_that_matches_nothing_cuts_everywhere() -> None:
     assert reader.read(1, b"a:1xb:2\tv").headers == expected
 
 
-@pytest.mark.parametrize("separator", ["(", "(?=a)"])
+@pytest.mark.parametrize("separator", ["(", "(?=a)", "[,;&&[^;]]"])
 def test_what_is_no_expression_is_refused(separator: str) -> None:
     with pytest.raises(ValueError, match=r"^headers\.separator: .+"):
         LineReader({"headers.separator": separator})

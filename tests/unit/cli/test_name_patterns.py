@@ -1,5 +1,7 @@
 """If these fail, a tool shows or reads other topics than Kafka's would."""
 
+import json
+
 import pytest
 
 import odradek
@@ -26,11 +28,15 @@ def test_tools_read_the_patterns_of_java(servers: str, capsys: pytest.CaptureFix
     assert capsys.readouterr().out.split() == ["team-red"]
     assert main(["get-offsets", "--bootstrap-server", servers, "--topic", pattern]) == 0
     assert capsys.readouterr().out.split() == ["team-red:0:0"]
+    everyday = ["topics", "--bootstrap-server", servers, "--format", "json", pattern]
+    assert main(everyday) == 0
+    assert [each["topic"] for each in json.loads(capsys.readouterr().out)] == ["team-red"]
 
 
 @pytest.mark.parametrize(
     "tool",
     [
+        ["topics"],
         ["topics", "--list", "--topic"],
         ["get-offsets", "--topic"],
         ["get-offsets", "--topic-partitions"],
@@ -45,6 +51,14 @@ def test_tools_refuse_what_they_would_read_otherwise(
     assert main([command, "--bootstrap-server", servers, *flags, "[a-z&&[^x]]"]) == 1
     told = capsys.readouterr()
     assert _NONE in told.out + told.err
+
+
+def test_consume_refuses_what_it_would_read_otherwise(
+    servers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    consume = ["consume", "--bootstrap-server", servers, "--group", "g", "^[a-z&&[^x]]$"]
+    assert main(consume) == 1
+    assert _NONE in capsys.readouterr().err
 
 
 def test_a_consumer_refuses_what_it_would_read_otherwise() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from odradek import expressions
 from odradek._lazy import LazyModule
-from odradek.config.client_metrics import check_client_metrics
+from odradek.config.client_metrics import check_client_metrics, parse_match
 from odradek.config.definition import ConfigError
 from odradek.coordinator.regular_expressions import matching_names
 from odradek.errors import BrokerError, ErrorCode
@@ -20,20 +20,29 @@ def test_the_whole_text_matches():
     assert compiled(r"a\{99999999999}")("a{99999999999}") is not None
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [
-        *("(", "a**", r"(a)\1", "(?=a)", "((a{100}){100}){100}"),
-    ],
-)
+@pytest.mark.parametrize("expression", ["(", "a**", r"(a)\1", "(?=a)", "((a{100}){100}){100}"])
 def test_what_cannot_be_matched_in_linear_time_is_refused(expression):
     """One expression could hold up the broker, or take its memory."""
     with pytest.raises(ExpressionError, match=r"\w"):
         compiled(expression)
-    with pytest.raises(ConfigError) as of_clients:
-        check_client_metrics({"match": f"client_id={expression}"})
-    text = f"Illegal client matching pattern: client_id={expression}"
-    assert of_clients.value.reason == text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        *((each, f"Illegal client matching pattern: client_id={each}") for each in ("(", "a**")),
+        ("[a-z&&[^x]]", "[a-z&&[^x]] cannot be matched here: RE2 has no intersections"),
+        ("(?!a).*", "(?!a).* cannot be matched here: RE2 has no look-around"),
+    ],
+)
+def test_clients_of_a_subscription_are_chosen_by_a_pattern_of_javas(pattern, reason):
+    """RE2 read a pattern that Kafka takes otherwise, and other clients pushed."""
+    with pytest.raises(ConfigError) as refused:
+        check_client_metrics({"match": f"client_id={pattern}"})
+    assert refused.value.reason.startswith(reason)
+    fits = parse_match(r"client_id=\p{Lower}+")["client_id"]
+    assert fits("shop") is not None
+    assert fits("Shop") is None
 
 
 @pytest.mark.parametrize("expression", ["a{99999999999}", r"a\\{99999999999,}", "a{1,99999999999}"])
@@ -66,6 +75,8 @@ def test_without_re2_everybody_is_told(monkeypatch):
         (r"(?<team>a|b)-c", "b-c", "c-c"),
         (r"(?i:orders)", "ORDERS", "order"),
         (r"a\_b\u002D\x2d", "a_b--", "a_b"),
+        (r"\s[\s]", "\x0b\x0b", "aa"),
+        (r"\S[^\S]", "a\x0b", "\x0ba"),
         (r"[]a]+", "a]", "b"),
         (r"[^]a]+", "b", "]"),
         (r"[(?]{2}", "(?", "?"),
@@ -98,6 +109,9 @@ def test_a_pattern_of_javas_is_read_as_java_reads_it(pattern, fits, does_not):
         ("(?U)a", "flags"),
         ("(?ix)a b", "flags"),
         ("ab(?i){2}", "before flags"),
+        ("a{1001}", "repetition size"),
+        ("a?{2}", "repetition operator"),
+        (r"\p{L}{1000}\p{L}{1000}", "too large"),
     ],
 )
 def test_what_re2_would_read_otherwise_is_refused(pattern, reason):

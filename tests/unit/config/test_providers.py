@@ -101,6 +101,12 @@ def test_without_a_provider_a_reference_is_text() -> None:
             "Invalid value ( for configuration config.providers.env.param.allowlist.pattern: "
             "missing ): (",
         ),
+        (
+            "plain",
+            {"config.providers.env.param.allowlist.pattern": "[A-Z&&[^X]]*"},
+            "Invalid value [A-Z&&[^X]]* for configuration "
+            "config.providers.env.param.allowlist.pattern: RE2 has no intersections of classes: &&",
+        ),
     ],
 )
 def test_what_cannot_be_had_is_refused(

@@ -1,6 +1,7 @@
 """Long commits give way as other long requests do, and hold by what is true when they are made."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from tests.unit.coordinator.consumers import ConsumerWorld
@@ -150,3 +151,60 @@ def test_what_fails_in_a_later_slice_is_answered(cluster, world, groups, backgro
     assert codes(cluster, exchange) == [ErrorCode.UNKNOWN_SERVER_ERROR] * len(TOPICS)
     assert "boom" in caplog.text
     assert not world.committed("g")
+
+
+TXN_OFFSET_COMMIT = 28
+MANY = range(4 * SLICE_ENTRIES)
+
+
+def commit_in_transaction(cluster, topics):
+    fields = {
+        "transactional_id": "t",
+        "group_id": "g",
+        "producer_id": 5,
+        "producer_epoch": 0,
+        "topics": topics,
+    }
+    body = messages.encode_request(TXN_OFFSET_COMMIT, 5, fields)
+    exchange = cluster.exchange(TXN_OFFSET_COMMIT, 5, body)
+    cluster.dispatcher().handle_frame(exchange)
+    return exchange
+
+
+def outcomes(cluster, exchange):
+    topics = cluster.answer(exchange, TXN_OFFSET_COMMIT, 5).topics
+    return {topic.name: [int(each.error_code) for each in topic.partitions] for topic in topics}
+
+
+def test_many_topics_of_a_transaction_are_looked_up_and_answered_in_slices(cluster, background):
+    """The loop was busy until each of 20 000 unknown topics was looked up, and again until all of
+    them were answered."""
+    partitions = [{"partition_index": 0, "committed_offset": 5, "committed_metadata": None}]
+    names = [f"nowhere-{each}" for each in MANY]
+    exchange = commit_in_transaction(
+        cluster, [{"name": each, "partitions": partitions} for each in names]
+    )
+    looks, entries = len(MANY), 2 * len(MANY)
+    assert run(background, exchange) >= (looks + entries) // SLICE_ENTRIES
+    unknown = [int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+    assert outcomes(cluster, exchange) == dict.fromkeys(names, unknown)
+
+
+def test_many_offsets_of_a_topic_are_committed_together_in_a_transaction(
+    cluster, world, groups, background
+):
+    """As many topics; a part of a commit would be lost with its connection."""
+    cluster.create("t0", SLICE_ENTRIES)
+    while background.work:
+        background.step()
+    cluster.replace(verifier=SimpleNamespace(verify=lambda _id, _writes, _ability, on: on({})))
+    partitions = [
+        {"partition_index": each, "committed_offset": 5, "committed_metadata": ""}
+        for each in (-1, *MANY)
+    ]
+    exchange = commit_in_transaction(cluster, [{"name": "t0", "partitions": partitions}])
+    assert run(background, exchange) >= 2 * len(MANY) // SLICE_ENTRIES
+    unknown = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    known = [0] * SLICE_ENTRIES
+    left = [unknown] * (len(MANY) - SLICE_ENTRIES)
+    assert outcomes(cluster, exchange) == {"t0": [unknown, *known, *left]}

@@ -2,6 +2,7 @@
 
 import gc
 from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode as Code
@@ -11,23 +12,34 @@ from tests.unit.handlers.group_client import COMMIT, FETCH, Groups
 
 from odradek.controller.acl_control import AclControl
 from odradek.coordinator.share_groups.requests import ShareOffset
+from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.authorization import guarded
 from odradek.handlers.configs.config_fields import entry_fields
 from odradek.handlers.long_requests import SLICE_ENTRIES
-from odradek.handlers.share import describe_share_group_offsets
+from odradek.handlers.share import describe_share_group_offsets, share_acknowledge, share_fetch
 from odradek.handlers.share import offset_changes as share_offsets
+from odradek.handlers.share.share_sessions import ShareSessionCache
+from odradek.handlers.share.states import state_answers
 from odradek.handlers.table import API_TABLE
 from odradek.handlers.topics import describe_topic_partitions
 from odradek.metadata.image import ConfigResource, MetadataImage
-from odradek.model import ANONYMOUS, AclOperation, ConfigResourceType, ResourceType
+from odradek.model import (
+    ANONYMOUS,
+    AclOperation,
+    ConfigResourceType,
+    KafkaPrincipal,
+    ResourceType,
+)
 from odradek.protocol import messages
 from odradek.security.authorizer import Authorizer
 from odradek.security.authorizer.authorizer import Caller
+from odradek.security.delegation_tokens import TokenInformation
 
 SHARE_OFFSETS, TOPIC_PARTITIONS, CREATE_ACLS = 90, 75, 30
 MANY = range(4 * SLICE_ENTRIES)
 NAMES = [f"t{each}" for each in MANY]
 SLICES = len(MANY) // SLICE_ENTRIES
+TOPIC_ID = UUID(int=7)
 FEW = ["t0", "t1", "t2"]
 
 
@@ -273,6 +285,78 @@ def test_many_partitions_of_a_share_group_are_altered_in_slices(
     assert codes == [*[Code.none] * len(MANY), Code.unknown_topic_or_partition]
 
 
+STATES = {
+    83: ("initialize", {"state_epoch": 1, "start_offset": 0}),
+    84: ("read", {"leader_epoch": 1}),
+    85: ("write", {"state_epoch": 1, "leader_epoch": 1, "start_offset": 0, "state_batches": []}),
+    86: ("delete", {}),
+    87: ("summarize", {"leader_epoch": 1}),
+}
+
+
+@pytest.mark.parametrize("key", STATES)
+@pytest.mark.parametrize("are_topics", [False, True])
+def test_many_states_of_a_share_group_are_asked_for_in_slices(
+    cluster, background, monkeypatch, key, are_topics
+):
+    """A new leader of 10 000 partitions reads all their states."""
+    name, fields = STATES[key]
+    asked = []
+
+    def refuse(*arguments):
+        asked.append(arguments[0].partition)
+        arguments[-1](BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+
+    monkeypatch.setattr(state_answers, "serves_share_groups", lambda _: True)
+    cluster.replace(share_states=SimpleNamespace(**{name: refuse}))
+    partitions = [{"partition": each, **fields} for each in MANY]
+    if are_topics:
+        topics = [{"topic_id": TOPIC_ID, "partitions": [each]} for each in partitions]
+    else:
+        topics = [{"topic_id": TOPIC_ID, "partitions": partitions}]
+    version = API_TABLE[key].max_version
+    exchange = begin(cluster, key, version, {"group_id": "g", "topics": topics})
+    asks = len(asked)
+    while len(asked) < len(MANY):
+        before = len(asked)
+        background.step()
+        asks = max(asks, len(asked) - before)
+    assert asks <= SLICE_ENTRIES
+    assert run(background, exchange) >= SLICES
+    assert asked == list(MANY)
+    answered = [
+        at for each in cluster.answer(exchange, key, version).results for at in each.partitions
+    ]
+    assert [each.partition for each in answered] == list(MANY)
+    assert {each.error_code for each in answered} == {Code.coordinator_load_in_progress}
+
+
+@pytest.mark.parametrize("key", [78, 79])
+def test_many_partitions_of_a_share_session_are_looked_for_in_slices(
+    cluster, background, monkeypatch, key
+):
+    """A member that reads 10 000 partitions, or acknowledges their records, held up everybody."""
+    handler = {78: share_fetch, 79: share_acknowledge}[key]
+    monkeypatch.setattr(handler, "serves_share_groups", lambda _: True)
+    manager = SimpleNamespace(fetch=lambda _params, _partitions, on_done: on_done([]))
+    sessions = ShareSessionCache(1, manager)
+    cluster.replace(share_partitions=manager, share_sessions=sessions)
+    said = [{"first_offset": 0, "last_offset": 0, "acknowledge_types": [1]}] if key == 79 else []
+    if key == 79:
+        sessions.open("g", "m", "connection-1")
+    ids = [UUID(int=each + 1) for each in MANY]
+    partition = {"partition_index": 0, "acknowledgement_batches": said}
+    topics = [{"topic_id": each, "partitions": [partition]} for each in ids]
+    looks = counted(monkeypatch, MetadataImage, "topic_by_id")
+    epoch = {"share_session_epoch": key - 78}
+    exchange = begin(cluster, key, 2, {"group_id": "g", "member_id": "m", "topics": topics} | epoch)
+    # The last slice of partitions and the first of the answer may come in one turn.
+    assert most_in_a_turn(background, exchange, looks) <= 2 * SLICE_ENTRIES
+    assert len(looks) == 2 * len(MANY)
+    answer = cluster.answer(exchange, key, 2)
+    assert [each.topic_id for each in answer.responses] == ids
+
+
 # DescribeTopicPartitions
 
 
@@ -310,6 +394,37 @@ def test_many_partitions_of_a_topic_are_shown_in_slices(cluster, background, mon
     assert most_in_a_turn(background, exchange, fields) <= SLICE_ENTRIES
     (topic,) = cluster.answer(exchange, TOPIC_PARTITIONS, 0).topics
     assert [each.partition_index for each in topic.partitions] == list(MANY)
+
+
+# DescribeDelegationToken
+
+
+class Counting(KafkaPrincipal):
+    """Counts how often it is compared."""
+
+    compared = 0
+    __hash__ = KafkaPrincipal.__hash__
+
+    def __eq__(self, other):
+        Counting.compared += 1
+        return tuple(self) == tuple(other)
+
+
+def test_the_tokens_of_many_owners_are_found_by_one_look_at_each(cluster, background):
+    """Each of 10 000 owners was compared with each token, in one turn, and so was the answer
+    made."""
+    owner = Counting("User", "a")
+    tokens = [TokenInformation(f"id-{each}", owner, owner, (), 0, 0, 0) for each in MANY]
+    described = SimpleNamespace(all=lambda: tokens, hmac_of=lambda _: b"")
+    cluster.replace(tokens=described)
+    owners = [{"principal_type": "User", "principal_name": each} for each in (*NAMES, "a")]
+    exchange = cluster.exchange(41, 3, messages.encode_request(41, 3, {"owners": owners}))
+    exchange.principal = KafkaPrincipal("User", "b")
+    cluster.dispatcher().handle_frame(exchange)
+    assert run(background, exchange) >= SLICES
+    assert Counting.compared <= 2 * len(tokens)
+    answer = cluster.answer(exchange, 41, 3)
+    assert [each.token_id for each in answer.tokens] == [each.token_id for each in tokens]
 
 
 # What a caller may see

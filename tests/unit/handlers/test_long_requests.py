@@ -20,7 +20,7 @@ from odradek.protocol import messages
 from odradek.replication.delayed.delete_records import DeleteRecordsResult
 from odradek.server.coordination.transaction_routing import SlicedMarkers
 
-LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS = 2, 3, 18, 19
+LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, ADD_PARTITIONS = 2, 3, 18, 19, 24
 OF_KIO = [key for key, api in API_TABLE.items() if not api.has_own_codec]
 PADDING = bytes(LONG_REQUEST_BYTES)  # behind the body, where it is ignored
 
@@ -175,6 +175,9 @@ GIVE_WAY = {
     "WriteTxnMarkers": {"markers": [marker_of(each) for each in MANY]},
     "FindCoordinator": {"coordinator_keys": [f"g{each}" for each in MANY]},
 }
+STEPS_OF_AN_ENTRY = {
+    "WriteTxnMarkers": 4
+}  # it is written; the answer has a topic in it, and a code
 
 
 @pytest.mark.parametrize("name", GIVE_WAY)
@@ -195,10 +198,38 @@ def test_many_entries_are_answered_in_slices(cluster, background, name):
     body = messages.encode_request(api.key, version, GIVE_WAY[name])
     exchange = cluster.exchange(api.key, version, body)
     cluster.dispatcher().handle_frame(exchange)
-    assert run(background, exchange) >= len(MANY) // SLICE_ENTRIES
+    steps = len(MANY) * STEPS_OF_AN_ENTRY.get(name, 1)
+    assert run(background, exchange) >= steps // SLICE_ENTRIES
     answer = cluster.answer(exchange, api.key, version)
     assert not hasattr(answer, "error_code") or answer.error_code is KioErrorCode.none
     assert entries(answer) == len(MANY)
+
+
+def test_many_transactions_are_verified_in_slices(cluster, background):
+    """Another broker that asks about 10 000 transactions at once held up everybody."""
+    cluster.create("t")
+    verified = []
+
+    def verify(transactional_id, _producer, partitions):
+        verified.append(transactional_id)
+        return [ErrorCode.NONE] * len(partitions)
+
+    cluster.replace(transactions=SimpleNamespace(verify_partitions=verify))
+    topics = [{"name": "t", "partitions": [0]}]
+    fields = {"producer_id": 5, "producer_epoch": 0, "verify_only": True, "topics": topics}
+    transactions = [{"transactional_id": f"x{each}", **fields} for each in MANY]
+    body = messages.encode_request(ADD_PARTITIONS, 5, {"transactions": transactions})
+    exchange = cluster.exchange(ADD_PARTITIONS, 5, body)
+    cluster.dispatcher().handle_frame(exchange)
+    most = len(verified)
+    while len(verified) < len(MANY):
+        before = len(verified)
+        background.step()
+        most = max(most, len(verified) - before)
+    assert most <= SLICE_ENTRIES
+    assert run(background, exchange) >= len(MANY) // SLICE_ENTRIES
+    answered = cluster.answer(exchange, ADD_PARTITIONS, 5).results_by_transaction
+    assert [each.transactional_id for each in answered] == verified
 
 
 def test_a_marker_does_not_come_behind_one_that_was_asked_for_later(cluster, background):

@@ -8,6 +8,7 @@ Version notes: 2 adds renewals (KIP-1222).
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.long_requests import do_in_slices
 from odradek.handlers.request import Request
 from odradek.handlers.share.share_requests import (
     Errors,
@@ -71,14 +72,20 @@ def _refuse(request: Request, error: BrokerError) -> None:
 def _answer(context: HandlerContext, request: Request, errors: Errors) -> None:
     leaders = Leaders(context, request.exchange.listener_name)
     answers: dict[Place, dict[str, object]] = {}
-    for place, error in errors.items():
+
+    def answer_one(place: Place) -> None:
+        error = errors[place]
         code = ErrorCode.NONE if error is None else error.code
         answers[place] = {"error_code": code, **leaders.of(place, code)}
         if error is not None:
             answers[place]["error_message"] = error.message or None
-    request.answer(
-        error_code=ErrorCode.NONE,
-        acquisition_lock_timeout_ms=lock_duration_ms(context, request.body().group_id),
-        responses=by_topic(answers),
-        node_endpoints=leaders.endpoints(),
-    )
+
+    def send() -> None:
+        request.answer(
+            error_code=ErrorCode.NONE,
+            acquisition_lock_timeout_ms=lock_duration_ms(context, request.body().group_id),
+            responses=by_topic(answers),
+            node_endpoints=leaders.endpoints(),
+        )
+
+    do_in_slices(request, errors, answer_one, send)

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.long_requests import do_in_slices
 from odradek.handlers.request import Request
 from odradek.handlers.share.share_requests import (
     Errors,
@@ -162,13 +163,14 @@ class _ShareFetch:
         if getattr(self._body, "is_renew_ack", False):
             self._answer([])
             return
-        for place in self._session.partitions:
-            try:
-                partition = resolve(self._context, self._body.group_id, place, self._is_denied)
-                self._partitions.append(partition)
-            except BrokerError as error:
-                self._unknown[place] = error
-        self._fetch()
+        do_in_slices(self._request, list(self._session.partitions), self._resolve, self._fetch)
+
+    def _resolve(self, place: Place) -> None:
+        try:
+            partition = resolve(self._context, self._body.group_id, place, self._is_denied)
+            self._partitions.append(partition)
+        except BrokerError as error:
+            self._unknown[place] = error
 
     def _fetch(self) -> None:
         params = _params(self._body)
@@ -185,19 +187,33 @@ class _ShareFetch:
     def _answer(self, results: list[ShareFetchResult]) -> None:
         leaders = Leaders(self._context, self._request.exchange.listener_name)
         answers: dict[Place, dict[str, object]] = {}
+        steps = self._answer_each(results, leaders, answers)
+        self._request.in_slices(steps, lambda _is_long: self._send(leaders, answers))
+
+    def _answer_each(
+        self,
+        results: list[ShareFetchResult],
+        leaders: Leaders,
+        answers: dict[Place, dict[str, object]],
+    ) -> Iterator[int]:
         for partition, result in zip(self._partitions, results, strict=bool(results)):
             place = partition.key.topic_id, partition.key.partition
             if result.acquired:
                 self._session.move_to_end(place)
             if result.acquired or result.error_code is not ErrorCode.NONE:
                 answers[place] = _result_fields(result) | leaders.of(place, result.error_code)
+            yield 1
         for place, error in self._unknown.items():
             answers[place] = _error_fields(error) | leaders.of(place, error.code)
+            yield 1
         for place, said in self._acknowledged.items():
             known = answers.setdefault(place, _nothing() | leaders.of(place, _code(said)))
             known["acknowledge_error_code"] = _code(said)
             if said is not None:
                 known["acknowledge_error_message"] = said.message or None
+            yield 1
+
+    def _send(self, leaders: Leaders, answers: dict[Place, dict[str, object]]) -> None:
         self._request.answer(
             error_code=ErrorCode.NONE,
             acquisition_lock_timeout_ms=lock_duration_ms(self._context, self._body.group_id),

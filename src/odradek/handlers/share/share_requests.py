@@ -7,6 +7,7 @@ from uuid import UUID
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.long_requests import do_in_slices
 from odradek.handlers.request import Request
 from odradek.handlers.topic_names import CurrentLeaders
 from odradek.metadata.group_settings import GroupSettings
@@ -53,7 +54,7 @@ def acknowledge(
     on_done: Callable[[Errors], None],
     is_denied: IsDenied,
 ) -> None:
-    """Carries out acknowledgements, and answers with each partition's outcome."""
+    """Carries out acknowledgements, in slices, and answers with each partition's outcome."""
     body = request.body()
     errors: Errors = {}
     if not said:
@@ -66,8 +67,9 @@ def acknowledge(
         if len(errors) == len(said):
             on_done(errors)
 
-    for place, batches in list(said.items()):
-        on_stored = request.guard(lambda error, at=place: take(at, error))
+    def acknowledge_one(place: Place) -> None:
+        batches = said[place]
+        on_stored = request.guard(lambda error: take(place, error))
         try:
             partition = resolve(context, body.group_id, place, is_denied)
             check_acknowledgements(batches, may_renew=may_renew)
@@ -75,8 +77,10 @@ def acknowledge(
             # Kafka has texts only for errors about records.
             is_of_records = error.code is ErrorCode.INVALID_RECORD_STATE
             on_stored(error if is_of_records else BrokerError(error.code, ""))
-            continue
+            return
         context.share_partitions.acknowledge(partition, body.member_id, batches, on_stored)
+
+    do_in_slices(request, list(said), acknowledge_one)
 
 
 def resolve(

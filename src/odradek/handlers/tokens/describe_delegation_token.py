@@ -24,15 +24,13 @@ def handle(context: HandlerContext, request: Request) -> None:
         return
     tokens = context.tokens
     assert tokens is not None, "else there was a refusal"
-    owners = [KafkaPrincipal(each.principal_type, each.principal_name) for each in wanted or ()]
+    owners = {KafkaPrincipal(each.principal_type, each.principal_name) for each in wanted or ()}
     found = [
-        each
-        for each in tokens.all()
-        if wanted is None or any(each.is_of(owner) for owner in owners)
+        each for each in tokens.all() if wanted is None or not owners.isdisjoint(each.principals)
     ]
     request.answer(
         error_code=ErrorCode.NONE,
-        tokens=[
+        tokens=(
             {
                 **principal_fields(each.owner),
                 **principal_fields(each.requester, "token_requester_"),
@@ -44,7 +42,7 @@ def handle(context: HandlerContext, request: Request) -> None:
                 "renewers": [principal_fields(renewer) for renewer in each.renewers],
             }
             for each in found
-        ],
+        ),
     )
 
 

@@ -3,7 +3,7 @@
 Before version 4 a producer asks for one transaction. From 4 on brokers ask for many at once, and
 may only want to verify that partitions belong to a transaction. If a partition does not exist, no
 other of its transaction is added: those are OPERATION_NOT_ATTEMPTED. Partitions are looked up and
-answered in slices, but added together.
+answered in slices, but those of a transaction are added together.
 
 Version notes: 2 brings PRODUCER_FENCED, 3 is flexible, 5 says that the producer speaks version 2
 of transactions.
@@ -15,7 +15,7 @@ from typing import Any, Final
 from odradek.coordinator.transactions.requests import AddPartitionsRequest, ProducerIdAndEpoch
 from odradek.errors import ErrorCode
 from odradek.handlers.context import HandlerContext
-from odradek.handlers.long_requests import SLICE_ENTRIES
+from odradek.handlers.long_requests import SLICE_ENTRIES, do_in_slices
 from odradek.handlers.request import Request
 from odradek.handlers.transactions.transaction_errors import as_known
 from odradek.metadata.image import MetadataImage
@@ -44,16 +44,19 @@ def refuse_topics(context: HandlerContext, request: Request, denied: Collection[
 
 
 def _look_up(context: HandlerContext, request: Request, denied: Collection[str]) -> None:
-    wishes = _wishes(request)
+    wishes: list[_Wish] = []
 
     def carry_out(_is_long: bool) -> None:
         answer = _Answer(request, wishes)
-        for index, wish in enumerate(wishes):
-            take = request.guard(lambda outcome, at=index: answer.take(at, outcome))
-            _carry_out(context, wish, len(denied) > 0, take)
-        answer.send_if_empty()
 
-    request.in_slices(_look_up_all(wishes, context.metadata.image, denied), carry_out)
+        def carry_out_one(index: int) -> None:
+            take = request.guard(lambda outcome: answer.take(index, outcome))
+            _carry_out(context, wishes[index], len(denied) > 0, take)
+
+        do_in_slices(request, range(len(wishes)), carry_out_one, answer.send_if_empty)
+
+    steps = _look_up_all(request, context.metadata.image, denied, wishes)
+    request.in_slices(steps, carry_out)
 
 
 class _Outcome:
@@ -108,17 +111,22 @@ class _Wish:
 
 
 def _wishes(request: Request) -> list[_Wish]:
+    return [_Wish(each, request.api_version) for each in _transactions(request)]
+
+
+def _transactions(request: Request) -> Sequence[Any]:
     body = request.body()
-    version = request.api_version
-    transactions = body.transactions if version >= BATCH_VERSION else [body]
-    return [_Wish(each, version) for each in transactions]
+    return body.transactions if request.api_version >= BATCH_VERSION else [body]
 
 
 def _look_up_all(
-    wishes: list[_Wish], image: MetadataImage, denied: Collection[str]
+    request: Request, image: MetadataImage, denied: Collection[str], wishes: list[_Wish]
 ) -> Iterator[int]:
-    """Looks up the partitions, some of a topic at each step."""
-    for wish in wishes:
+    """Adds the transactions and looks up their partitions, some of a topic at each step."""
+    for each in _transactions(request):
+        wish = _Wish(each, request.api_version)
+        wishes.append(wish)
+        yield 1
         for name, indexes in wish.topics:
             for some in _slices(indexes):
                 if name in denied:

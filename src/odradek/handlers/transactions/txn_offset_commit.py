@@ -4,10 +4,13 @@ commits.
 The partition of `__consumer_offsets` that holds the group must be part of the transaction: by
 AddOffsetsToTxn, or from version 5 on by this request itself.
 
+Partitions are looked up and answered in slices, but committed together.
+
 Version notes: 2 brings leader epochs, 3 is flexible and names the member that commits, 4 knows
 TRANSACTION_ABORTABLE, 5 says that the producer speaks version 2 of transactions.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from odradek.coordinator.offsets.requests import (
@@ -24,7 +27,8 @@ from odradek.handlers.request import Request
 from odradek.handlers.topic_names import is_same_topic
 from odradek.handlers.transactions.add_offsets_to_txn import offsets_partition
 from odradek.handlers.transactions.transaction_verification import Codes, Write, ability
-from odradek.model import NO_LEADER_EPOCH, NO_SEQUENCE, TopicPartition
+from odradek.metadata.image import MetadataImage
+from odradek.model import NO_LEADER_EPOCH, NO_SEQUENCE
 
 LOAD_IN_PROGRESS_VERSION: Final = 2
 ABORTABLE_VERSION: Final = 4
@@ -37,8 +41,14 @@ _VERIFICATION_ERRORS: Final = {ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATO
 
 def handle(context: HandlerContext, request: Request) -> None:
     """Answers when the offsets are in the log."""
+    known: list[CommittedTopic] = []
+    steps = _look_up(context.metadata.image, request.body().topics, known)
+    request.in_slices(steps, lambda _is_long: _verify(context, request, known))
+
+
+def _verify(context: HandlerContext, request: Request, known: list[CommittedTopic]) -> None:
+    """Commits once the transaction is known to have the group's partition."""
     body = request.body()
-    known = _known(context, body)
     if not any(topic.partitions for topic in known):
         _answer(request, body, {})
         return
@@ -74,25 +84,26 @@ def fail(request: Request, code: ErrorCode) -> None:
     _answer(request, body, codes)
 
 
-def _known(context: HandlerContext, body: Any) -> list[CommittedTopic]:
-    """The offsets of partitions that exist."""
-    image = context.metadata.image
-    found: list[CommittedTopic] = []
-    for topic in body.topics:
-        topic_image = image.topic(topic.name)
-        if topic_image is not None:
-            partitions = [
-                _offset(each)
-                for each in topic.partitions
-                if image.partition(TopicPartition(topic.name, each.partition_index)) is not None
-            ]
-            found.append(CommittedTopic(topic.name, topic_image.topic_id, partitions))
-    return found
+def _look_up(
+    image: MetadataImage, topics: Iterable[Any], known: list[CommittedTopic]
+) -> Iterator[int]:
+    """Adds the offsets of partitions that exist, one at each step."""
+    for topic in topics:
+        found = image.topic(topic.name)
+        yield 1
+        if found is None:
+            continue
+        partitions: list[CommittedPartition] = []
+        known.append(CommittedTopic(topic.name, found.topic_id, partitions))
+        for each in topic.partitions:
+            if 0 <= each.partition_index < len(found.partitions):
+                partitions.append(_offset(each))
+            yield 1
 
 
 def _not_deleted(context: HandlerContext, known: list[CommittedTopic]) -> list[CommittedTopic]:
-    """Leaves out topics that were deleted while the transaction's coordinator was asked: their
-    offsets have been removed, and a later topic of the same name would begin with these."""
+    """Leaves out topics that were deleted since they were looked up: their offsets have been
+    removed, and a later topic of the same name would begin with these."""
     image = context.metadata.image
     return [each for each in known if is_same_topic(image, each.name, each.topic_id)]
 
@@ -140,24 +151,16 @@ def _refuse(request: Request, body: Any, known: list[CommittedTopic], code: Erro
 
 def _answer(request: Request, body: Any, codes: dict[tuple[str, int], ErrorCode]) -> None:
     """Answers; partitions without an outcome do not exist."""
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def outcome(name: str, index: int) -> dict[str, object]:
+        code = codes.get((name, index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return {"partition_index": index, "error_code": _response_code(code, request.api_version)}
+
+    def outcomes(topic: Any) -> Iterator[dict[str, object]]:
+        return (outcome(topic.name, each.partition_index) for each in topic.partitions)
+
     request.answer(
-        topics=[
-            {
-                "name": topic.name,
-                "partitions": [
-                    {
-                        "partition_index": each.partition_index,
-                        "error_code": _response_code(
-                            codes.get((topic.name, each.partition_index), unknown),
-                            request.api_version,
-                        ),
-                    }
-                    for each in topic.partitions
-                ],
-            }
-            for topic in body.topics
-        ]
+        topics=({"name": topic.name, "partitions": outcomes(topic)} for topic in body.topics)
     )
 
 

@@ -5,6 +5,7 @@ Decisions of this broker's coordinator take the same path without a request. Ver
 version of transactions that the markers are checked by.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from odradek.coordinator.runtime.batches import EndMarker
@@ -108,22 +109,22 @@ def _send(
     request: Request, markers: list[Any], codes: list[dict[TopicPartition, ErrorCode]]
 ) -> None:
     request.answer(
-        markers=[
-            {
-                "producer_id": marker.producer_id,
-                "topics": [_topic(topic, outcome) for topic in marker.topics],
-            }
+        markers=(
+            {"producer_id": marker.producer_id, "topics": _topics(marker.topics, outcome)}
             for marker, outcome in zip(markers, codes, strict=True)
             if outcome
-        ]
+        )
     )
 
 
-def _topic(topic: Any, codes: dict[TopicPartition, ErrorCode]) -> dict[str, object]:
-    return {
-        "name": topic.name,
-        "partitions": [
-            {"partition_index": index, "error_code": codes[TopicPartition(topic.name, index)]}
-            for index in topic.partition_indexes
-        ],
-    }
+def _topics(
+    topics: Iterable[Any], codes: dict[TopicPartition, ErrorCode]
+) -> Iterator[dict[str, object]]:
+    return ({"name": each.name, "partitions": _outcomes(each, codes)} for each in topics)
+
+
+def _outcomes(topic: Any, codes: dict[TopicPartition, ErrorCode]) -> Iterator[dict[str, object]]:
+    return (
+        {"partition_index": index, "error_code": codes[TopicPartition(topic.name, index)]}
+        for index in topic.partition_indexes
+    )

@@ -4,12 +4,14 @@ Only brokers send them: the leader of a partition and the coordinator of a group
 coordinator.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
+from odradek.handlers.long_requests import do_in_slices
 from odradek.handlers.request import Request
 from odradek.handlers.share.share_version import serves_share_groups
 from odradek.replication.share.persister import SharePartitionKey, StateBatch
@@ -23,7 +25,7 @@ Fields = Callable[[Any], Mapping[str, object]]
 
 
 def answer_each(context: HandlerContext, request: Request, ask: Ask, fields: Fields) -> None:
-    """Asks for every partition and answers when all outcomes are known."""
+    """Asks for every partition, in slices, and answers when all outcomes are known."""
     if not serves_share_groups(context):
         fail_each(request, ErrorCode.UNSUPPORTED_VERSION)
         return
@@ -33,25 +35,25 @@ def answer_each(context: HandlerContext, request: Request, ask: Ask, fields: Fie
         return
     found: dict[tuple[int, int], Mapping[str, object]] = {}
     places = [
-        (topic_index, index, topic, partition)
+        (topic_index, index)
         for topic_index, topic in enumerate(body.topics)
-        for index, partition in enumerate(topic.partitions)
+        for index in range(len(topic.partitions))
     ]
-    missing = len(places)
 
     def take(place: tuple[int, int], outcome: Any) -> None:
-        nonlocal missing
         found[place] = _failed(outcome) if isinstance(outcome, BrokerError) else fields(outcome)
-        missing -= 1
-        if not missing:
+        if len(found) == len(places):
             _answer(request, found)
+
+    def ask_one(place: tuple[int, int]) -> None:
+        topic = body.topics[place[0]]
+        data = topic.partitions[place[1]]
+        key = SharePartitionKey(body.group_id, topic.topic_id or UUID(int=0), data.partition)
+        ask(key, data, request.guard(partial(take, place)))
 
     if not places:
         _answer(request, found)
-    for topic_index, index, topic, partition in places:
-        key = SharePartitionKey(body.group_id, topic.topic_id or UUID(int=0), partition.partition)
-        on_outcome = request.guard(lambda outcome, at=(topic_index, index): take(at, outcome))
-        ask(key, partition, on_outcome)
+    do_in_slices(request, places, ask_one)
 
 
 def fail_each(request: Request, code: ErrorCode) -> None:
@@ -87,15 +89,15 @@ def _failed(error: BrokerError) -> Mapping[str, object]:
 
 
 def _answer(request: Request, found: Mapping[tuple[int, int], Mapping[str, object]]) -> None:
+    def outcomes(topic_index: int, topic: Any) -> Iterator[dict[str, object]]:
+        return (
+            {"partition": partition.partition, **found[topic_index, index]}
+            for index, partition in enumerate(topic.partitions)
+        )
+
     request.answer(
-        results=[
-            {
-                "topic_id": topic.topic_id,
-                "partitions": [
-                    {"partition": partition.partition, **found[topic_index, index]}
-                    for index, partition in enumerate(topic.partitions)
-                ],
-            }
+        results=(
+            {"topic_id": topic.topic_id, "partitions": outcomes(topic_index, topic)}
             for topic_index, topic in enumerate(request.body().topics)
-        ]
+        )
     )
