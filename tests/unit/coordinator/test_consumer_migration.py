@@ -4,6 +4,7 @@ import pytest
 from tests.unit.coordinator.consumers import Consumer, ConsumerWorld, settle
 from tests.unit.coordinator.fakes import Member
 
+from odradek.coordinator.classic.requests import LeavingMember
 from odradek.coordinator.consumer.embedded_protocol import read_assignment, read_subscription
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
@@ -442,6 +443,101 @@ def test_malformed_subscriptions_are_refused(data: bytes) -> None:
     if data:
         with pytest.raises(BrokerError, match="INCONSISTENT_GROUP_PROTOCOL"):
             read_assignment(data)
+
+
+def test_an_assignment_that_comes_while_an_upgrade_is_written_is_not_stored(
+    world: ConsumerWorld,
+) -> None:
+    """Fails when a group that was deleted is there again, with members that have long left, once
+    its log has been compacted: the generation was written behind the end of the classic group."""
+    old = ClassicConsumer(world, "old")
+    old.rejoin()
+    world.advance(0)
+    world.log.holds = True
+    new = Consumer(world, "new")
+    new.join()
+    old.sync({old.member_id: whole_topic()})
+    assert old.synced == []
+    world.log.holds = False
+    world.log.commit()
+    assert old.synced[-1].error_code is ErrorCode.REBALANCE_IN_PROGRESS
+    new.join()
+    old.follow()
+    world.groups.leave("g", [LeavingMember(old.member_id)], lambda _: None)
+    new.leave()
+    deleted: list[BrokerError | None] = []
+    world.groups.delete_group("g", deleted.append)
+    assert deleted == [None]
+    world.log.compact(0)
+    world.restart()
+    assert world.groups.list_groups([], []) == []
+
+
+def test_a_member_lives_while_its_assignment_waits_for_an_upgrade(world: ConsumerWorld) -> None:
+    """Fails when a stall of the replicas costs a member its place that has asked in time, or when
+    the member's silence behind it never counts."""
+    old = ClassicConsumer(world, "old")
+    old.rejoin()
+    world.advance(7_000)
+    world.log.holds = True
+    new = Consumer(world, "new")
+    new.join()
+    old.sync({old.member_id: whole_topic()})
+    world.advance(4_000)
+    world.log.holds = False
+    world.log.commit()
+    assert set(world.group().members) == {"new", old.member_id}
+    new.join()
+    world.advance(10_000)
+    assert set(world.group().members) == {"new"}
+
+
+def test_a_member_whose_join_is_stored_late_has_come_back(world: ConsumerWorld) -> None:
+    """Fails when a stall costs a member its place that was asked to join again, and has."""
+    old = ClassicConsumer(world, "old", session_timeout_ms=30_000, rebalance_timeout_ms=10_000)
+    old.rejoin()
+    world.advance(0)
+    old.sync({old.member_id: whole_topic()})
+    new = Consumer(world, "new")
+    new.join()
+    assert old.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    world.log.holds = True
+    old.rejoin()
+    world.advance(6_000)
+    assert old.joined[-1].error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.log.holds = False
+    world.log.commit()
+    world.advance(5_000)
+    assert set(world.group().members) == {"new", old.member_id}
+
+
+@pytest.mark.parametrize("waits_for_join", [False, True])
+def test_a_member_that_does_not_come_back_behind_a_stall_is_late(
+    world: ConsumerWorld, waits_for_join: bool
+) -> None:
+    """Fails when a member keeps its partitions for ever that only sends heartbeats, because a
+    request of it had to wait once."""
+    old = ClassicConsumer(world, "old", rebalance_timeout_ms=10_000)
+    old.rejoin()
+    world.advance(0)
+    old.sync({old.member_id: whole_topic()})
+    new = Consumer(world, "new")
+    new.join()
+    assert old.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    world.log.holds = True
+    Consumer(world, "third").join()
+    if waits_for_join:
+        old.rejoin()
+    else:
+        old.sync()
+    world.advance(6_000)
+    world.log.holds = False
+    world.log.commit()
+    for _ in range(10):
+        old.beat()
+        new.beat()
+        world.advance(3_000)
+    assert set(world.group().members) == {"new", "third"}
 
 
 @pytest.mark.parametrize("session_timeout_ms", [5_999, 1_800_001])

@@ -7,11 +7,10 @@ import pytest
 from tests.clocks import OwnClock
 from tests.late_background import LateBackground
 from tests.unit.coordinator.fakes import World
-from tests.unit.coordinator.transactional.transactions import ORDERS, TransactionWorld
+from tests.unit.coordinator.transactional.transactions import ABORT, ORDERS, TransactionWorld
 from tests.unit.handlers.conftest import run
 from tests.unit.handlers.hot.conftest import HotBroker
 
-from odradek.background import InlineBackground
 from odradek.coordinator.transactions.requests import ProducerIdAndEpoch
 from odradek.coordinator.transactions.writes import TransactionWrites
 from odradek.errors import ErrorCode
@@ -83,6 +82,7 @@ def broker(cluster, tmp_path):
     hot.timer = MockTimer()
     hot.living = LivingClock(hot.timer.manual_clock)
     hot.coordinators = Coordinators(hot.world.coordinator)
+    hot.background = LateBackground(is_late=False)
     verifier = TransactionVerifier(
         hot.coordinators, hot.replicas.producers, cluster.config, hot.living
     )
@@ -94,7 +94,7 @@ def broker(cluster, tmp_path):
         before_append=steps_before_append(
             hot.replicas,
             verifier,
-            InlineBackground(),
+            hot.background,
             hot.living,
             hot.timer,
             cluster.config,
@@ -379,6 +379,20 @@ def test_a_write_whose_transaction_ends_while_it_is_verified_is_refused(broker):
     broker.log().producers.complete(parse_header(abort_marker(producer), 0), False, 0)
     broker.coordinators.release()
     assert broker.produced(exchange, 11).error_code == E.INVALID_TXN_STATE
+    assert broker.log().log_end_offset == 0
+
+
+def test_a_write_whose_transaction_ends_while_it_is_unpacked_is_refused(broker):
+    """Fails when a heavy batch is verified first, and a transaction that hangs begins with it."""
+    producer = init(broker)
+    add(broker, 3, producer, 0)
+    broker.background.is_late = True
+    heavy = records(producer, 0, NOISE, Compression.ZSTD)
+    exchange = broker.send_produce(heavy, version=11, txn="t")
+    broker.world.end(who(producer), ABORT)
+    broker.log().producers.complete(parse_header(abort_marker(producer), 0), False, 0)
+    broker.background.catch_up()
+    assert broker.produced(exchange, 11).error_code == E.TRANSACTION_ABORTABLE
     assert broker.log().log_end_offset == 0
 
 
