@@ -473,23 +473,21 @@ def test_an_assignment_that_comes_while_an_upgrade_is_written_is_not_stored(
     assert world.groups.list_groups([], []) == []
 
 
-def test_a_member_lives_while_its_assignment_waits_for_an_upgrade(world: ConsumerWorld) -> None:
-    """Fails when a stall of the replicas costs a member its place that has asked in time, or when
-    the member's silence behind it never counts."""
-    old = ClassicConsumer(world, "old")
-    old.rejoin()
-    world.advance(7_000)
-    world.log.holds = True
+def test_a_sync_counts_when_it_arrives(world: ConsumerWorld) -> None:
+    """Fails when a stall costs a member its place that has asked for its assignment before its end
+    had its turn."""
     new = Consumer(world, "new")
     new.join()
-    old.sync({old.member_id: whole_topic()})
-    world.advance(4_000)
+    old = ClassicConsumer(world, "old")
+    old.rejoin()
+    old.take()
+    world.log.holds = True
+    Consumer(world, "third").join()
+    world.advance(10_001)
+    old.sync()
     world.log.holds = False
     world.log.commit()
-    assert set(world.group().members) == {"new", old.member_id}
-    new.join()
-    world.advance(10_000)
-    assert set(world.group().members) == {"new"}
+    assert set(world.group().members) == {"new", "third", old.member_id}
 
 
 def test_a_member_whose_join_is_stored_late_has_come_back(world: ConsumerWorld) -> None:
@@ -511,12 +509,12 @@ def test_a_member_whose_join_is_stored_late_has_come_back(world: ConsumerWorld) 
     assert set(world.group().members) == {"new", old.member_id}
 
 
-@pytest.mark.parametrize("waits_for_join", [False, True])
+@pytest.mark.parametrize(("is_join", "stall_ms"), [(True, 6_000), (False, 4_000)])
 def test_a_member_that_does_not_come_back_behind_a_stall_is_late(
-    world: ConsumerWorld, waits_for_join: bool
+    world: ConsumerWorld, is_join: bool, stall_ms: int
 ) -> None:
-    """Fails when a member keeps its partitions for ever that only sends heartbeats, because a
-    request of it had to wait once."""
+    """Fails when a member that only sends heartbeats keeps its partitions for ever, since its
+    JoinGroup had no turn, or for longer than it may, since its SyncGroup waited for one."""
     old = ClassicConsumer(world, "old", rebalance_timeout_ms=10_000)
     old.rejoin()
     world.advance(0)
@@ -526,14 +524,14 @@ def test_a_member_that_does_not_come_back_behind_a_stall_is_late(
     assert old.beat() is ErrorCode.REBALANCE_IN_PROGRESS
     world.log.holds = True
     Consumer(world, "third").join()
-    if waits_for_join:
+    if is_join:
         old.rejoin()
     else:
         old.sync()
-    world.advance(6_000)
+    world.advance(stall_ms)
     world.log.holds = False
     world.log.commit()
-    for _ in range(10):
+    for _ in range(6 if is_join else 3):
         old.beat()
         new.beat()
         world.advance(3_000)
