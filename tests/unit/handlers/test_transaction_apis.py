@@ -9,7 +9,7 @@ from tests.late_background import LateBackground
 from tests.unit.coordinator.fakes import World
 from tests.unit.coordinator.transactional.transactions import ABORT, ORDERS, TransactionWorld
 from tests.unit.handlers.conftest import run
-from tests.unit.handlers.hot.conftest import HotBroker
+from tests.unit.handlers.hot.conftest import PRODUCE, HotBroker
 
 from odradek.coordinator.transactions.requests import ProducerIdAndEpoch
 from odradek.coordinator.transactions.writes import TransactionWrites
@@ -20,6 +20,13 @@ from odradek.handlers.records.unpacking import HEAVY_BYTES
 from odradek.handlers.transactions.transaction_verification import TransactionVerifier
 from odradek.metadata.image import PartitionImage, TopicImage
 from odradek.protocol import messages
+from odradek.protocol.direct.produce import (
+    ProducePartition,
+    ProduceRequest,
+    ProduceTopic,
+    decode_produce_response,
+    encode_produce_request,
+)
 from odradek.records.batch import parse_header
 from odradek.records.builder import RecordBatchBuilder, build_end_marker
 from odradek.records.compression import Compression
@@ -301,6 +308,39 @@ def test_writes_after_the_first_are_not_verified_again(broker):
     assert refused.error_code == E.NOT_ENOUGH_REPLICAS
 
 
+UNREACHABLE = (
+    E.NETWORK_EXCEPTION,
+    E.COORDINATOR_LOAD_IN_PROGRESS,
+    E.COORDINATOR_NOT_AVAILABLE,
+)
+
+
+@pytest.mark.parametrize("version", [9, 12])
+@pytest.mark.parametrize("refusal", UNREACHABLE)
+def test_a_write_that_nobody_could_verify_is_sent_again(broker, version, refusal):
+    """Fails when a transaction ends because its coordinator was away for a moment."""
+    producer = init(broker)
+    add(broker, 3, producer, 0)
+    broker.coordinators.refusal = refusal
+    assert produce_codes(broker, producer, version, [0]) == [E.NOT_ENOUGH_REPLICAS]
+    broker.coordinators.refusal = None
+    assert produce_codes(broker, producer, version, [0]) == [E.NONE]
+
+
+def test_a_request_has_the_records_of_one_producer(broker):
+    """Fails when a producer's records are verified as those of another."""
+    first, other = init(broker), init(broker, name="u")
+    add(broker, 3, first, 0)
+    add(broker, 3, other, 1, name="u")
+    partitions = [ProducePartition(0, records(first)), ProducePartition(1, records(other))]
+    request = ProduceRequest("t", 1, 1000, [ProduceTopic("orders", None, partitions)])
+    exchange = broker.handle(PRODUCE, 11, encode_produce_request(request, 11))
+    broker.dispatcher.end_of_read()
+    answer = broker.decode(decode_produce_response, exchange, PRODUCE, 11)
+    codes = [each.error_code for each in answer.topics[0].partitions]
+    assert codes == [E.INVALID_PRODUCER_ID_MAPPING] * 2
+
+
 def produce_codes(broker, producer, version, sequences):
     return [
         broker.produce(records(producer, each), version=version, txn="t").error_code
@@ -460,6 +500,8 @@ def test_offsets_of_older_producers_may_go_unverified(broker):
     assert commit_offset(broker, producer, 4) == E.TRANSACTION_ABORTABLE
     leave_unverified(broker)
     assert commit_offset(broker, producer, 4) == E.NONE
+    assert produce_codes(broker, producer, 12, [0]) == [E.NONE]
+    assert broker.world.state() == "ONGOING", "who adds by writing is always asked about"
 
 
 def leave_unverified(broker):

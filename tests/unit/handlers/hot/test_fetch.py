@@ -89,8 +89,9 @@ def test_unknown_topics_and_ids(broker):
     topic_id = broker.create()
     nowhere = broker.fetch_one(topic="nowhere")
     assert nowhere.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert nowhere.aborted == []  # as in Kafka
     unknown = broker.fetch_one(version=13, topic=type(topic_id)(int=1))
-    assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert (unknown.error_code, unknown.aborted) == (ErrorCode.UNKNOWN_TOPIC_ID, [])
     none = broker.fetch_one(version=13, topic=None)
     assert none.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
@@ -145,7 +146,7 @@ def test_the_list_of_aborted_transactions_ends_with_what_was_read(broker, batch,
         appender.append_as_leader([memoryview(bytearray(marker))], 0, AppendOrigin.COORDINATOR)
     broker.log().update_high_watermark(400)
     for begin in (0, 1, 101, 399):
-        for max_bytes in (1, 1000, 10_000, 1 << 20):
+        for max_bytes in (1, len(data) + 1, len(data) + 7, len(data) + 8, 1000, 10_000, 1 << 20):
             answer = broker.fetch_one(begin, max_bytes=max_bytes, isolation_level=1)
             found = split_batches(b"".join(map(bytes, answer.records)), drop_partial_tail=True)
             read = range(begin, found[-1].last_offset + 1)
