@@ -105,12 +105,12 @@ class GroupCoordinator:
         def on_done(result: SyncResult) -> None:
             on_synced(result._replace(error_code=response_code(result.error_code)))
 
-        try:
-            shard = self._named_shard(request.group_id)
-            shard.classic_protocol(request.group_id).sync(request, on_done)
-        except BrokerError as error:
+        def on_refused(error: BrokerError) -> None:
             _log_refusal("SyncGroup", request.group_id, request.member_id, error)
-            on_synced(SyncResult(error.code))
+            on_done(SyncResult(error.code))
+
+        self._on_arrival(request.group_id, request.member_id)
+        self._begin(request.group_id, lambda members: members.sync(request, on_done), on_refused)
 
     def heartbeat(
         self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int

@@ -4,6 +4,7 @@ import pytest
 from tests.unit.coordinator.consumers import Consumer, ConsumerWorld, settle
 from tests.unit.coordinator.fakes import Member
 
+from odradek.coordinator.classic.requests import LeavingMember
 from odradek.coordinator.consumer.embedded_protocol import read_assignment, read_subscription
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
@@ -442,6 +443,99 @@ def test_malformed_subscriptions_are_refused(data: bytes) -> None:
     if data:
         with pytest.raises(BrokerError, match="INCONSISTENT_GROUP_PROTOCOL"):
             read_assignment(data)
+
+
+def test_an_assignment_that_comes_while_an_upgrade_is_written_is_not_stored(
+    world: ConsumerWorld,
+) -> None:
+    """Fails when a group that was deleted is there again, with members that have long left, once
+    its log has been compacted: the generation was written behind the end of the classic group."""
+    old = ClassicConsumer(world, "old")
+    old.rejoin()
+    world.advance(0)
+    world.log.holds = True
+    new = Consumer(world, "new")
+    new.join()
+    old.sync({old.member_id: whole_topic()})
+    assert old.synced == []
+    world.log.holds = False
+    world.log.commit()
+    assert old.synced[-1].error_code is ErrorCode.REBALANCE_IN_PROGRESS
+    new.join()
+    old.follow()
+    world.groups.leave("g", [LeavingMember(old.member_id)], lambda _: None)
+    new.leave()
+    deleted: list[BrokerError | None] = []
+    world.groups.delete_group("g", deleted.append)
+    assert deleted == [None]
+    world.log.compact(0)
+    world.restart()
+    assert world.groups.list_groups([], []) == []
+
+
+def test_a_sync_counts_when_it_arrives(world: ConsumerWorld) -> None:
+    """Fails when a stall costs a member its place that has asked for its assignment before its end
+    had its turn."""
+    new = Consumer(world, "new")
+    new.join()
+    old = ClassicConsumer(world, "old")
+    old.rejoin()
+    old.take()
+    world.log.holds = True
+    Consumer(world, "third").join()
+    world.advance(10_001)
+    old.sync()
+    world.log.holds = False
+    world.log.commit()
+    assert set(world.group().members) == {"new", "third", old.member_id}
+
+
+def test_a_member_whose_join_is_stored_late_has_come_back(world: ConsumerWorld) -> None:
+    """Fails when a stall costs a member its place that was asked to join again, and has."""
+    old = ClassicConsumer(world, "old", session_timeout_ms=30_000, rebalance_timeout_ms=10_000)
+    old.rejoin()
+    world.advance(0)
+    old.sync({old.member_id: whole_topic()})
+    new = Consumer(world, "new")
+    new.join()
+    assert old.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    world.log.holds = True
+    old.rejoin()
+    world.advance(6_000)
+    assert old.joined[-1].error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.log.holds = False
+    world.log.commit()
+    world.advance(5_000)
+    assert set(world.group().members) == {"new", old.member_id}
+
+
+@pytest.mark.parametrize(("is_join", "stall_ms"), [(True, 6_000), (False, 4_000)])
+def test_a_member_that_does_not_come_back_behind_a_stall_is_late(
+    world: ConsumerWorld, is_join: bool, stall_ms: int
+) -> None:
+    """Fails when a member that only sends heartbeats keeps its partitions for ever, since its
+    JoinGroup had no turn, or for longer than it may, since its SyncGroup waited for one."""
+    old = ClassicConsumer(world, "old", rebalance_timeout_ms=10_000)
+    old.rejoin()
+    world.advance(0)
+    old.sync({old.member_id: whole_topic()})
+    new = Consumer(world, "new")
+    new.join()
+    assert old.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    world.log.holds = True
+    Consumer(world, "third").join()
+    if is_join:
+        old.rejoin()
+    else:
+        old.sync()
+    world.advance(stall_ms)
+    world.log.holds = False
+    world.log.commit()
+    for _ in range(6 if is_join else 3):
+        old.beat()
+        new.beat()
+        world.advance(3_000)
+    assert set(world.group().members) == {"new", "third"}
 
 
 @pytest.mark.parametrize("session_timeout_ms", [5_999, 1_800_001])

@@ -7,11 +7,10 @@ import pytest
 from tests.clocks import OwnClock
 from tests.late_background import LateBackground
 from tests.unit.coordinator.fakes import World
-from tests.unit.coordinator.transactional.transactions import ORDERS, TransactionWorld
+from tests.unit.coordinator.transactional.transactions import ABORT, ORDERS, TransactionWorld
 from tests.unit.handlers.conftest import run
-from tests.unit.handlers.hot.conftest import HotBroker
+from tests.unit.handlers.hot.conftest import PRODUCE, HotBroker
 
-from odradek.background import InlineBackground
 from odradek.coordinator.transactions.requests import ProducerIdAndEpoch
 from odradek.coordinator.transactions.writes import TransactionWrites
 from odradek.errors import ErrorCode
@@ -21,6 +20,13 @@ from odradek.handlers.records.unpacking import HEAVY_BYTES
 from odradek.handlers.transactions.transaction_verification import TransactionVerifier
 from odradek.metadata.image import PartitionImage, TopicImage
 from odradek.protocol import messages
+from odradek.protocol.direct.produce import (
+    ProducePartition,
+    ProduceRequest,
+    ProduceTopic,
+    decode_produce_response,
+    encode_produce_request,
+)
 from odradek.records.batch import parse_header
 from odradek.records.builder import RecordBatchBuilder, build_end_marker
 from odradek.records.compression import Compression
@@ -83,6 +89,7 @@ def broker(cluster, tmp_path):
     hot.timer = MockTimer()
     hot.living = LivingClock(hot.timer.manual_clock)
     hot.coordinators = Coordinators(hot.world.coordinator)
+    hot.background = LateBackground(is_late=False)
     verifier = TransactionVerifier(
         hot.coordinators, hot.replicas.producers, cluster.config, hot.living
     )
@@ -94,7 +101,7 @@ def broker(cluster, tmp_path):
         before_append=steps_before_append(
             hot.replicas,
             verifier,
-            InlineBackground(),
+            hot.background,
             hot.living,
             hot.timer,
             cluster.config,
@@ -301,6 +308,39 @@ def test_writes_after_the_first_are_not_verified_again(broker):
     assert refused.error_code == E.NOT_ENOUGH_REPLICAS
 
 
+UNREACHABLE = (
+    E.NETWORK_EXCEPTION,
+    E.COORDINATOR_LOAD_IN_PROGRESS,
+    E.COORDINATOR_NOT_AVAILABLE,
+)
+
+
+@pytest.mark.parametrize("version", [9, 12])
+@pytest.mark.parametrize("refusal", UNREACHABLE)
+def test_a_write_that_nobody_could_verify_is_sent_again(broker, version, refusal):
+    """Fails when a transaction ends because its coordinator was away for a moment."""
+    producer = init(broker)
+    add(broker, 3, producer, 0)
+    broker.coordinators.refusal = refusal
+    assert produce_codes(broker, producer, version, [0]) == [E.NOT_ENOUGH_REPLICAS]
+    broker.coordinators.refusal = None
+    assert produce_codes(broker, producer, version, [0]) == [E.NONE]
+
+
+def test_a_request_has_the_records_of_one_producer(broker):
+    """Fails when a producer's records are verified as those of another."""
+    first, other = init(broker), init(broker, name="u")
+    add(broker, 3, first, 0)
+    add(broker, 3, other, 1, name="u")
+    partitions = [ProducePartition(0, records(first)), ProducePartition(1, records(other))]
+    request = ProduceRequest("t", 1, 1000, [ProduceTopic("orders", None, partitions)])
+    exchange = broker.handle(PRODUCE, 11, encode_produce_request(request, 11))
+    broker.dispatcher.end_of_read()
+    answer = broker.decode(decode_produce_response, exchange, PRODUCE, 11)
+    codes = [each.error_code for each in answer.topics[0].partitions]
+    assert codes == [E.INVALID_PRODUCER_ID_MAPPING] * 2
+
+
 def produce_codes(broker, producer, version, sequences):
     return [
         broker.produce(records(producer, each), version=version, txn="t").error_code
@@ -382,6 +422,20 @@ def test_a_write_whose_transaction_ends_while_it_is_verified_is_refused(broker):
     assert broker.log().log_end_offset == 0
 
 
+def test_a_write_whose_transaction_ends_while_it_is_unpacked_is_refused(broker):
+    """Fails when a heavy batch is verified first, and a transaction that hangs begins with it."""
+    producer = init(broker)
+    add(broker, 3, producer, 0)
+    broker.background.is_late = True
+    heavy = records(producer, 0, NOISE, Compression.ZSTD)
+    exchange = broker.send_produce(heavy, version=11, txn="t")
+    broker.world.end(who(producer), ABORT)
+    broker.log().producers.complete(parse_header(abort_marker(producer), 0), False, 0)
+    broker.background.catch_up()
+    assert broker.produced(exchange, 11).error_code == E.TRANSACTION_ABORTABLE
+    assert broker.log().log_end_offset == 0
+
+
 def test_a_write_that_comes_before_the_marker_of_the_transaction_before_is_asked_about_again(
     broker,
 ):
@@ -446,6 +500,8 @@ def test_offsets_of_older_producers_may_go_unverified(broker):
     assert commit_offset(broker, producer, 4) == E.TRANSACTION_ABORTABLE
     leave_unverified(broker)
     assert commit_offset(broker, producer, 4) == E.NONE
+    assert produce_codes(broker, producer, 12, [0]) == [E.NONE]
+    assert broker.world.state() == "ONGOING", "who adds by writing is always asked about"
 
 
 def leave_unverified(broker):

@@ -63,6 +63,18 @@ def fill(world, log, count: int, keys: int = 3) -> None:
     log.update_high_watermark(log.log_end_offset)
 
 
+def test_silent_producers_are_forgotten(world):
+    """A log would remember every producer that it ever had."""
+    manager = manager_with(world, LateBackground(), producer_id_expiration_ms="1000")
+    log = world.log(manager)
+    builder = RecordBatchBuilder(0, producer_id=9, producer_epoch=0, base_sequence=0)
+    builder.append(world.clock.wall_ms(), b"key", b"value", [])
+    log.appender.append_as_leader([memoryview(bytearray(builder.build()))], 0)
+    assert log.producers.get(9) is not None
+    world.advance(600_001)
+    assert log.producers.get(9) is None
+
+
 def test_syncs_never_run_on_the_event_loop(world, batches):
     """Producers of all partitions would wait for one disk."""
     background = LateBackground()

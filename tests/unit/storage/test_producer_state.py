@@ -278,6 +278,16 @@ def test_a_marker_whose_answer_was_lost_may_be_written_again(producers):
         end(producers, 4)
 
 
+def test_the_last_epoch_ends_its_own_transaction(producers):
+    """A transaction would never be over: no marker can have a higher epoch."""
+    last = 0x7FFF
+    take(producers, header(0, epoch=last, attributes=TRANSACTIONAL))
+    end(producers, last)
+    assert producers.first_unstable_offset == 0
+    producers.on_high_watermark(1)
+    assert producers.first_unstable_offset == -1
+
+
 def begin(producers, sequence=0, *, epoch=0, producer_id=9, bumps_epochs=False, now_ms=0):
     return producers.begin_verification(producer_id, epoch, sequence, bumps_epochs, now_ms)
 
@@ -333,6 +343,15 @@ def test_an_end_marker_that_the_disk_refused_leaves_the_verification(producers):
     number = begin(producers, 0)
     end(producers, 0, is_written=False)
     assert producers.is_verification_valid(9, 0, number)
+
+
+def test_a_refusal_brings_no_verification_back_that_a_write_has_ended(producers):
+    """One full disk, and every producer with a transaction in the log would be refused."""
+    begin(producers, 0)
+    take(producers, header(0, attributes=TRANSACTIONAL))
+    producers.update(header(0, offset=1, producer_id=10))
+    producers.rollback()
+    take(producers, header(1, offset=1, attributes=TRANSACTIONAL))
 
 
 def test_sequences_of_an_epoch_before_do_not_count(producers):

@@ -117,6 +117,7 @@ class ClassicMembers(ClassicProtocol):
 
     def sync(self, request: SyncRequest, on_synced: OnSynced) -> None:
         """See `ClassicProtocol`: answered at once with the coordinator's assignment."""
+        self._groups.on_heard(request.group_id, request.member_id)
         group = self._groups.group_with_members(request.group_id)
         member, classic = self._check(
             group, request.member_id, request.group_instance_id, request.generation_id

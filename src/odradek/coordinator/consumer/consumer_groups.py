@@ -405,6 +405,7 @@ class ConsumerGroups:
             if not deadlines.is_late(key, late):
                 return CoordinatorResult((), False)
             if key in self._unheard:
+                self.on_heard(*who)  # once: it may send nothing but heartbeats from now on
                 raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, "it has not been heard yet")
             group = self._registry.get(key.group_id)
             if not isinstance(group, ConsumerGroup) or key.member_id not in group.members:

@@ -89,8 +89,9 @@ def test_unknown_topics_and_ids(broker):
     topic_id = broker.create()
     nowhere = broker.fetch_one(topic="nowhere")
     assert nowhere.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert nowhere.aborted == []  # as in Kafka
     unknown = broker.fetch_one(version=13, topic=type(topic_id)(int=1))
-    assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert (unknown.error_code, unknown.aborted) == (ErrorCode.UNKNOWN_TOPIC_ID, [])
     none = broker.fetch_one(version=13, topic=None)
     assert none.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
@@ -130,27 +131,49 @@ def test_readers_of_committed_records_get_the_list_of_aborted_ones(broker, batch
     assert broker.fetch_one(isolation_level=0).aborted is None
 
 
+def write(broker, batch, producer_id):
+    """Appends a record of a transaction; returns its batch."""
+    fields = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
+    data = batch(b"x" * 10, is_transactional=True, **fields)
+    broker.log().appender.append_as_leader([memoryview(bytearray(data))], 0)
+    return data
+
+
+def abort(broker, producer_id):
+    """Appends the end marker of a producer's transaction."""
+    fields = {"producer_id": producer_id, "producer_epoch": 0, "coordinator_epoch": 0}
+    marker = bytearray(build_end_marker(commit=False, base_offset=0, timestamp_ms=0, **fields))
+    appender = broker.log().appender
+    appender.append_as_leader([memoryview(marker)], 0, AppendOrigin.COORDINATOR)
+
+
 @pytest.mark.parametrize("interval", ["0", "4096"])
 def test_the_list_of_aborted_transactions_ends_with_what_was_read(broker, batch, interval):
     """Fails when a reader of a kilobyte is sent all that was aborted up to the end of the log."""
     broker.create(**{"index.interval.bytes": interval})
     for offset in range(0, 400, 2):
-        fields = {"producer_id": offset, "producer_epoch": 0}
-        data = batch(b"x" * 10, base_sequence=0, is_transactional=True, **fields)
-        marker = build_end_marker(
-            commit=False, base_offset=0, timestamp_ms=0, coordinator_epoch=0, **fields
-        )
-        appender = broker.log().appender
-        appender.append_as_leader([memoryview(bytearray(data))], 0)
-        appender.append_as_leader([memoryview(bytearray(marker))], 0, AppendOrigin.COORDINATOR)
+        data = write(broker, batch, offset)
+        abort(broker, offset)
     broker.log().update_high_watermark(400)
     for begin in (0, 1, 101, 399):
-        for max_bytes in (1, 1000, 10_000, 1 << 20):
+        for max_bytes in (1, len(data) + 1, len(data) + 7, len(data) + 8, 1000, 10_000, 1 << 20):
             answer = broker.fetch_one(begin, max_bytes=max_bytes, isolation_level=1)
             found = split_batches(b"".join(map(bytes, answer.records)), drop_partial_tail=True)
             read = range(begin, found[-1].last_offset + 1)
             expected = [each for each in range(0, 400, 2) if each in read or each + 1 in read]
             assert [each for _, each in answer.aborted] == expected
+
+
+def test_a_transaction_that_begins_behind_what_was_read_is_not_listed(broker, batch):
+    """Fails when a reader of one record is sent all that was aborted while its transaction was
+    open."""
+    broker.create()
+    for producer_id in (1, 2, 3):
+        write(broker, batch, producer_id)
+    for producer_id in (3, 2, 1):
+        abort(broker, producer_id)
+    broker.log().update_high_watermark(6)
+    assert broker.fetch_one(0, max_bytes=1, isolation_level=1).aborted == [(1, 0)]
 
 
 # Sessions
