@@ -44,7 +44,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     # Claimed before there is a table, whose files would be nobody's; of an archive that cannot be
     # there is nothing at all.
     refuse_unusable(spark, settings, target)
-    output = open_output(spark, settings, "archive", same=("isolation_level",))
+    output = open_output(spark, settings, "archive")
     table = open_table(spark, settings, output)
 
     def keep(batch: DataFrame, batch_id: int) -> None:

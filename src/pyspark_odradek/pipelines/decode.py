@@ -150,7 +150,9 @@ def decoding(
     decoder, letters_topic = _decoder(settings), dead_letters_of(settings)
     is_redriven = name != "decode"
     source = f"source={_REDRIVEN if is_redriven else _TOPIC}"
-    lock = ClaimedLock(spark, root, "decode", settings.topic, part=source)
+    # Letters are read in one way only.
+    options = {} if is_redriven else settings.lasting()
+    lock = ClaimedLock(spark, root, "decode", settings.topic, part=source, options=options)
     lock.claim()
     kept = settings.checkpoint or f"{root}/{CHECKPOINT}"
     output = Output(spark, f"{root}/{source}", f"{kept}/{source}", lock=lock)

@@ -59,7 +59,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     @contextmanager
     def alone() -> Iterator[None]:
         with lock:
-            checkpoint.mark(Mark(_NAME, settings.topic, {"by": settings.by}))
+            checkpoint.mark(Mark(_NAME, settings.topic, settings.lasting("by")))
             yield
 
     def take_back() -> None:
@@ -85,6 +85,7 @@ def _to_topic(
         **settings.broker_options(),
         "topic": topic,
         "exactlyOnce": "true",
+        "failOnDataLoss": str(not settings.allow_loss),
         "keepTimestamps": "true",
         "checkpointLocation": checkpoint,
     }

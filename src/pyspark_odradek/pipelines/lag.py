@@ -91,7 +91,8 @@ class LagJob(Job):
             frame.show(max(1, len(lags)), truncate=False)
         else:
             directory = self._settings.directory("lag")
-            lock = ClaimedLock(self._spark, directory, "lag", self._settings.topic)
+            options = self._settings.lasting()
+            lock = ClaimedLock(self._spark, directory, "lag", self._settings.topic, options=options)
             put_table(self._spark, frame.coalesce(1), directory, lock, is_whole=False)
         limit = self._settings.max_lag
         findings = [str(lag) for lag in lags if limit is not None and lag.records > limit]

@@ -2,7 +2,8 @@
 
 Rows get the topic, partition, offset, time and headers that they had, and go to the same table;
 those that still fail go back to the dead-letter topic, for another time. A duplicate letter, or one
-whose record the table has, is skipped.
+whose record the table has, is skipped. Letters of transactions that were not committed are none:
+`decode` decodes their records again.
 """
 
 from dataclasses import replace
@@ -23,6 +24,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     """
     if settings.every is not None:
         raise PipelineError("redrive runs once: records that fail again would come back for ever")
-    dead = replace(settings, topic=dead_letters_of(settings))
+    letters_topic = dead_letters_of(settings)
+    dead = replace(settings, topic=letters_topic, isolation_level="read_committed", path=None)
     letters = read_topic(spark, dead, why_missing="nothing has failed", includeHeaders="true")
     return decoding(spark, settings, "redrive", origin(letters))

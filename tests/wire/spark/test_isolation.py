@@ -148,6 +148,8 @@ SEEN: dict[str, Callable[[Work], object]] = {
 }
 # Where it is not the records themselves: those that are committed, and all.
 EXPECTED: dict[str, tuple[object, object]] = {
+    # A letter that was not committed is none.
+    "redrive": ([KEPT, LATER], [KEPT, LATER]),
     "latest": ([KEPT, LATER], [ABORTED, OPEN]),
     "window": ([KEPT], [ABORTED, KEPT, LATER]),
     "join": ([KEPT, KEPT, LATER, LATER], [*[ABORTED] * 4, *[KEPT] * 4, LATER, LATER, OPEN, OPEN]),

@@ -209,13 +209,13 @@ def open_output(
 ) -> Output:
     """The settings' directory as the output of a pipeline on their topic.
 
-    `same` names the settings that must be equal for all its batches.
+    `same` names the settings that must be equal for all its batches, beside those that always are.
 
     Raises:
         PipelineError: there is none, or it is something else's, or was begun with others of these.
     """
     directory = settings.directory(pipeline)
-    options = {name: getattr(settings, name) for name in same}
+    options = settings.lasting(*same)
     lock = ClaimedLock(spark, directory, pipeline, settings.topic, options=options)
     lock.claim()
     checkpoint = settings.checkpoint or f"{directory}/{CHECKPOINT}"

@@ -9,7 +9,7 @@ import json
 from typing import Final
 
 from pyspark_odradek.pipelines.ends.directories import MARK, Mark
-from pyspark_odradek.pipelines.ends.files import Files
+from pyspark_odradek.pipelines.ends.files import Files, whole_name
 from pyspark_odradek.pipelines.ends.owners import LOCK
 
 # Before the offsets, an offset file has its version and the settings with which the batch was
@@ -23,7 +23,9 @@ class Checkpoint:
     def __init__(self, files: Files, path: str) -> None:
         self.path: Final = path
         # One that a lock and a mark are kept in need not have been begun.
-        self.was_there: Final = any(name not in (LOCK, MARK) for name in files.names(path))
+        self.was_there: Final = any(
+            whole_name(name) not in (LOCK, MARK) for name in files.names(path)
+        )
         self._files = files
 
     def last_commit(self) -> int:

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_odradek.pipelines.ends.files import FileSystem
+from pyspark_odradek.pipelines.ends.files import FileSystem, whole_name
 from pyspark_odradek.pipelines.ends.owners import LOCK, READERS, Lock
 from pyspark_odradek.pipelines.ends.parquet import write_parquet
 from pyspark_odradek.pipelines.ends.schemas import schema_of
@@ -102,9 +102,10 @@ class ClaimedLock:
         files = FileSystem(spark)
         self._files: Final = files
         self._directory: Final = directory
+        self._place: Final = f"{directory}/{part}" if part else directory
         self._mark: Final = Mark(pipeline, topic, options or {})
         self._whole: Final = Lock(files, directory)
-        self._part: Final = Lock(files, f"{directory}/{part}") if part else None
+        self._part: Final = Lock(files, self._place) if part else None
 
     def claim(self) -> None:
         """Makes a new directory one of this pipeline and topic, or sees that it is.
@@ -152,11 +153,12 @@ class ClaimedLock:
             PipelineError: it is another's, or holds files of nobody knows whom.
         """
         names = set(self._files.names(self._directory))
-        others = sorted(names - _LEFT)
+        others = sorted(name for name in names if whole_name(name) not in _LEFT)
         if MARK in names and others:
-            found, has_rows = self._files.read(f"{self._directory}/{MARK}"), MANIFEST in names
+            found = self._files.read(f"{self._directory}/{MARK}")
+            has_rows = MANIFEST in self._files.names(self._place)
             self._mark.check(self._directory, found, has_rows=has_rows)
-            return self._mark.is_in(found) if has_rows else found == self._mark.text()
+            return self._mark.is_in(found)
         # Hidden files too: they may matter to somebody.
         if others:
             raise PipelineError(

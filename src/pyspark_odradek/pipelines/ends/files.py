@@ -8,6 +8,7 @@ Spark Connect has no JVM, and uses Arrow's, with credentials as Arrow finds them
 import contextlib
 import errno
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, Protocol
@@ -16,15 +17,21 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 
 from odradek.system_calls import sync_path
+from pyspark_odradek.pipelines.running.settings import PipelineError
 
 _FILE: Final = "file:"
 # A put is whole there, and may have a condition; a rename is a copy.
 _OBJECT_STORES: Final = ("s3a", "s3", "gs", "abfs", "abfss", "oss", "cosn")
-# Hadoop's errors without permission to write; the second for object stores.
-_MAY_NOT: Final = ("AccessControlException", "AccessDeniedException")
-# Hadoop's errors when a conditional put fails; the second for S3, which puts the file when it is
-# closed.
-_IS_THERE: Final = ("FileAlreadyExistsException", "RemoteFileChangedException")
+# Hadoop's errors: without permission, where the second is of object stores; when a conditional put
+# fails, where the second is S3's, which puts the file when it is closed; and for what is gone.
+_ERRORS: Final = {
+    errno.EACCES: ("AccessControlException", "AccessDeniedException"),
+    errno.EEXIST: ("FileAlreadyExistsException", "RemoteFileChangedException"),
+    errno.ENOENT: ("FileNotFoundException", "NoSuchFileException"),
+}
+# Arrow renames no file there in the place of another.
+_NOT_BY_ARROW: Final = ("hdfs://", "viewfs://")
+_PARTIAL: Final = re.compile(r"\.?(.+)\.[0-9a-f]{32}\.tmp")
 
 
 class Listed(NamedTuple):
@@ -134,6 +141,13 @@ class FileSystem:
         if local is not None:
             return LocalFiles(), local
         return (ArrowFiles() if self._hadoop is None else self._hadoop), uri
+
+
+def whole_name(name: str) -> str:
+    """The name that a file gets when it is written; until then, and for good if its writer is
+    killed, it has a longer one."""
+    partial = _PARTIAL.fullmatch(name)
+    return name if partial is None else partial[1]
 
 
 def local_path(uri: str) -> str | None:
@@ -250,34 +264,40 @@ class HadoopFiles:
         """See `Files`."""
         root = self._path(directory)
         file_system = self._of(root)
-        if not file_system.exists(root) or not file_system.getFileStatus(root).isDirectory():
+        try:
+            with _errors_of_python():
+                if not file_system.getFileStatus(root).isDirectory():
+                    return []
+                return [status.getPath().getName() for status in file_system.listStatus(root)]
+        except FileNotFoundError:
             return []
-        return [status.getPath().getName() for status in file_system.listStatus(root)]
 
     def below(self, directory: str) -> list[Listed]:
         """See `Files`."""
-        root = self._path(directory)
+        while self.exists(directory):
+            # Where something is removed meanwhile, the rest is listed again.
+            with contextlib.suppress(FileNotFoundError), _errors_of_python():
+                return sorted(self._listed(self._path(directory)))
+        return []
+
+    def _listed(self, root: Any) -> Iterator[Listed]:
         file_system = self._of(root)
-        if not file_system.exists(root):
-            return []
         start = len(str(file_system.makeQualified(root).toString()).rstrip("/")) + 1
-        statuses, found = file_system.listFiles(root, True), []
+        statuses = file_system.listFiles(root, True)
         while statuses.hasNext():
             status = statuses.next()
-            found.append(Listed(str(status.getPath().toString())[start:], int(status.getLen())))
-        return sorted(found)
+            yield Listed(str(status.getPath().toString())[start:], int(status.getLen()))
 
     def read(self, path: str) -> str:
         """See `Files`."""
         hadoop_path = self._path(path)
-        if not self.exists(path):
-            raise FileNotFoundError(path)
-        stream = self._of(hadoop_path).open(hadoop_path)
-        try:
-            data: bytes = bytes(stream.readAllBytes())
-            return data.decode()
-        finally:
-            stream.close()
+        with _errors_of_python():
+            stream = self._of(hadoop_path).open(hadoop_path)
+            try:
+                data: bytes = bytes(stream.readAllBytes())
+            finally:
+                stream.close()
+        return data.decode()
 
     def create(self, path: str, text: str) -> bool:
         """See `Files`."""
@@ -287,16 +307,19 @@ class HadoopFiles:
             return self._put(path, text, "NONE")
         builder = file_system.createFile(target).overwrite(False).recursive()
         builder = builder.opt("fs.option.create.conditional.overwrite", True)
-        with _telling_whether_it_is_there() as outcome:
-            stream = builder.build()
-            stream.write(bytearray(text.encode()))
-            stream.close()
-        return not outcome.is_there
+        try:
+            with _errors_of_python():
+                stream = builder.build()
+                stream.write(bytearray(text.encode()))
+                stream.close()
+        except FileExistsError:
+            return False
+        return True
 
     def replace(self, path: str, text: str) -> None:
         """See `Files`."""
         target = self._path(path)
-        with _telling_who_may_not():
+        with _errors_of_python():
             if self._of(target).getScheme() in _OBJECT_STORES:
                 self._write(target, text)
             else:
@@ -332,11 +355,13 @@ class HadoopFiles:
         context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
             target.toUri(), self.configuration
         )
-        with _telling_whether_it_is_there() as outcome:
-            context.rename(partial, target, chosen)
-        if outcome.is_there:
+        try:
+            with _errors_of_python():
+                context.rename(partial, target, chosen)
+        except FileExistsError:
             self._of(partial).delete(partial, False)
-        return not outcome.is_there
+            return False
+        return True
 
     def _write(self, target: Any, text: str) -> None:
         stream = self._of(target).create(target, True)
@@ -356,37 +381,19 @@ class HadoopFiles:
         return path.getFileSystem(self.configuration)
 
 
-class _Outcome:
-    """Whether something was where something should be created."""
-
-    is_there = False
-
-
 @contextlib.contextmanager
-def _telling_whether_it_is_there() -> Iterator[_Outcome]:
-    from py4j.protocol import Py4JJavaError
-
-    outcome = _Outcome()
-    try:
-        yield outcome
-    except Py4JJavaError as error:
-        said = str(error.java_exception.toString())
-        if not any(name in said for name in _IS_THERE):
-            raise
-        outcome.is_there = True
-
-
-@contextlib.contextmanager
-def _telling_who_may_not() -> Iterator[None]:
+def _errors_of_python() -> Iterator[None]:
+    """Raises what Hadoop says of files as Python says it."""
     from py4j.protocol import Py4JJavaError
 
     try:
         yield
     except Py4JJavaError as error:
         said = str(error.java_exception.toString())
-        if not any(name in said for name in _MAY_NOT):
-            raise
-        raise PermissionError(errno.EACCES, said) from error
+        for number, names in _ERRORS.items():
+            if any(name in said for name in names):
+                raise OSError(number, said) from error
+        raise
 
 
 class ArrowFiles:
@@ -406,7 +413,8 @@ class ArrowFiles:
         files, place = _located(directory)
         if files.get_file_info(place).type != FileType.Directory:
             return []
-        return [info.base_name for info in files.get_file_info(FileSelector(place))]
+        content = FileSelector(place, allow_not_found=True)
+        return [info.base_name for info in files.get_file_info(content)]
 
     def below(self, directory: str) -> list[Listed]:
         """See `Files`."""
@@ -457,7 +465,16 @@ class ArrowFiles:
 
 
 def _located(uri: str) -> tuple[Any, str]:
-    """Arrow's file system of a URI, and the path in it."""
+    """Arrow's file system of a URI, and the path in it.
+
+    Raises:
+        PipelineError: what is written there would be seen in part.
+    """
+    if uri.startswith(_NOT_BY_ARROW):
+        raise PipelineError(
+            f"{uri} cannot be written to over Spark Connect: Arrow replaces no file there in one "
+            "step; run the pipeline in a session of its own"
+        )
     from pyarrow.fs import FileSystem as ArrowFileSystem
 
     where: tuple[Any, str] = ArrowFileSystem.from_uri(uri)

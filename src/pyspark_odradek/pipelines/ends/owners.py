@@ -166,8 +166,11 @@ class Lock:
         return False
 
     def _pulse(self, epoch: int) -> str | None:
-        path = self._path("beat", epoch)
-        return self._files.read(path) if self._files.exists(path) else None
+        try:
+            return self._files.read(self._path("beat", epoch))
+        except FileNotFoundError:
+            # None yet, or a newer one has tidied up.
+            return None
 
     def _beat(self, ended: threading.Event) -> None:
         count = 0

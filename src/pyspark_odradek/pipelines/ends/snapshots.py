@@ -74,9 +74,12 @@ def no_topic(settings: PipelineSettings, which: str | None = None) -> PipelineEr
 
 
 def read_spans(
-    spark: SparkSession, settings: PipelineSettings, spans: Mapping[TopicPartition, Span]
+    spark: SparkSession,
+    settings: PipelineSettings,
+    spans: Mapping[TopicPartition, Span],
+    **more: str,
 ) -> DataFrame:
-    """Exactly these offsets, with headers."""
+    """Exactly these offsets, with headers; `more` are further options of the source."""
     partitions: dict[str, list[int]] = {}
     for part in spans:
         partitions.setdefault(part.topic, []).append(part.partition)
@@ -86,7 +89,7 @@ def read_spans(
         "endingOffsets": offsets_to_json({part: span.end for part, span in spans.items()}),
     }
     reader = spark.read.format("odradek").options(**settings.where())
-    reader = reader.options(**{name: json.dumps(value) for name, value in ends.items()})
+    reader = reader.options(**{name: json.dumps(value) for name, value in ends.items()}, **more)
     return reader.option("includeHeaders", "true").load()
 
 

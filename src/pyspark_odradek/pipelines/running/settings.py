@@ -89,6 +89,11 @@ class PipelineSettings:
             options["path"] = self.path
         return options
 
+    def lasting(self, *names: str) -> dict[str, str | None]:
+        """The options that all batches of an output have to share: how its topics are read, and
+        these."""
+        return {name: getattr(self, name) for name in ("isolation_level", *names)}
+
     def directory(self, pipeline: str) -> str:
         """The directory to write to.
 
@@ -152,15 +157,9 @@ class Pipeline(NamedTuple):
     takes: tuple[str, ...]
 
 
-# The settings of every pipeline that reads a topic as a stream.
-_STREAM: Final = (
-    "path",
-    "isolation_level",
-    "every",
-    "max_offsets_per_trigger",
-    "checkpoint",
-    "allow_loss",
-)
+# The settings of every pipeline that goes along a topic as a stream.
+_LETTERS: Final = ("every", "max_offsets_per_trigger", "checkpoint", "allow_loss")
+_STREAM: Final = ("path", "isolation_level", *_LETTERS)
 _SCHEMAS: Final = ("format", "schema", "registry", "dead_letters")
 
 
@@ -205,7 +204,7 @@ PIPELINES: Final = (
         "redrive",
         "pyspark_odradek.pipelines.redrive",
         "try again what decode could not read",
-        ("to", *_STREAM, *_SCHEMAS),
+        ("to", *_LETTERS, *_SCHEMAS),
     ),
     Pipeline(
         "dedup",

@@ -1,6 +1,6 @@
 """A program: the documented schedule of an archive with seconds for minutes, until it is killed.
 
-python schedule.py SERVERS ARCHIVE SEED on|once
+python schedule.py SERVERS ARCHIVE MASTER SEED on|once
 
 It archives, compacts and audits all at once, each again and again; `once` has each done one time,
 one after the other. Compactions and audits die by themselves as well: before a change to a file
@@ -24,7 +24,7 @@ from pyspark_odradek import session
 from pyspark_odradek.pipelines import PipelineError, PipelineSettings, archive, audit, compact
 from pyspark_odradek.pipelines.ends.files import FileSystem
 
-CONF = {"spark.sql.shuffle.partitions": "2"}
+CONF = {"spark.sql.shuffle.partitions": "2", "spark.executor.memory": "512m"}
 MOST_CHANGES = 12
 
 
@@ -88,10 +88,10 @@ def again(
         run(spark, pipeline, settings)
 
 
-def main(servers: str, place: str, seed: str, how: str) -> None:
+def main(servers: str, place: str, master: str, seed: str, how: str) -> None:
     """Runs the schedule."""
     settings = PipelineSettings(servers, "orders", to=place, source=place)
-    with session("schedule", master="local[2]", memory="512m", conf=CONF) as spark:
+    with session("schedule", master=master, memory="512m", conf=CONF) as spark:
         if how == "once":
             for pipeline in (archive, compact, audit):
                 run(spark, pipeline, settings)

@@ -12,7 +12,7 @@ from tests.interleaving import every_interleaving
 
 from pyspark_odradek.pipelines.bookkeeping.lake import table
 from pyspark_odradek.pipelines.bookkeeping.lake.table import open_table
-from pyspark_odradek.pipelines.ends import directories
+from pyspark_odradek.pipelines.ends import directories, files
 from pyspark_odradek.pipelines.ends.batches import Output
 from pyspark_odradek.pipelines.ends.checkpoints import Checkpoint
 from pyspark_odradek.pipelines.ends.directories import ClaimedLock, Mark
@@ -54,6 +54,35 @@ def test_what_a_failed_start_has_left_is_taken_over(tmp_path: Path) -> None:
         (tmp_path / "batch=0-a").mkdir()
     with pytest.raises(PipelineError, match="is of archive of the topic orders; choose another"):
         lock(tmp_path, "volume").claim()
+
+
+def test_one_who_was_killed_while_he_marked_a_directory_is_not_in_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The half of his mark was a file of nobody knows whom, which somebody had to remove."""
+
+    def kill(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "replace", kill)
+        with pytest.raises(KeyboardInterrupt):
+            lock(tmp_path, "archive").claim()
+    # As Hadoop's file systems have it.
+    [partial] = tmp_path.glob("._odradek.json.*")
+    (tmp_path / partial.name[1:]).touch()
+    (tmp_path / "_checkpoint").mkdir()
+    (tmp_path / "_checkpoint" / partial.name).touch()
+    assert not Checkpoint(LocalFiles(), str(tmp_path / "_checkpoint")).was_there
+    (tmp_path / "_checkpoint" / partial.name).unlink()
+    (tmp_path / "_checkpoint").rmdir()
+    lock(tmp_path, "archive").claim()
+    assert owner_of(tmp_path) == "archive"
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "._odradek.json.tmp").touch()
+    with pytest.raises(PipelineError, match=r"holds \._odradek\.json\.tmp"):
+        lock(other, "archive").claim()
 
 
 @pytest.mark.parametrize(
@@ -102,6 +131,29 @@ def test_a_mark_that_is_older_than_an_option_is_completed(tmp_path: Path) -> Non
     for other in ({"by": "value"}, {"measure": "1"}):
         with pytest.raises(PipelineError, match="was begun with"):
             begun_with(tmp_path, **other).__enter__()
+
+
+def test_a_part_of_a_directory_keeps_its_options(tmp_path: Path) -> None:
+    """Rows of `decode` are below the directory whose mark has its options; what `redrive` writes
+    beside them has none."""
+    levels = [{"isolation_level": level} for level in ("read_committed", "read_uncommitted")]
+
+    def decoding(part: str, options: dict[str, str]) -> ClaimedLock:
+        where = (str(tmp_path), "decode", "orders", f"source={part}")
+        return ClaimedLock(NO_SPARK, *where, options=options)
+
+    for options in levels:
+        # Nothing is committed yet.
+        with decoding("topic", options):
+            pass
+    with decoding("topic", levels[0]):
+        (tmp_path / "source=topic/_manifest").mkdir()
+    with decoding("redriven", {}):
+        (tmp_path / "source=redriven/_manifest").mkdir()
+    for attempt in (decoding("topic", levels[1]).claim, decoding("topic", levels[1]).__enter__):
+        with pytest.raises(PipelineError, match="was begun with --isolation-level read_committed"):
+            attempt()
+    decoding("topic", levels[0]).claim()
 
 
 def test_the_mark_of_one_who_writes_is_not_completed(tmp_path: Path) -> None:

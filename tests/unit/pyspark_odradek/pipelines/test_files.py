@@ -22,6 +22,7 @@ from pyspark_odradek.pipelines.ends.files import (
     local_path,
 )
 from pyspark_odradek.pipelines.ends.owners import Reader
+from pyspark_odradek.pipelines.running.settings import PipelineError
 
 A_CLIENTS = cast(SparkSession, None)
 
@@ -171,6 +172,14 @@ class OfJava(HadoopFiles):
 def test_who_may_only_read_does_not_fail_at_saying_so(says: str) -> None:
     """`read_table` of what is not on a disk worked for those alone who may write there."""
     Reader(OfJava(says), "s3a://b/orders", ManualClock()).begin()
+
+
+@pytest.mark.parametrize("scheme", ["hdfs", "viewfs"])
+def test_a_client_writes_nothing_that_is_seen_in_part(scheme: str) -> None:
+    """A run that was killed left the half of a manifest there, which was taken for damaged."""
+    for work in (ArrowFiles().create, ArrowFiles().replace):
+        with pytest.raises(PipelineError, match="a cannot be written to over Spark Connect: Arrow"):
+            work(f"{scheme}://host:1/a", "text")
 
 
 def test_another_failure_of_java_is_told() -> None:

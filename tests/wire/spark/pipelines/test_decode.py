@@ -30,6 +30,10 @@ OLD = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int
 NEW = {**OLD, "fields": [*OLD["fields"], {"name": "shop", "type": "string", "default": "Prague"}]}
 
 
+class Killed(Exception):
+    """The process ended here."""
+
+
 @pytest.fixture(scope="module")
 def broker() -> Iterator[odradek.Broker]:
     with odradek.Broker() as broker:
@@ -200,8 +204,32 @@ def test_a_record_that_is_too_large_for_a_letter_is_cut(spark, broker, tmp_path:
     assert dict(again.headers)["odradek.reason"] == whole
 
 
-class Killed(Exception):
-    """The process ended here."""
+def test_letters_that_were_not_committed_are_not_tried_again(
+    spark, broker, tmp_path: Path, monkeypatch
+) -> None:
+    """`redrive` could be told to read them, and `decode`, which had been killed while it wrote
+    them, had their records a second time."""
+    broker.create_topic("begun", partitions=1, config={"retention.ms": "-1"})
+    for number in range(4):
+        broker.produce("begun", f'{{"id": "{number}"}}')
+    settings = PipelineSettings(
+        broker.bootstrap_servers, "begun", to=str(tmp_path / "table"), schema="id LONG"
+    )
+
+    def dying(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pyspark_odradek.pipelines.ends.letters.commit_prepared", dying)
+        with pytest.raises(PySparkException, match="Killed"):
+            decode.build(spark, settings).run()
+    assert len(broker.records("begun-dead-letters")) == 4
+    text = replace(settings, schema="id STRING")
+    redrive.build(spark, replace(text, isolation_level="read_uncommitted")).run()
+    decode.build(spark, text).run()
+    redrive.build(spark, text).run()
+    found = [read_table(spark, f"{settings.to}/source={part}") for part in ("topic", "redriven")]
+    assert sorted(row.offset for rows in found if rows for row in rows.collect()) == [0, 1, 2, 3]
 
 
 def test_every_record_is_in_the_table_or_a_letter_once(

@@ -25,6 +25,7 @@ from pyspark_odradek.pipelines import (
     decode,
     dedup,
     join,
+    lag,
     latest,
     query,
     read_table,
@@ -39,7 +40,8 @@ FAILED = (PipelineError, SourceError, PySparkException)
 RECORDS = 20
 NO_NUMBER = "CAST(CAST(value AS STRING) AS INT)"
 TEXT = "CAST(value AS STRING)"
-NOWHERE: dict[str, Any] = {"path": "/nowhere", "isolation_level": "read_uncommitted"}
+EVERYTHING: dict[str, Any] = {"isolation_level": "read_uncommitted"}
+NOWHERE: dict[str, Any] = {"path": "/nowhere", **EVERYTHING}
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +196,8 @@ def test_nothing_is_taken_back_that_is_committed(spark, broker, settings, tmp_pa
 @pytest.mark.parametrize(
     ("pipeline", "more"),
     [
-        (archive, {"isolation_level": "read_uncommitted"}),
+        *((each, EVERYTHING) for each in (archive, decode, dedup, join, lag, volume, window)),
+        (dedup, {**EVERYTHING, "to": None, "to_topic": "refused-too"}),
         (dedup, {"by": "value"}),
         (dedup, {"by": "value", "to": None, "to_topic": "refused"}),
         (join, {"by": "value"}),
@@ -206,11 +209,13 @@ def test_nothing_is_taken_back_that_is_committed(spark, broker, settings, tmp_pa
 def test_one_table_is_not_of_two_kinds_of_rows(
     spark, broker, settings, tmp_path, pipeline: Any, more: dict[str, Any]
 ) -> None:
-    """Windows of an hour and of a day were put together, and nobody was told."""
+    """Windows of an hour and of a day were put together, and records of aborted transactions beside
+    a table without them, and nobody was told."""
     if "to_topic" in more:
-        broker.create_topic("refused", partitions=1, config={})
+        broker.create_topic(more["to_topic"], partitions=1, config={})
     place = {name: more[name] for name in ("to", "to_topic") if name in more}
     settings = replace(settings, other="orders", checkpoint=str(tmp_path / "kept"), **place)
+    settings = replace(settings, schema="id INT", dead_letters="of-two-kinds")
     pipeline.build(spark, settings).run()
     with pytest.raises(PipelineError, match=r"(out|kept) was begun with .+: say the same"):
         pipeline.build(spark, replace(settings, **more)).run()

@@ -5,11 +5,13 @@ writes no `_SUCCESS`. If these fail, a record is in an output twice or not at al
 one is there that never happened.
 
 In CI each pipeline dies at one step; with `./test --rounds 2` at each, in the first batch and
-in a later one.
+in a later one. One output of each outlives two kills there, at steps chosen by chance, while its
+topic grows; with `--rounds 50` a hundred.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -39,7 +41,8 @@ from pyspark_odradek.pipelines.ends.tables import Table
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
-RECORDS, BATCHES = 30, 3
+RECORDS, BATCHES, A_KILL = 30, 3, 3
+KILLS = rounds(2)
 PIPELINES = (archive, decode, dedup, join, volume, window)
 # Before the call, or after it.
 STEPS: tuple[tuple[type, str, bool], ...] = (
@@ -70,31 +73,40 @@ class Killed(Exception):
 def broker() -> Iterator[odradek.Broker]:
     with odradek.Broker() as broker:
         broker.create_topic("orders", partitions=2, config={"retention.ms": "-1"})
-        producer = Producer(
-            {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "orders"}
-        )
-        producer.init_transactions(deadline_s(30))
+        producer = producer_of(broker, "orders")
         for number in range(0, RECORDS, 3):
-            for is_kept in (True, False):
-                producer.begin_transaction()
-                for each in range(number, number + 3):
-                    value = b'{"n": %d}' if each % 5 else b"none %d"
-                    producer.produce("orders", value % each, b"%d" % each, partition=each % 2)
-                producer.flush(deadline_s(30))
-                if is_kept:
-                    producer.commit_transaction(deadline_s(30))
-                else:
-                    producer.abort_transaction(deadline_s(30))
+            produce(producer, "orders", range(number, number + 3))
         yield broker
+
+
+def producer_of(broker: odradek.Broker, topic: str) -> Producer:
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic}
+    producer = Producer(settings)
+    producer.init_transactions(deadline_s(30))
+    return producer
+
+
+def produce(producer: Producer, topic: str, numbers: Iterable[int]) -> None:
+    """Writes the records of these numbers, and once more in a transaction that is taken back."""
+    for is_kept in (True, False):
+        producer.begin_transaction()
+        for each in numbers:
+            value = b'{"n": %d}' if each % 5 else b"none %d"
+            producer.produce(topic, value % each, b"%d" % each, partition=each % 2)
+        producer.flush(deadline_s(30))
+        if is_kept:
+            producer.commit_transaction(deadline_s(30))
+        else:
+            producer.abort_transaction(deadline_s(30))
 
 
 @pytest.fixture
 def dies(spark, monkeypatch) -> Iterator[Callable[..., None]]:
-    """Has the process end at a step of a batch: from then on it changes no file."""
+    """Has the process end at a step of a batch, or of any: from then on it changes no file."""
     plan: list[object] = []
     dead: list[bool] = []
 
-    def plan_death(step: tuple[type, str, bool] | None, batch: int = 0) -> None:
+    def plan_death(step: tuple[type, str, bool] | None, batch: int | None = 0) -> None:
         dead.clear()
         plan[:] = [] if step is None else [(step, batch)]
 
@@ -114,8 +126,8 @@ def dies(spark, monkeypatch) -> Iterator[Callable[..., None]]:
 
         monkeypatch.setattr(owner, name, acting)
 
-    def die(moment: object) -> None:
-        if moment in plan:
+    def die(moment: tuple[object, int]) -> None:
+        if moment in plan or (moment[0], None) in plan:
             plan.clear()
             dead.append(True)
             raise Killed
@@ -164,6 +176,30 @@ def test_every_record_counts_once(
     assert counted(spark, broker, pipeline, settings) == list(range(RECORDS))
     table = Table(files, f"{settings.to}{part}", ("", "windows", "late", "_open"))
     assert table.unnamed(table.snapshot()) == []
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_one_output_outlives_many_kills(spark, broker, tmp_path: Path, dies, pipeline: Any) -> None:
+    """Each run goes on where the last one was killed, with what has come meanwhile, and is killed
+    as well."""
+    topic, killed = pipeline.__name__.rpartition(".")[2], 0
+    broker.create_topic(topic, partitions=2, config={"retention.ms": "-1"})
+    producer, rng = producer_of(broker, topic), random.Random(topic)
+    settings = PipelineSettings(
+        broker.bootstrap_servers, topic, to=str(tmp_path / "out"), other=topic,
+        by="CAST(key AS STRING)", schema="n INT", dead_letters=f"dead-{topic}",
+    )  # fmt: skip
+    for kill in range(KILLS):
+        produce(producer, topic, range(kill * A_KILL, (kill + 1) * A_KILL))
+        dies(rng.choice(STEPS), None)
+        try:
+            pipeline.build(spark, settings).run()
+        except (PySparkException, Killed):
+            killed += 1
+    dies(None)
+    pipeline.build(spark, settings).run()
+    assert counted(spark, broker, pipeline, settings) == list(range(KILLS * A_KILL))
+    assert killed == KILLS
 
 
 def counted(spark, broker: odradek.Broker, pipeline: Any, settings: PipelineSettings) -> list[int]:

@@ -33,9 +33,10 @@ from pyspark_odradek.pipelines import (
 )
 from pyspark_odradek.pipelines import latest as latest_pipeline
 from pyspark_odradek.pipelines import query as query_pipeline
-from pyspark_odradek.pipelines.audit import compare_each, differences
+from pyspark_odradek.pipelines.audit import compare_each, differences, sums
 from pyspark_odradek.pipelines.bookkeeping import described
 from pyspark_odradek.pipelines.bookkeeping.manifest import Manifest
+from pyspark_odradek.pipelines.ends.snapshots import topic_spans
 from pyspark_odradek.progress import ProgressGroups
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
@@ -524,6 +525,46 @@ def test_an_audit_looks_where_the_archive_keeps_how_far_it_is(
     (tmp_path / "a/_manifest/batch-1.json").unlink()
     findings = audit.build(spark, settings).run().findings
     assert "batch 1 is done, and not in the manifest" in findings
+
+
+def test_an_audit_finds_nothing_wrong_with_retention_beside_it(
+    spark, broker, archived, tmp_path, monkeypatch
+) -> None:
+    """It failed when the topic lost records between its two looks at the topic."""
+    broker.create_topic("kept-shortly", partitions=1, config={})
+    broker.produce_many("kept-shortly", [b"%d" % number for number in range(10)])
+    place = str(tmp_path / "out")
+    settings = replace(archived, topic="kept-shortly", to=place, source=place)
+    archive.build(spark, settings).run()
+    ask = topic_spans
+
+    def overtaken(settings: PipelineSettings) -> Any:
+        found = ask(settings)
+        before = [TopicPartition("kept-shortly", 0, 4)]
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin.delete_records(before)[before[0]].result(deadline_s(60))
+        return found
+
+    monkeypatch.setattr("pyspark_odradek.pipelines.audit.topic_spans", overtaken)
+    outcome = audit.build(spark, settings).run()
+    assert outcome.findings == []
+    assert outcome.facts["records that the topic has no longer"] == 4
+
+    compared: list[object] = []
+
+    def deleted(records: DataFrame) -> Any:
+        compared.append(sums(records))
+        if len(compared) == 2:
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+            admin.delete_topics([settings.topic])[settings.topic].result(deadline_s(60))
+        return compared[-1]
+
+    monkeypatch.setattr("pyspark_odradek.pipelines.audit.topic_spans", ask)
+    monkeypatch.setattr("pyspark_odradek.pipelines.audit.sums", deleted)
+    archive.build(spark, replace(settings, to=f"{place}-again")).run()
+    again = replace(settings, source=f"{place}-again")
+    [finding] = audit.build(spark, again).run().findings
+    assert finding.startswith("there is no topic kept-shortly to compare the archive with")
 
 
 def test_an_audit_without_a_topic_does_not_pass(spark, archived) -> None:

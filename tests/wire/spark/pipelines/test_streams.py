@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.errors import PySparkException
+from tests.deadlines import deadline_s
 
 import odradek
 from odradek.model import TopicPartition as Part
@@ -96,6 +99,43 @@ def test_repetitions_by_an_expression_to_a_topic(spark, broker, settings, put, t
     assert {record.timestamp for record in once} <= {
         FIRST_TIME_MS + minute * MINUTE_MS for minute in range(3)
     }
+
+
+def test_half_a_batch_of_which_records_are_gone_can_be_completed(
+    spark, broker, settings, put, tmp_path
+) -> None:
+    """Retention had overtaken it, and no flag could make the sink go on."""
+    broker.create_topic("half", partitions=1)
+    tasks = 4
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
+    settings = replace(settings, to=None, to_topic="half", checkpoint=str(tmp_path / "kept"))
+    put(*((f"k{number}", str(number), 0) for number in range(40)))
+    try:
+        with (
+            # The first is of the transaction that writes down how the batch is cut.
+            broker.delay(1, "EndTxn", times=1),
+            broker.fail("EndTxn", "UNKNOWN_SERVER_ERROR", times=tasks - 1),
+            pytest.raises(PySparkException, match="UNKNOWN_SERVER_ERROR"),
+        ):
+            dedup.build(spark, settings).run()
+        committed = broker.records("half", read_committed=True)
+        assert 0 < len(committed) < 40, "one of the tasks was committed"
+        delete_records(broker, settings.topic, 20)
+        with pytest.raises(PySparkException, match="failOnDataLoss"):
+            dedup.build(spark, settings).run()
+        dedup.build(spark, replace(settings, allow_loss=True)).run()
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before)
+    found = [int(record.value or b"") for record in broker.records("half", read_committed=True)]
+    there = {int(record.value or b"") for record in committed} | set(range(20, 40))
+    assert sorted(found) == sorted(there)
+
+
+def delete_records(broker: odradek.Broker, topic: str, before: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    place = TopicPartition(topic, 0, before)
+    admin.delete_records([place])[place].result(deadline_s(60))
 
 
 def windows(spark, settings: PipelineSettings, part: str) -> list[tuple[object, ...]]:
