@@ -389,7 +389,7 @@ async def _alter(admin: Admin, resource: ConfigResource, arguments: argparse.Nam
 
 
 async def _check_loggers(admin: Admin, resource: ConfigResource, names: list[str]) -> None:
-    """Refuses loggers that the broker does not have; asks the broker first, as Kafka's tool does."""
+    """Refuses loggers that the broker, which is asked first, does not have."""
     found = (await admin.describe_configs([resource]))[resource]
     if isinstance(found, KafkaError):
         raise found

@@ -1,4 +1,4 @@
-"""`odradek delete-records`: deletes the records before offsets, as `kafka-delete-records.sh` does."""
+"""`odradek delete-records`: deletes records before offsets, as `kafka-delete-records.sh` does."""
 
 import argparse
 import sys

@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def signal_of(name: str) -> signal.Signals | None:
-    """Returns the signal of a name, with or without `SIG`, or of a number, as `kill -s` takes it."""
+    """Returns the signal of a name, with or without `SIG`, or of a number, as `kill -s` does."""
     names = signal.Signals.__members__
     found = names.get(name) or names.get(f"SIG{name}")
     if found is None and name.isdecimal():

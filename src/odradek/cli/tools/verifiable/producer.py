@@ -90,7 +90,7 @@ async def _work(arguments: argparse.Namespace) -> int:
 
 
 def _config(arguments: argparse.Namespace) -> dict[str, object]:
-    """Returns the settings: a file overrides the flags, as in Kafka's tool. A record is tried once."""
+    """Returns the settings: a file overrides the flags, as in Kafka's. A record is tried once."""
     config = {"acks": arguments.acks, "retries": 0, **client_config(arguments, PRODUCER_SETTINGS)}
     return config | {
         name: value for name, value in given_properties(arguments).items() if name == _SERVERS
