@@ -1,8 +1,8 @@
 """`redrive`: tries the records that `decode` could not read again, with the current schemas.
 
-Rows get the topic, partition, offset, time and headers that they had, and go to the same table;
-those that still fail go back to the dead-letter topic, for another time. A duplicate letter, or one
-whose record the table has, is skipped.
+Rows get their original topic, partition, offset, time and headers, and go to the same table;
+records that still fail go back to the dead-letter topic. A duplicate letter, or one whose record
+the table has, is skipped.
 """
 
 from dataclasses import replace
