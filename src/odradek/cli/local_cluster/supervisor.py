@@ -186,7 +186,7 @@ class Supervisor:
     async def _restart(self, limit_s: float, broker_ids: list[int], say: Say) -> None:
         """Restarts brokers one by one, each when no partition lacks a replica in sync.
 
-        Those that do not run come first: while they are away, their partitions lack a replica.
+        Stopped brokers come first: while they are away, their partitions lack a replica.
         """
         if strangers := set(broker_ids) - self._brokers.keys():
             raise StartError(f"There is no broker {min(strangers)} in this cluster")
