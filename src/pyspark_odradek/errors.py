@@ -1,4 +1,4 @@
-"""The errors of a read or a write, told to Spark in one sentence.
+"""Reports the errors of a read or a write to Spark in one sentence.
 
 Spark shows the user a Python worker's whole traceback, through its code and ours, even for a
 mistyped topic. `in_one_sentence` wraps everything that Spark calls: errors about options, topics,
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class SourceError(Exception):
-    """A read or a write that cannot be done; the text is one sentence or two."""
+    """A read or a write failed; the message is one sentence or two."""
 
 
 @contextmanager
@@ -80,6 +80,6 @@ def _sentence(error: Exception) -> str:
 
 
 def _hide_traceback() -> None:
-    """Spark's own switch, which counts for the worker process that we are in; nowhere else."""
+    """Turns on Spark's own switch for this worker process; elsewhere it does nothing."""
     if is_spark_worker():
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"

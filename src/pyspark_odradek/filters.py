@@ -1,7 +1,7 @@
 """Spark's filters as conditions on a read.
 
-Only what says something about `partition`, `offset` or `timestamp` is taken up, and Spark is
-asked to apply all of them again: so a filter that is not understood costs time and no rows.
+Only filters on `partition`, `offset` or `timestamp` are used, and Spark applies all of them again:
+a filter that is not understood costs time, but no rows.
 """
 
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ def wanted_rows(filters: Iterable[Filter]) -> WantedRows:
 
 
 def _narrowed(numbers: Numbers, condition: Filter) -> Numbers:
-    """The numbers that meet a condition as well; the same ones if it says nothing about them."""
+    """Returns the numbers that also meet a condition; all of them if it does not apply."""
     if isinstance(condition, In):
         among = [_whole(value) for value in condition.value if value is not None]
         if all(number is not None for number in among):

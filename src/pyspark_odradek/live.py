@@ -1,8 +1,8 @@
 """`topic`: a DataFrame of a topic that each query plans again.
 
-Spark 4.3 plans a source in Python once, keeps that with the DataFrame's relation, and reads the
-same offsets for ever. A source in Python cannot prevent it. So the relation gets a table of ours,
-which Spark asks for a scan whenever it plans a query, and which has the topic loaded each time.
+Spark 4.3 plans a Python source once, keeps the plan with the DataFrame's relation, and reads the
+same offsets for ever. A Python source cannot prevent that. So the relation gets a table of ours,
+which Spark asks for a scan whenever it plans a query, and which loads the topic each time.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 
 def topic(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """The topics of these options, the same as for `spark.read.format("odradek")`.
+    """Returns a DataFrame of the topics of these options, the same as for
+    `spark.read.format("odradek")`.
 
     Each query on it, or on a DataFrame derived from it, looks up the offsets again.
 
@@ -35,8 +36,9 @@ def topic(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
 
 
 class LiveTable:
-    """A Spark table in Python: it answers a scan, and passes all other calls to the table of the
-    first load."""
+    """A Spark table in Python: it makes scans, and passes all other calls to the table of the first
+    load.
+    """
 
     class Java:
         """Tells Py4J what this is in Java."""

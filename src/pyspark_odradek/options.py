@@ -2,8 +2,8 @@
 
 Names, in any case, and meanings are the same as in Spark's Kafka connector, so that a job changes
 from `kafka` to `odradek` by its format alone. Options of the connector and of Kafka's consumer that
-only tune what is different here are accepted with a warning; an option that nobody knows is
-refused, since a misspelt limit that is silently ignored costs an evening.
+only tune parts that are different here are accepted with a warning; an unknown option is refused,
+since nobody would notice a misspelt limit.
 """
 
 import logging
@@ -136,7 +136,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
 
 
 def parse_columns(given: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns of the table, which Spark wants to know before anything else."""
+    """Reads the columns of the table, which Spark asks for first."""
     options = {name.lower(): value for name, value in given.items()}
     wanted = options.get("columns")
     if wanted is None:
@@ -203,7 +203,7 @@ class _Parser:
         )
 
     def _group(self) -> str:
-        """The group that a query is seen as; its name takes the place of `{}`."""
+        """Returns the consumer group of a query; its name replaces `{}`."""
         prefix = self._get("groupIdPrefix", "spark")
         return self._get("kafka.group.id").strip() or f"{prefix.strip()}.{{}}"
 
@@ -281,7 +281,7 @@ class _Parser:
         return any(self._has(side + suffix) for suffix in suffixes)
 
     def _bound(self, side: str, default: OffsetBound) -> OffsetBound:
-        """A time for all partitions goes before times for each, and these before offsets."""
+        """A time for all partitions overrides times for each, and these override offsets."""
         if self._has(f"{side}Timestamp"):
             name = f"{side}Timestamp"
             return AtTime(_natural(name, self._get(name)))

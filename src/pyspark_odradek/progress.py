@@ -1,10 +1,9 @@
-"""Streaming queries as consumer groups: how far each is, for every tool that shows groups.
+"""Shows streaming queries as consumer groups, to every tool that shows groups.
 
 Spark keeps a query's offsets in its checkpoint, where no tool for Kafka looks. A listener commits
-them as group `spark.<query name>` when a batch is done, so that message and time lag are seen where
-those of all other readers are. Only told, never read back: the checkpoint stays the truth. Spark
-has one thread for all listeners, so other threads commit: one per cluster, while there is something
-to commit.
+them as group `spark.<query name>` when a batch is done, so that its lag is seen where that of all
+other readers is. They are never read back: only the checkpoint counts. Spark has one thread for all
+listeners, so other threads commit: one per cluster, while there is something to commit.
 
 Works for our source, which says where it reads, and for the connector's with the address of its
 brokers; `session()` has one for the former. In your own session:
@@ -52,7 +51,7 @@ Commit = Callable[[Brokers, str, PartitionOffsets], None]
 
 
 def group_of(query: str) -> str:
-    """The group that a query is seen as."""
+    """Returns the consumer group of a query."""
     return f"spark.{query}"
 
 
@@ -60,13 +59,13 @@ def commit(brokers: Brokers, group_id: str, offsets: PartitionOffsets) -> None:
     """Commits offsets of a group without members.
 
     Raises:
-        BrokerError: a broker does not answer, or refuses some of them.
+        BrokerError: a broker does not answer, or refuses some.
     """
     asyncio.run(_alter(brokers, group_id, offsets))
 
 
 class _Teller:
-    """Tells one cluster what is not told yet: of each partition of a group the newest offset."""
+    """Commits offsets to one cluster: the newest of each partition of a group."""
 
     def __init__(self, commit: Callable[[str, PartitionOffsets], None]) -> None:
         self._commit: Final = commit
@@ -76,7 +75,7 @@ class _Teller:
         self._is_closed = False
 
     def tell(self, group_id: str, offsets: PartitionOffsets) -> None:
-        """Returns at once."""
+        """Takes offsets to commit; returns at once."""
         with self._changed:
             if self._is_closed:
                 return
@@ -132,10 +131,10 @@ class ProgressGroups(StreamingQueryListener):
     def __init__(
         self, bootstrap_servers: Brokers | None = None, *, commit: Commit = commit
     ) -> None:
-        """Connects to nobody yet.
+        """Opens no connection yet.
 
         Raises:
-            ValueError: there are settings, and no brokers among them.
+            ValueError: there are settings without brokers.
         """
         self._brokers = bootstrap_servers
         if isinstance(bootstrap_servers, Mapping) and "bootstrap.servers" not in bootstrap_servers:
@@ -153,7 +152,7 @@ class ProgressGroups(StreamingQueryListener):
         """Does nothing: nothing is read yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """A batch is done, and written down in the checkpoint."""
+        """Commits the offsets of a batch, which is done and in the checkpoint."""
         progress = event.progress
         readers: dict[tuple[str, str], PartitionOffsets] = {}
         for source in progress.sources:
@@ -176,7 +175,7 @@ class ProgressGroups(StreamingQueryListener):
     def _reader(
         self, progress: StreamingQueryProgress, source: SourceProgress
     ) -> tuple[str, str] | None:
-        """The brokers and the group to commit a source's offsets to."""
+        """Returns the brokers and the group to commit a source's offsets to."""
         brokers = self._brokers
         if brokers is not None:
             servers = brokers if isinstance(brokers, str) else str(brokers["bootstrap.servers"])
@@ -197,10 +196,10 @@ async def _alter(brokers: Brokers, group_id: str, offsets: PartitionOffsets) -> 
 
 
 def source_metrics(source: SourceProgress) -> dict[str, float]:
-    """The connector's `metrics` of a source, by the same names: offsets behind.
+    """Returns the connector's `metrics` of a source, by the same names: offsets behind.
 
-    Spark has no place where a source in Python could tell it, so it is made of the offsets that
-    Spark does tell. Empty for a source that is no topic, and before anything was read.
+    A Python source cannot report them to Spark, so they are computed from the offsets that Spark
+    reports. Empty for a source that is not a topic, and before the first read.
     """
     behind = offsets_behind(source).values()
     if not behind:
@@ -213,13 +212,15 @@ def source_metrics(source: SourceProgress) -> dict[str, float]:
 
 
 def offsets_behind(source: SourceProgress) -> PartitionOffsets:
-    """How many offsets of every partition a source has still to read, as of its last batch."""
+    """Returns the number of offsets of every partition that a source has still to read, as of its
+    last batch.
+    """
     end, latest = read_offsets(source["endOffset"]), read_offsets(source["latestOffset"])
     return {part: max(0, offset - end.get(part, 0)) for part, offset in latest.items()}
 
 
 def read_offsets(text: str | None) -> PartitionOffsets:
-    """The offsets of a source that speaks of topics; none of one that does not."""
+    """Returns the offsets of a source; none if it is not a source of topics."""
     try:
         return offsets_from_json(_document(text))
     except (ValueError, AttributeError, TypeError):
@@ -227,7 +228,7 @@ def read_offsets(text: str | None) -> PartitionOffsets:
 
 
 def read_topic_ids(text: str) -> dict[str, UUID]:
-    """The ids of the topics that the offsets of a source are of, where it knows them."""
+    """Returns the topic ids in the offsets of a source, where it knows them."""
     try:
         return topic_ids_from_json(_document(text))
     except (ValueError, AttributeError, TypeError):

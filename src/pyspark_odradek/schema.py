@@ -1,6 +1,6 @@
-"""The columns of a topic, as Spark's Kafka connector names and types them.
+"""The columns of a topic, with the names and types of Spark's Kafka connector.
 
-`headers` comes only when it is asked for. Spark does not tell a Python data source which columns a
+`headers` is included only on request. Spark does not tell a Python data source which columns a
 query needs, so the option `columns` does: unread columns cost nothing.
 """
 
@@ -35,15 +35,15 @@ COLUMN_TYPES: Final[dict[str, DataType]] = {
 
 
 def spark_schema(columns: tuple[str, ...]) -> StructType:
-    """The schema of these columns, in this order; like the connector's, all may be null."""
+    """Returns the schema of these columns in this order; all are nullable, as the connector's."""
     return StructType([StructField(name, COLUMN_TYPES[name]) for name in columns])
 
 
 def check_schema(schema: StructType) -> StructType:
-    """The schema that a read is asked for, which may be some columns of ours.
+    """Checks a schema that the user gives, which may have some of our columns.
 
     Raises:
-        ValueError: it has a column that we do not have, or one of another type.
+        ValueError: it has an unknown column, or one of another type.
     """
     for field in schema:
         if COLUMN_TYPES.get(field.name) != field.dataType:

@@ -1,8 +1,8 @@
 """The options of TLS and SASL, of reads and of writes: `kafka.security.protocol`, `kafka.sasl.*`
 and `kafka.ssl.*`, with Kafka's names and values.
 
-They are checked where a query is planned and travel to its tasks, which connect with them as well:
-files that they name have to be on every machine.
+They are checked when a query is planned and sent to its tasks, which connect with them as well:
+files that they name must exist on every machine.
 """
 
 from collections.abc import Mapping
@@ -50,10 +50,10 @@ REFUSED_SECURITY: Final[dict[str, str]] = {
 
 
 def parse_security(options: Mapping[str, str]) -> SecurityOptions:
-    """The security among options, whose names are in lower case.
+    """Reads the security settings among options, whose names are in lower case.
 
     Raises:
-        ValueError: they do not go together, or a file that they name cannot be used; the text
+        ValueError: they contradict each other, or a file that they name cannot be used; the message
             names the option, and shows no secret.
     """
     given = {

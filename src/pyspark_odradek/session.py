@@ -1,8 +1,8 @@
 """A Spark session that needs nothing but `pip install`, and is set up for this source.
 
-`session()` is a context manager: inside it there is a `SparkSession`, after it neither the
-session nor its JVM is left. On a cluster use a session of your own: the data source needs
-none of this, only the package on the workers.
+`session()` is a context manager: its block has a `SparkSession`; after it both the session and its
+JVM have ended. On a cluster use a session of your own: the data source needs none of this, only the
+package on the workers.
 """
 
 import os
@@ -56,9 +56,9 @@ def session(
     conf: Mapping[str, str] | None = None,
     java_options: Sequence[str] = (),
 ) -> Iterator[SparkSession]:
-    """Starts a JVM and a session on it; both have ended when the block is left.
+    """Starts a JVM and a session on it; both end with the block.
 
-    A streaming query with a name is seen as the group `spark.<name>`.
+    A streaming query with a name appears as the group `spark.<name>`.
 
     `memory` is the heap of the driver, which is also the executor of a local master. `conf`
     goes over the defaults and may hold settings that count only when a JVM starts. `java_options`
@@ -109,10 +109,10 @@ def _connect(
 
 @contextmanager
 def _keeping_interrupt_handler() -> Iterator[None]:
-    """Takes back the handler of Ctrl-C that a session installs.
+    """Removes the handler of Ctrl-C that a session installs.
 
-    It asks the JVM to cancel its jobs over the connection on which this thread waits for one
-    of them, and so waits for itself. Our way out of a session ends all jobs anyway.
+    It asks the JVM to cancel its jobs over the connection on which this thread waits for one of
+    them, and so waits for itself. Leaving our session ends all jobs anyway.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -125,8 +125,9 @@ def _keeping_interrupt_handler() -> Iterator[None]:
 
 
 def _expect_the_end() -> None:
-    """Silences tracebacks when the JVM ends: Py4J's, which tells it of every object that is no
-    longer used here, and that of the server to which Python workers report their counts."""
+    """Silences tracebacks when the JVM ends: Py4J's, which reports every unused object to the JVM,
+    and that of the server to which Python workers report their counts.
+    """
     if SparkContext._gateway is not None:
         SparkContext._gateway._gateway_client.is_connected = False
     context = SparkContext._active_spark_context

@@ -1,8 +1,8 @@
-"""`write.format("odradek")` and `writeStream`: rows become records, at least or exactly once.
+"""`write.format("odradek")` and `writeStream`: writes rows as records, at least or exactly once.
 
-Columns are the connector's: `value`, and where they are there `key`, `topic`, `headers` and
-`partition`; others are not looked at. With `keepTimestamps` the column `timestamp` is kept as
-well, which is what a restored topic needs.
+Columns are the connector's: `value`, and optionally `key`, `topic`, `headers` and `partition`;
+others are ignored. With `keepTimestamps` the column `timestamp` is kept as well, which is what a
+restored topic needs.
 
 At least once: a task that is repeated writes its records again; a writer is idempotent for as
 long as it lives, not beyond. Exactly once (a stream to one topic, unless `exactlyOnce=false`): a
@@ -63,14 +63,14 @@ _ACCEPTED: Final[dict[str, tuple[DataType, ...]]] = {
 
 @dataclass
 class Written(WriterCommitMessage):
-    """How many records a task wrote."""
+    """The number of records that a task wrote."""
 
     records: int
 
 
 @dataclass
 class Prepared(Written):
-    """The message of a task that has written, for the driver to commit."""
+    """The message of a task that has written, which the driver commits."""
 
     run: "QueryRun"
     share: "Share"
@@ -85,7 +85,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     @in_one_sentence
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:  # type: ignore[override]
-        """The records of a task, on a worker; all are acknowledged when it returns."""
+        """Writes the rows of a task, on a worker; returns when all records are acknowledged."""
         return write_batches(self._options, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -104,7 +104,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     @in_one_sentence
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:  # type: ignore[override]
-        """The records of a task, on a worker; all are acknowledged when it returns."""
+        """Writes the rows of a task, on a worker; returns when all records are acknowledged."""
         if self._options.exactly_once:
             return write_once(self._options, iterator, *_told_by_spark(self._options))
         return write_batches(self._options, iterator)
@@ -117,7 +117,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             commit_prepared(self._options, prepared, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        """Takes back what tasks have prepared, so that readers need not wait for it."""
+        """Aborts the transactions that tasks have prepared, for which readers would wait."""
         if prepared := _prepared(messages):
             commit = _batch_commit(self._options, prepared)
             commit.abort([message.share for message in prepared])
@@ -204,10 +204,10 @@ def write_once(
 
 
 def commit_prepared(options: SinkOptions, prepared: Sequence[Prepared], batch_id: int) -> None:
-    """Commits what the tasks of a batch have prepared.
+    """Commits the transactions that the tasks of a batch have prepared.
 
     Raises:
-        OutdatedQuery: a newer run has taken over, or the batch was written otherwise.
+        OutdatedQuery: a newer run has taken over, or the batch was partitioned otherwise.
         KafkaError: a coordinator refuses, or does not answer.
     """
     commit = _batch_commit(options, prepared)
@@ -215,10 +215,10 @@ def commit_prepared(options: SinkOptions, prepared: Sequence[Prepared], batch_id
 
 
 def _told_by_spark(options: SinkOptions) -> "tuple[QueryRun, int, int]":
-    """The run, the task and the batch, from Spark's properties.
+    """Reads run, task and batch from Spark's properties.
 
     Raises:
-        ValueError: it does not.
+        ValueError: one is missing.
     """
     from pyspark import TaskContext
 
@@ -268,7 +268,7 @@ def _cluster(options: SinkOptions) -> "Cluster":
 
 
 def _appended(writer: "TopicWriter", tables: "Iterable[Rows]") -> "Iterator[Rows]":
-    """The same rows, each batch of them when the writer has it."""
+    """Yields the same rows, each batch once the writer has taken it."""
     for rows in tables:
         writer.append(rows)
         yield rows
@@ -286,7 +286,7 @@ def _content_of(tables: "Iterable[Rows]") -> "Content":
 
 
 def _counts(name: str, options: SinkOptions) -> bool:
-    """Whether a column is looked at at all."""
+    """Whether a column is used."""
     match name:
         case "timestamp":
             return options.keep_timestamps
@@ -297,7 +297,7 @@ def _counts(name: str, options: SinkOptions) -> bool:
 
 
 def _rows(options: SinkOptions, batch: "pa.RecordBatch") -> "Rows":
-    """The columns that are written; a missing column is null in every row."""
+    """Yields the columns that are written; a missing column is null in every row."""
     import pyarrow as pa
 
     from odradek.tables.write.record_accumulator import Rows
@@ -330,7 +330,7 @@ def _pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None
 
 
 def _binary(column: Any) -> "BinaryColumn":
-    """The bytes of a column of binaries or strings, of one row at least."""
+    """Returns the bytes of a column of binaries or strings, of at least one row."""
     import pyarrow as pa
 
     from odradek.tables.write.record_accumulator import BinaryColumn
@@ -345,7 +345,7 @@ def _binary(column: Any) -> "BinaryColumn":
 
 
 def _flags(column: Any) -> bytes:
-    """A byte for each value of a column of booleans without nulls."""
+    """Returns a byte for each value of a column of booleans without nulls."""
     import pyarrow as pa
 
     flags: bytes = column.cast(pa.uint8()).buffers()[1].to_pybytes()

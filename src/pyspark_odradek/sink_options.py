@@ -1,6 +1,6 @@
 """The options of a write: those of the connector, and our own.
 
-As with a read, what nobody knows is refused. The producer is always idempotent and waits for all
+As with a read, unknown options are refused. The producer is always idempotent and waits for all
 in-sync replicas; options that ask for less are refused.
 """
 
@@ -111,7 +111,7 @@ class SinkOptions:
 
     @property
     def brokers(self) -> dict[str, object]:
-        """The settings by which a client reaches the brokers."""
+        """The settings with which a client reaches the brokers."""
         return self.security.settings(self.bootstrap_servers)
 
 
@@ -193,7 +193,7 @@ def _codec(text: str) -> int:
 
 
 def _level(options: Mapping[str, str], codec: str) -> int | None:
-    """The level for this codec, whatever is said of others; None is its usual one."""
+    """Returns the compression level for this codec; None is its default."""
     name = f"kafka.compression.{codec}.level"
     text = options.get(name)
     if text is None:

@@ -112,19 +112,19 @@ class DefaultSource(DataSource):
 
 
 class RefusedStream(DataSourceStreamReader):
-    """Says at the first question why there is no stream with these options."""
+    """A stream that these options do not allow: every call raises the reason."""
 
     def __init__(self, reason: ValueError) -> None:
         self._reason = reason
 
     @in_one_sentence
     def initialOffset(self) -> OffsetJson:  # noqa: N802
-        """The reason."""
+        """Raises the reason."""
         raise self._reason
 
     @in_one_sentence
     def latestOffset(self, *_: object) -> OffsetJson:  # noqa: N802
-        """The reason, for a query with a checkpoint."""
+        """Raises the reason, for a query with a checkpoint."""
         raise self._reason
 
     def read(self, _: InputPartition) -> "Iterator[pa.RecordBatch]":
@@ -133,7 +133,7 @@ class RefusedStream(DataSourceStreamReader):
 
 
 class BatchReader(DataSourceReader):
-    """Reads what lies between two bounds that are fixed when the query is planned."""
+    """Reads between two bounds that are fixed when the query is planned."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -161,17 +161,17 @@ class BatchReader(DataSourceReader):
 
 
 class FilteredReader(BatchReader):
-    """A batch read that gets its query's conditions.
+    """A batch read that gets the filters of its query; only on request.
 
-    Only on request. Spark 4.3 keeps what was planned with the filters of one query for all later
-    queries on the same DataFrame, and for the other side of a union or a join with itself: these
-    would lack rows, and nothing here can tell. And Spark refuses readers that take filters as long
-    as it is not set to hand any over.
+    Spark 4.3 keeps the plan with the filters of one query for all later queries on the same
+    DataFrame, and for the other side of a union or a join with itself: these would lack rows, and
+    the source cannot notice. And Spark refuses readers that take filters unless it is configured to
+    pass them.
     """
 
     @in_one_sentence
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Notes what need not be read; Spark is to apply all of the filters all the same."""
+        """Notes which rows need not be read; Spark applies all filters again."""
         from pyspark_odradek.filters import wanted_rows
 
         self._options = replace(self._options, wanted=wanted_rows(filters))
@@ -189,7 +189,7 @@ class _Ends(NamedTuple):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what has come since the last trigger; offsets are Spark's to keep.
+    """Reads the records since the last trigger; Spark keeps the offsets.
 
     An offset is the JSON of the connector's checkpoint: for every partition one past the last
     record read; with the ids of the topics, which the connector ignores. Lives on the driver as
@@ -211,7 +211,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @in_one_sentence
     def initialOffset(self) -> OffsetJson:  # noqa: N802
-        """Where a query without a checkpoint begins."""
+        """Returns the offsets at which a query without a checkpoint begins."""
         from odradek.tables.plan.planning import starting_offsets
 
         partitions = self._bounds.partitions(self._options.selection)
@@ -231,7 +231,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @in_one_sentence
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802
-        """Where the next micro-batch ends; `start` again when there is nothing new."""
+        """Returns the end of the next micro-batch; `start` again when there is nothing new."""
         end = self._next_end(start, limit)
         if end == start:
             # Spark asks when the last batch is done. A query that ends does not call `stop`: Spark
@@ -262,7 +262,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets_to_json(end, ends.topic_ids)
 
     def _is_too_little(self, begin: PartitionOffsets, end: PartitionOffsets) -> bool:
-        """Whether a batch is put off until `minOffsetsPerTrigger` wait, or for long enough."""
+        """Whether a batch is delayed until there are `minOffsetsPerTrigger` offsets, or
+        `maxTriggerDelay` has passed.
+        """
         least, now_ms = self._options.min_offsets_per_trigger, self._clock.monotonic_ms()
         if least is None:
             return False
@@ -277,7 +279,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def reportLatestOffset(self) -> OffsetJson | None:  # noqa: N802
-        """How far the topics went when they were last looked at; shown in Spark's progress."""
+        """Returns the ends of the topics, as last asked for; shown in Spark's progress."""
         if self._latest_seen is None:
             return None
         report, client = self._latest_seen.to_json(), self._options.client
@@ -310,17 +312,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self._options, self._schema, partition)
 
     def commit(self, end: OffsetJson) -> None:
-        """Does nothing: a topic keeps its records whether they were read or not."""
+        """Does nothing: a topic keeps its records after they were read."""
 
     def stop(self) -> None:
-        """Gives back what is held, and closes the connections of planning."""
+        """Releases the lease, and closes the connections of planning."""
         if self._opened is not None:
             self._replace_lease(None)
             self._opened.close()
             self._opened = None
 
     def _replace_lease(self, lease: "ReadLease | None") -> None:
-        """Gives back what is held of the last batch, once the next one's is held."""
+        """Releases the lease of the last batch, once that of the next one is held."""
         if self._lease is not None:
             from odradek.tables.scan.leases import release_lease
 
@@ -342,7 +344,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _Ends(self._bounds.latest(partitions), topic_ids)
 
     def _first_offsets(self, partitions: set[TopicPartition]) -> PartitionOffsets:
-        """Where partitions begin that the stream has not seen before."""
+        """Returns the first offsets of partitions that the stream has not seen before."""
         first = self._bounds.earliest(partitions) if partitions else {}
         late = sorted(partition for partition, offset in first.items() if offset > 0)
         if late:
@@ -373,7 +375,7 @@ def _topics(partitions: Iterable[TopicPartition]) -> set[str]:
 
 
 def _made_anew(known: Mapping[str, UUID], now: Mapping[str, UUID]) -> set[str]:
-    """The topics that have another id than before; topics without ids cannot be distinguished."""
+    """Returns the topics with another id than before; without ids there are none."""
     return {topic for topic, topic_id in known.items() if now.get(topic, topic_id) != topic_id}
 
 

@@ -1,9 +1,9 @@
-"""The reading of one Spark task, and how ranges are divided among tasks.
+"""Reads of one Spark task, and how ranges are divided among tasks.
 
-A task costs tens of milliseconds before its first record, in Spark and in the Python process
-that it starts up. A topic of hundreds of nearly empty partitions would be nothing but that, so
-small ranges share a task. Packing looks at the ranges alone: a batch that Spark repeats is
-packed alike.
+A task costs tens of milliseconds before its first record, in Spark and in the Python process that
+it starts. That would dominate for a topic of hundreds of nearly empty partitions, so small ranges
+share a task. Packing depends on the ranges alone: a batch that Spark repeats is packed the same
+way.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,7 +39,7 @@ def tasks_for(
     min_tasks: int | None = None,
     lease: "ReadLease | None" = None,
 ) -> list[ReadTask]:
-    """Shares ranges out, in their order; `min_tasks` is what the user asked for at least."""
+    """Divides ranges among tasks, in their order; `min_tasks` is the user's minimum."""
     few = max(FEW_TASKS, min_tasks or 0)
     if len(ranges) <= few:
         return [_task((piece,), identity, lease) for piece in ranges]
@@ -59,7 +59,7 @@ def _task(ranges: Sequence[OffsetRange], identity: Identity, lease: "ReadLease |
 
 
 def _packed(ranges: Iterable[OffsetRange], limit: int) -> list[list[OffsetRange]]:
-    """Neighbours together as long as they span no more than `limit` offsets."""
+    """Groups neighbouring ranges as long as they span no more than `limit` offsets."""
     packs: list[list[OffsetRange]] = []
     room = 0
     for piece in ranges:

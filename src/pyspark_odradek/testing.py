@@ -1,4 +1,4 @@
-"""A broker and a Spark session for tests; pytest gives them out as the fixture `odradek_spark`."""
+"""A broker and a Spark session for tests, in pytest as the fixture `odradek_spark`."""
 
 from dataclasses import dataclass
 
@@ -17,16 +17,18 @@ class SparkAndBroker:
     broker: Broker
 
     def read(self, topic: str, **options: str) -> DataFrame:
-        """A topic as each query on it finds it; options as of `spark.read.format("odradek")`."""
+        """Returns a topic that each query reads anew; options as for
+        `spark.read.format("odradek")`.
+        """
         return live_topic(self.spark, {**self._where(topic), **options})
 
     def stream(self, topic: str, **options: str) -> DataFrame:
-        """A topic as a stream, from its beginning if the options do not say something else."""
+        """Returns a topic as a stream, from its beginning unless the options say otherwise."""
         settings = {"startingOffsets": "earliest", **self._where(topic), **options}
         return self.spark.readStream.format("odradek").options(**settings).load()
 
     def run(self, writer: DataStreamWriter) -> None:
-        """Makes a query take all records at hand, and waits until it has; it has ended then.
+        """Runs a query on all available records, and returns when it has ended.
 
         Raises:
             StreamingQueryException: it failed.

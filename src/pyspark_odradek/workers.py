@@ -1,4 +1,4 @@
-"""The Python processes that Spark starts, for tasks and for every kind of step of planning.
+"""The Python processes that Spark starts, for tasks and for every step of planning.
 
 They are kept for the next piece of work, and collect garbage after each.
 """
@@ -18,8 +18,8 @@ def is_spark_worker() -> bool:
 def freeze_imports() -> None:
     """Excludes all present objects from garbage collection, once per process.
 
-    For the end of a first piece of work: then it is what was imported, some 80 000 objects, which
-    it takes longer to go through than a small task takes.
+    Called at the end of the first piece of work: then these are the imports, some 80 000 objects,
+    and scanning them takes longer than a small task.
     """
     if is_spark_worker():
         gc.freeze()

@@ -15,8 +15,8 @@ _MARGIN: Final = 2
 class Help(argparse.RawDescriptionHelpFormatter):
     """Help as wide as the terminal.
 
-    argparse asks `shutil` for its width with each added flag: the compression libraries that this
-    imports are 2 ms of a broker's start.
+    argparse asks `shutil` for the width at each added flag, and the compression libraries that
+    `shutil` imports would cost 2 ms of a broker's start.
     """
 
     def __init__(self, prog: str) -> None:
@@ -35,7 +35,7 @@ def _columns() -> int:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser, and those of its subcommands, that names the word which was meant."""
+    """A parser that suggests the word that was probably meant, as do those of its subcommands."""
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         try:
@@ -46,7 +46,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def add_format(parser: argparse.ArgumentParser, as_json: str) -> None:
-    """Adds `--format`; `as_json` says what is printed then."""
+    """Adds `--format`; `as_json` describes what it prints."""
     parser.add_argument(
         "--format",
         choices=("text", "json"),

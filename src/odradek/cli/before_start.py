@@ -2,7 +2,7 @@
 
 Each check raises with a sentence that says what to do. They are here and not in the broker because
 they check a user's settings: `odradek.Broker` in a test creates its own directories. They write
-nothing. The broker itself finds out about what can change a moment later (a port, a lock).
+nothing. The broker itself checks what may change a moment later (a port, a lock).
 """
 
 import os
@@ -31,11 +31,13 @@ _NAMED_AT_MOST: Final = 3
 
 
 def check_before_start(config: BrokerConfig, given: Mapping[str, str]) -> None:
-    """Refuses a start that would fail, or do something else than intended.
+    """Refuses a start that would fail, or that would not do what the user intended.
+
+
 
     Raises:
         StartError: with what to do about it.
-        ConfigError: a setting promises what is not served.
+        ConfigError: a setting promises something that is not served.
     """
     check_protection(config, given)
     check_first_directory(config.log_dirs[0])
@@ -47,7 +49,7 @@ def check_before_start(config: BrokerConfig, given: Mapping[str, str]) -> None:
 
 
 def check_first_directory(directory: str) -> None:
-    """Refuses a directory that cannot be made or written; the others may be offline."""
+    """Refuses a first directory that cannot be made or written; others may be offline."""
     existing = os.path.abspath(directory)
     while not os.path.lexists(existing):
         existing = os.path.dirname(existing)
@@ -60,7 +62,7 @@ def check_first_directory(directory: str) -> None:
 
 
 def check_owner(directory: str, broker_id: int) -> None:
-    """Refuses a directory of another broker, or of something that is no broker."""
+    """Refuses a directory that belongs to another broker, or to no broker at all."""
     found = _list(directory)
     if names.META_PROPERTIES in found:
         _check_broker_id(f"{directory}/{names.META_PROPERTIES}", broker_id)

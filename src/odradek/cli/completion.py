@@ -1,7 +1,7 @@
 """`odradek completion`: prints a script that completes commands, flags and choices in a shell.
 
-Made from the parsers themselves, so that it knows what they know. The script is complete in
-itself: nothing of Odradek runs while somebody presses the tabulator key.
+The script is made from the parsers themselves and is complete: Odradek does not run when the user
+presses Tab.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from odradek.cli.main import COMMANDS
 
 
 class Flag(NamedTuple):
-    """`--format`, with its meaning, and the values that it takes when they are few."""
+    """One flag, such as `--format`: its meaning, and its values when there are few."""
 
     name: str
     text: str
@@ -77,7 +77,9 @@ def completed_commands() -> Iterator[Completed]:
 
 
 def _named_by(metavar: object) -> Sequence[str]:
-    """The values in the help, `{preferred,unclean}`, of a flag that is checked after the parser."""
+    """Returns the values `{preferred,unclean}` that the help of a flag names, where the parser does
+    not check them.
+    """
     if metavar == "COMMAND":
         return [command.name for command in COMMANDS]
     text = str(metavar)
@@ -132,7 +134,7 @@ def bash(commands: list[Completed]) -> str:
 
 
 def zsh(commands: list[Completed]) -> str:
-    """The script for zsh, which shows what each word means."""
+    """The script for zsh, which shows the meaning of each word."""
     cases = []
     for command in commands:
         cases.append(f"            {command.name})")

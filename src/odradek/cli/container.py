@@ -6,8 +6,8 @@ image.
 A variable `KAFKA_LOG_RETENTION_MS` is the setting `log.retention.ms`; two underscores are one in
 the name, three a hyphen. They go before `server.properties` in the folder for mounted settings, and
 flags before both. With nothing of this, clients of this host are served at localhost:9092. Records
-are in `DATA_DIR` unless the settings name another place. An argument that is no flag is a program
-to run instead.
+are in `DATA_DIR` unless the settings name another place. If the first argument is not a flag, it is
+a program to run instead.
 """
 
 import os
@@ -117,7 +117,7 @@ def _listeners_of(advertised: str) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the broker, or what is to run instead."""
+    """Runs the broker, or the program that is named instead."""
     from odradek.cli.main import main as run_command
 
     data_dir, config_dir, *words = arguments

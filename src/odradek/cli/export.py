@@ -1,8 +1,8 @@
-"""`odradek export`: a topic, or a part of it, as one file for other programs.
+"""`odradek export`: writes a topic, or a part of it, to one file for other programs.
 
-The records that are there when it begins, by partition and offset, from a broker or from the
-files of its data directory. The file is there when it is whole, and not before. CSV is text: a
-topic with keys or values that are none goes to another format. The lines of jsonl are those of
+It writes the records that exist when it begins, by partition and offset, from a broker or from the
+files of its data directory. The file appears when it is complete, and not before. CSV is text: a
+topic with keys or values that are not text needs another format. The lines of jsonl are those of
 `odradek consume --format json`, which `odradek produce --input json` takes.
 """
 
@@ -67,7 +67,7 @@ from its beginning, or to its end; with --as-of it was not there yet."""
 
 
 def export_file(text: str) -> str:
-    """Reads the name of a file, whose extension says its format."""
+    """Reads the name of a file; its extension selects the format."""
     if format_of(text) not in FORMATS:
         raise argparse.ArgumentTypeError(f"{text!r} does not end in .{', .'.join(FORMATS)}")
     return text

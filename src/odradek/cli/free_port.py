@@ -1,8 +1,8 @@
-"""A port to give to a server that cannot take any free one, or that comes back to its own.
+"""Finds a port for a server that cannot ask the kernel for a free one, or that restarts on its own.
 
-A port that the kernel gave away once it may give away again as soon as it is free: to another
-test's server, or to a client that tries to reach a server that is away, and then finds itself
-there. So the port is one of those that the kernel gives to nobody who does not name them.
+The kernel may give an ephemeral port away again as soon as it is free: to another test's server, or
+to a client that tries to reach the stopped server, and then connects to itself. So the port is
+taken from outside the ephemeral range.
 """
 
 import random
@@ -14,7 +14,7 @@ RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_port() -> int:
-    """A local port that nobody uses now."""
+    """Returns a local port that is free now."""
     first_given = int(RANGE_FILE.read_text().split()[0]) if RANGE_FILE.exists() else FIRST_PORT
     ports = list(range(FIRST_PORT, first_given))
     random.shuffle(ports)

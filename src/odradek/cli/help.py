@@ -1,7 +1,7 @@
-"""`odradek help`: the help of a command, and the settings, which are too many for one.
+"""`odradek help`: the help of a command, and of the settings, which are too many for one text.
 
 `odradek help start` is `odradek start --help`; `odradek help settings retention` explains the
-settings whose names have that word.
+settings whose names contain that word.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def explain_settings(word: str) -> int:
-    """Prints the settings whose names have the word; returns the exit status."""
+    """Prints the settings whose names contain the word; returns the exit status."""
     found = False
     for title, table in TABLES:
         rows = [describe_setting(row) for row in table.values() if word in row.name]
@@ -60,7 +60,7 @@ def explain_settings(word: str) -> int:
 
 
 def describe_setting(row: Setting) -> str:
-    """A setting in the form of argparse's own help."""
+    """Formats a setting like argparse's own help."""
     default = "unset" if row.default is None else row.render(row.default) or "empty"
     head = f"  {row.name}  ({row.type.name.lower()}, default {default})"
     return head + "\n" + textwrap.indent(textwrap.fill(row.text, WIDTH), " " * 6)

@@ -1,10 +1,11 @@
-"""The logins of a file of JAAS, as compose files for Apache Kafka's image give it in `KAFKA_OPTS`.
+"""Reads the logins of a JAAS file, which compose files for Apache Kafka's image name in
+`KAFKA_OPTS`.
 
     -Djava.security.auth.login.config=/etc/kafka/secrets/broker_jaas.conf
 
 Its section `KafkaServer` has a login module for each mechanism of every listener; one that begins
-with a listener's name, `internal.KafkaServer`, is for that listener alone. They become the settings
-of such lines. Other options of `KAFKA_OPTS` are for Java's machine.
+with a listener's name, `internal.KafkaServer`, is for that listener alone. They become
+`sasl.jaas.config` settings. Other options of `KAFKA_OPTS` are for the JVM.
 """
 
 import re

@@ -5,12 +5,12 @@ A command's module has `add_arguments(parser)` and `run(arguments) -> int`, the 
 which its `--help` ends with. Only the module that is asked for is imported, since most
 commands need little and `start` should start quickly.
 
-Without a command the help is shown; for an unknown command or flag the probably intended one is
+Without a command the help is shown; for an unknown command or flag the most similar one is
 suggested.
 
 A command that is interrupted, or whose reader goes away (`odradek dump-log ... | head`), ends
-without a word and with the status that a shell knows these ends by. A write error, such as a full
-disk, is reported in one sentence.
+silently, with the exit status that shells expect. A write error, such as a full disk, is reported
+in one sentence.
 """
 
 import argparse
@@ -37,7 +37,7 @@ READER_GONE: Final = 128 + 13
 
 
 class Command(NamedTuple):
-    """A row of the table: the name, where it lives, and its line in `odradek --help`."""
+    """A row of the table: the name, the module, and the line in `odradek --help`."""
 
     name: str
     module: str
@@ -186,8 +186,9 @@ OF_SCRIPTS: Final = (
 
 
 def main(argv: Sequence[str] | None = None, **beside: object) -> int:
-    """Runs a command; returns its exit status. Wrong usage exits with 2 from here. `beside` are
-    further arguments."""
+    """Runs a command; returns its exit status. Wrong usage exits here with 2. `beside` are further
+    arguments.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     is_kafkas = words[:1] == [AS_KAFKA]
     status = 0
@@ -220,14 +221,14 @@ def main(argv: Sequence[str] | None = None, **beside: object) -> int:
 
 
 def open_closed_streams() -> None:
-    """Gives a process whose streams are closed others: no connection may be taken for them."""
+    """Opens closed standard streams: a connection must not get their descriptors."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def discard_output() -> None:
-    """Python flushes once more at its end: the rest must have somewhere to go."""
+    """Discards further output: Python flushes its streams once more at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -257,7 +258,7 @@ def run_command(
 
 
 def check_command(parser: argparse.ArgumentParser, word: str, commands: Sequence[Command]) -> None:
-    """Ends with wrong usage if `word` is no command, and suggests one."""
+    """Ends with wrong usage if `word` is not a command, and suggests one."""
     known = [command.name for command in commands]
     if not word.startswith("-") and word not in known:
         meant = did_you_mean(word, known)
@@ -265,7 +266,7 @@ def check_command(parser: argparse.ArgumentParser, word: str, commands: Sequence
 
 
 def in_its_own_way(parser: argparse.ArgumentParser, words: Sequence[str]) -> Sequence[str]:
-    """The words as the command reads them, if it has its own rules, like Kafka's tools."""
+    """Returns the words as the command reads them: Kafka's tools have rules of their own."""
     command = command_parser(parser, words)
     read_words = command.get_default("read_words")
     return words if read_words is None else [words[0], *read_words(command, words[1:])]
@@ -274,7 +275,7 @@ def in_its_own_way(parser: argparse.ArgumentParser, words: Sequence[str]) -> Seq
 def command_parser(
     parser: argparse.ArgumentParser, words: Sequence[str]
 ) -> argparse.ArgumentParser:
-    """The parser of the command that `words` name; without one the whole."""
+    """Returns the parser of the command that `words` name; without one the main parser."""
     assert parser._subparsers is not None, "there are commands"
     for action in parser._subparsers._group_actions:
         assert isinstance(action.choices, dict), "a command's parser is found by its name"
@@ -286,7 +287,7 @@ def command_parser(
 
 
 def refuse_arguments(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> NoReturn:
-    """Ends with wrong usage, and names the flag that was meant."""
+    """Ends with wrong usage, and suggests the flag that was probably meant."""
     flags = [flag for flag in parser._option_string_actions if flag.startswith("--")]
     mistyped = next((word for word in unknown if word.startswith("-")), "")
     meant = did_you_mean(mistyped.partition("=")[0], flags)
@@ -297,7 +298,7 @@ def refuse_arguments(parser: argparse.ArgumentParser, unknown: Sequence[str]) ->
 def build_parser(
     words: Sequence[str], commands: Sequence[Command] = COMMANDS
 ) -> argparse.ArgumentParser:
-    """The parser, in full for the command that `words` name."""
+    """Builds the parser; only the command that `words` name is complete."""
     parser = CommandParser(
         prog="odradek",
         description="A broker that speaks Kafka's protocol, and its tools.",

@@ -1,8 +1,8 @@
 """`odradek pipeline NAME`: the Spark pipelines; they come with the extra `spark`.
 
-A line for every batch and a summary go to the standard error, what was asked for to the standard
-output. Exit status 1 when the pipeline or Spark failed, or an audit found something; Ctrl-C and
-SIGTERM end a continuous one in order, with 0. The flags are read here, the pipelines are
+A line for each batch and a summary go to standard error, the result to standard output. The exit
+status is 1 when the pipeline or Spark failed, or an audit found a fault; Ctrl-C and SIGTERM stop a
+continuous pipeline in order, with 0. The flags are read here; the pipelines are in
 `pyspark_odradek.pipelines`.
 """
 
@@ -170,7 +170,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def epilog() -> str:
-    """The pipelines there are, for `--help`."""
+    """Lists the pipelines, for `--help`."""
     try:
         from pyspark_odradek.pipelines import PIPELINES
     except ImportError:
@@ -204,7 +204,7 @@ def spark_setting(text: str) -> tuple[str, str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs a pipeline to its end."""
+    """Runs a pipeline until it ends."""
     try:
         from pyspark_odradek import GatewayError
         from pyspark_odradek.pipelines import (
@@ -272,7 +272,7 @@ def _tell(batch: object) -> None:
 
 
 def _unwritable(path: str) -> str | None:
-    """Why a file cannot be written, as far as can be seen before it is."""
+    """Returns why a file cannot be written, as far as that can be seen beforehand."""
     directory = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(directory):
         return f"there is no directory {directory}"

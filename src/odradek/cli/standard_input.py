@@ -1,7 +1,7 @@
 """Lines and bytes of standard input or of files, read on an event loop without a thread.
 
-A thread that waits for a terminal could not be stopped by Ctrl-C: the process would stay until one
-presses Enter.
+A thread that waits for a terminal could not be stopped by Ctrl-C: the process would stay until the
+user presses Enter.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ _CHUNK_BYTES: Final = 1 << 16
 
 
 async def read_chunks(descriptor: int) -> AsyncIterator[bytes]:
-    """Reads chunks as they come, until the end.
+    """Reads chunks as they arrive, until the end.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the input cannot be read.
     """
     while True:
         await _readable(descriptor)
@@ -29,10 +29,11 @@ async def read_chunks(descriptor: int) -> AsyncIterator[bytes]:
 async def read_lines(
     descriptor: int, *, delimiter: bytes = b"\n", before: Callable[[], None] | None = None
 ) -> AsyncIterator[bytes]:
-    """The parts between delimiters, the last one also without; `before` is called before a wait.
+    """Yields the parts between delimiters, a last one without delimiter too; `before` is called
+    before each wait.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the input cannot be read.
     """
     rest = b""
     if before is not None:

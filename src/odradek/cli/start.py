@@ -1,8 +1,8 @@
 """`odradek start`: runs a broker as a process.
 
-When it can serve it prints one line on standard output and nothing else there; logs go to standard
-error. An error at the start is one line on standard error and exit status 1. Settings come, the
-later over the earlier, from Kafka's defaults, `--config`, `--set`, and the flags.
+When it serves it prints one line on standard output, and nothing else there; logs go to standard
+error. An error at the start is one line on standard error and exit status 1. Settings come from
+Kafka's defaults, `--config`, `--set` and the flags; later ones win.
 """
 
 import argparse
@@ -95,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def key_value(text: str) -> tuple[str, str]:
-    """Reads `KEY=VALUE`; the value may hold more of that sign."""
+    """Reads `KEY=VALUE`; the value may contain `=`."""
     key, separator, value = text.partition("=")
     if not separator or not key.strip():
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
@@ -153,7 +153,7 @@ def run(arguments: argparse.Namespace) -> int:
 def end_process(reason: str) -> NoReturn:
     """Ends a broker that cannot continue: one line, exit status 1, and nothing else.
 
-    An orderly stop would mark files as sound of which nobody knows what they hold.
+    An orderly stop would mark files as clean though their content is unknown.
     """
     logging.shutdown()
     print(f"odradek: {reason}", file=sys.stderr, flush=True)
@@ -161,7 +161,7 @@ def end_process(reason: str) -> NoReturn:
 
 
 def collect_settings(arguments: argparse.Namespace) -> dict[str, str]:
-    """The settings of all places in their order of precedence, over those `beneath` them.
+    """Collects the settings of all sources in their order of precedence, over those `beneath` them.
 
     Raises:
         StartError: the file of `--config` cannot be read.
@@ -203,12 +203,12 @@ def read_properties(path: str) -> dict[str, str]:
 
 
 def configure(given: dict[str, str]) -> BrokerConfig:
-    """The settings the broker runs with: Kafka's defaults in a cluster, else those of a single
-    node.
+    """Returns the settings that the broker runs with: Kafka's defaults in a cluster, else those of
+    a single node.
 
     Raises:
-        ConfigError: a setting has a value that it cannot have.
-        StartError: there is no number for the broker.
+        ConfigError: a setting has an illegal value.
+        StartError: the broker has no id.
     """
     config = BrokerConfig(given)
     if not config["zookeeper.connect"]:
@@ -221,7 +221,7 @@ def configure(given: dict[str, str]) -> BrokerConfig:
 
 
 async def serve(server: "BrokerServer", started_ns: int) -> None:
-    """Starts, says so, waits for a signal, and stops in order.
+    """Starts, prints the ready line, waits for a signal, and stops in order.
 
     Raises:
         StartError: the broker cannot be started.
@@ -250,17 +250,17 @@ async def serve(server: "BrokerServer", started_ns: int) -> None:
 
 
 def is_compiled() -> bool:
-    """Whether the modules that matter for speed run compiled."""
+    """Whether the modules that decide about speed are compiled."""
     from odradek.timer import timing_wheel
 
     return not str(timing_wheel.__file__).endswith(".py")
 
 
 def ease_collector() -> None:
-    """Makes the cyclic garbage collector run less often, and skip every object alive by now.
+    """Makes the cyclic garbage collector run less often, and skip every object that is alive now.
 
-    Requests on their way are thousands of objects that go with their last reference. With the
-    collector's own settings, looking at them took a third of the time of pipelined commits.
+    Requests in flight are thousands of objects that their last reference frees. With the
+    collector's default settings, scanning them took a third of the time of pipelined commits.
     """
     gc.freeze()
     gc.enable()

@@ -24,12 +24,12 @@ CYAN: Final = "\x1b[36m"
 
 
 def takes_colours(stream: TextIO) -> bool:
-    """Whether a stream is a terminal whose owner has nothing against colours."""
+    """Whether a stream is a terminal on which colours are allowed."""
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
 def is_live() -> bool:
-    """Whether there is a screen to draw on, and a keyboard whose keys come one by one."""
+    """Whether there is a screen to draw on, and a keyboard that can be read key by key."""
     return sys.stdin.isatty() and sys.stdout.isatty() and find_spec("termios") is not None
 
 
@@ -39,7 +39,7 @@ def painted(text: str, colour: str) -> str:
 
 
 def show_frame(lines: list[str]) -> None:
-    """Draws over what the screen shows."""
+    """Draws a frame over the last one."""
     # Each line clears its rest and the last one what is below: no frame is ever half empty.
     text = "".join(f"{line}\x1b[K\n" for line in lines)
     sys.stdout.write(f"\x1b[H{text}\x1b[J")
@@ -47,14 +47,14 @@ def show_frame(lines: list[str]) -> None:
 
 
 def terminal_size() -> tuple[int, int]:
-    """Columns and rows; of a terminal that does not know them, the classic ones."""
+    """Returns columns and rows; 80 and 24 if the terminal does not know them."""
     columns, rows = os.get_terminal_size(sys.stdout.fileno())
     return columns or 80, rows or 24
 
 
 @contextmanager
 def keys_without_enter() -> Iterator[None]:
-    """Lets single keys through while the block runs; the terminal is as before after it."""
+    """Lets single keys through while the block runs, then restores the terminal."""
     import termios
     import tty
 
@@ -72,7 +72,7 @@ def keys_without_enter() -> Iterator[None]:
 
 @contextmanager
 def size_changes() -> Iterator[int]:
-    """A descriptor that becomes readable when the terminal has got another size."""
+    """Yields a descriptor that becomes readable when the terminal's size changes."""
     readable, writable = os.pipe()
     os.set_blocking(writable, False)
     handler = signal.signal(signal.SIGWINCH, lambda _number, _frame: None)

@@ -1,7 +1,7 @@
-"""Avro's binary form, read with the schema that it was written with into another's shape.
+"""Avro's binary encoding, read with the writer's schema into the reader's.
 
 `parse` reads a schema, `spark_type` is the column for it, `resolve` makes the function that
-decodes: compiled once from both schemas, so that a value costs no look at either. Types of unions
+decodes: compiled once from both schemas, so that decoding a value looks at neither. Types of unions
 are the same as in Spark's own Avro package: null and one other type give that type; several give a
 struct with a member for each.
 """
@@ -59,11 +59,11 @@ _UNFIT: Final = (Undecodable, ValueError, ArithmeticError)
 
 
 def parse(text: str) -> Schema:
-    """A schema as it is written, its names replaced by their types.
+    """Parses a schema, and replaces its names by their types.
 
     Raises:
-        UnusableSchema: it is not one, or a type contains itself, which no table can, or there are
-            too many.
+        UnusableSchema: it is malformed, or a type contains itself, which no table can, or there are
+            too many types.
     """
     try:
         schema = _expand(json.loads(text), "", {}, ())
@@ -76,7 +76,7 @@ def parse(text: str) -> Schema:
 
 
 def _count_types(schema: Schema, counted: dict[int, int]) -> int:
-    """How many types a schema has in all; those of one name are one object, gone over once."""
+    """Counts all types of a schema; types of one name are one object and count once."""
     if id(schema) not in counted:
         counted[id(schema)] = 1 + sum(_count_types(each, counted) for each in _within(schema))
     return counted[id(schema)]
@@ -176,7 +176,7 @@ def _decimal_type(precision: int, scale: int) -> t.DecimalType:
 
 
 def resolve(writer: Schema, reader: Schema) -> Read:
-    """The function that reads what `writer` describes and gives what `reader` does.
+    """Returns the function that reads values of `writer` as values of `reader`.
 
     Raises:
         Undecodable: the one cannot be read as the other.
@@ -203,7 +203,7 @@ def resolve(writer: Schema, reader: Schema) -> Read:
 
 
 def _resolve_later(writer: Schema, reader: Schema) -> Read:
-    """A branch that cannot be read matters only to a value that has it."""
+    """Defers the error: a branch that cannot be read matters only to values that have it."""
     try:
         return resolve(writer, reader)
     except Undecodable as error:
@@ -228,7 +228,9 @@ def _into_union(writer: Schema, reader: list[Schema]) -> Read:
 
 
 def _likeness(writer: Schema, reader: Schema) -> tuple[bool, ...]:
-    """How well a branch matches the written type: by its kind, its full name, its short name."""
+    """Returns how well a branch matches the written type: by its kind, its full name, its short
+    name.
+    """
     if _kind(writer) != _kind(reader) or not isinstance(writer, dict):
         return (_kind(writer) == _kind(reader),)
     one, other = writer.get("name", ""), reader.get("name", "")
@@ -373,11 +375,11 @@ def _string(stream: ByteStream) -> str:
 
 
 def _default_of(field: Mapping[str, Any]) -> Any:
-    """The value of a field that was not written.
+    """Returns the value of a field that was not written.
 
     Raises:
-        Undecodable: it has no default.
-        UnusableSchema: it has one of another type.
+        Undecodable: the field has no default.
+        UnusableSchema: the default is of another type.
     """
     if "default" not in field:
         raise Undecodable(f"field {field['name']} is missing and has no default")
@@ -388,7 +390,7 @@ def _default_of(field: Mapping[str, Any]) -> Any:
 
 
 def _default(value: Any, schema: Schema) -> Any:
-    """A default, which is written as JSON, as a value."""
+    """Converts a default, which is written as JSON, to a value."""
     if isinstance(schema, list):
         return _default_of_union(value, schema)
     found = _plain_default(value, schema)
@@ -452,8 +454,9 @@ def _fits(writer: Schema, reader: Schema) -> bool:
 
 
 def _means_the_same(writer: Schema, reader: Schema) -> bool:
-    """Whether both are the same kind of time or decimal, or one has no logical type: a day is no
-    millisecond."""
+    """Whether both are the same kind of time or decimal, or one has no logical type: a day is not a
+    millisecond.
+    """
     one, other = _kind(writer), _kind(reader)
     if one == _base(writer) or other == _base(reader):
         return True

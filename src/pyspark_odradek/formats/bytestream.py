@@ -1,4 +1,4 @@
-"""Bytes that are read one thing after the other, as Avro and Protobuf have them."""
+"""A stream of bytes, from which Avro and Protobuf read item by item."""
 
 import struct
 from typing import Final
@@ -28,10 +28,10 @@ class ByteStream:
         return self._at >= len(self._data)
 
     def take(self, count: int) -> bytes:
-        """The next bytes.
+        """Reads bytes.
 
         Raises:
-            Undecodable: there are not so many.
+            Undecodable: there are too few.
         """
         end = self._at + count
         if count < 0 or end > len(self._data):
@@ -41,11 +41,11 @@ class ByteStream:
         return piece
 
     def rest(self) -> bytes:
-        """All that is left."""
+        """Reads all remaining bytes."""
         return self.take(len(self._data) - self._at)
 
     def varint(self) -> int:
-        """An unsigned number of seven bits a byte.
+        """Reads an unsigned number of seven bits a byte.
 
         Raises:
             Undecodable: it does not end.
@@ -59,7 +59,7 @@ class ByteStream:
         raise Undecodable("a number has more than 64 bits")
 
     def zigzag(self) -> int:
-        """A signed number, its sign in the last bit.
+        """Reads a signed number with its sign in the last bit.
 
         Raises:
             Undecodable: it does not end.
@@ -68,29 +68,29 @@ class ByteStream:
         return (value >> 1) ^ -(value & 1)
 
     def expect(self, count: int) -> None:
-        """Says that so many items follow.
+        """Checks that so many items can follow.
 
         Raises:
-            Undecodable: there cannot be so many.
+            Undecodable: they cannot.
         """
         self._most_items -= count
         if self._most_items < 0:
             raise Undecodable(f"it has no bytes for {count} items")
 
     def fixed(self, layout: struct.Struct) -> int | float:
-        """A number of a fixed size.
+        """Reads a number of a fixed size.
 
         Raises:
-            Undecodable: there are not so many bytes.
+            Undecodable: there are too few bytes.
         """
         number: int | float = layout.unpack(self.take(layout.size))[0]
         return number
 
     def text(self, data: bytes) -> str:
-        """Bytes as text.
+        """Reads text.
 
         Raises:
-            Undecodable: they are none.
+            Undecodable: the bytes are not UTF-8.
         """
         try:
             return data.decode()

@@ -2,7 +2,7 @@
 
 
 class Undecodable(Exception):
-    """A value is not what its schema says; the text is the reason that goes with it."""
+    """A value does not match its schema; the message is the reason."""
 
 
 class UnusableSchema(Exception):

@@ -1,4 +1,4 @@
-"""JSON, and the part of JSON Schema that says which columns a table has."""
+"""JSON, and the part of JSON Schema that defines the columns of a table."""
 
 import json
 import math
@@ -35,7 +35,7 @@ _NOT_A_NUMBER: Final = Decimal("NaN")
 
 
 class Number:
-    """A number as it is written: a float would lose digits that a column shows."""
+    """A number in its written form: a float would lose digits that a column shows."""
 
     __slots__ = ("text",)
 
@@ -102,12 +102,12 @@ def _referenced(
 
 
 def parse(value: bytes) -> Any:
-    """A value's text as dicts, lists, words, and `Number`s.
+    """Parses a value into dicts, lists, texts and `Number`s.
 
     Raises:
-        Undecodable: it has a number that JSON does not have, or an object that has a key twice.
-        ValueError: it is no JSON.
-        RecursionError: it is too deep.
+        Undecodable: it has a number that JSON does not allow, or an object with a key twice.
+        ValueError: it is not JSON.
+        RecursionError: it is nested too deeply.
     """
     return json.loads(
         value,

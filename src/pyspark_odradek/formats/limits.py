@@ -1,7 +1,7 @@
-"""The limits of Spark's columns: a value becomes what its column has of it, or is refused.
+"""The limits of Spark's columns: a value is converted exactly, or refused.
 
-Spark itself makes something up, 0 or null, or ends the query when the row is on its way to the
-JVM, again at each start. So each format asks here for every single value.
+Spark itself would make up a value, 0 or null, or end the query when the row goes to the JVM, again
+at each start. So each format checks every single value here.
 """
 
 import struct
@@ -27,7 +27,7 @@ class TypeCount:
         self._left = MOST_TYPES
 
     def add(self) -> None:
-        """Counts one.
+        """Counts one type.
 
         Raises:
             UnusableSchema: there are too many.
@@ -38,7 +38,7 @@ class TypeCount:
 
 
 def integer(bits: int) -> Callable[[int], int]:
-    """The function that refuses what has more bits."""
+    """Returns the function that refuses integers of more bits."""
     least, most = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
     def fitting(value: int) -> int:
@@ -50,10 +50,10 @@ def integer(bits: int) -> Callable[[int], int]:
 
 
 def decimal(precision: int, scale: int) -> Callable[[Decimal], Decimal]:
-    """The function that rounds finite numbers behind the point, as Spark does, and refuses those
-    that are too large.
+    """Returns the function that rounds finite numbers to the scale, as Spark does, and refuses
+    those that are too large.
 
-    It rounds here since Java is busy for minutes with one of 1e-99999999.
+    It rounds here since Java would spend minutes on a number like 1e-99999999.
     """
     last = Decimal(1).scaleb(-scale)
 
@@ -68,9 +68,9 @@ def decimal(precision: int, scale: int) -> Callable[[Decimal], Decimal]:
 
 
 def unscaled(precision: int, scale: int) -> Callable[[int], Decimal]:
-    """The function that puts the point into the digits of a number.
+    """Returns the function that puts the decimal point into an unscaled number.
 
-    The number is looked at first: to make a decimal of a very long one takes hours.
+    It checks the number first: making a decimal of a very long one takes hours.
     """
     beyond = 10**precision
 
@@ -83,13 +83,13 @@ def unscaled(precision: int, scale: int) -> Callable[[int], Decimal]:
 
 
 def single(value: float) -> float:
-    """The FLOAT nearest to it; a value that is too large for one is refused."""
+    """Returns the nearest FLOAT; refuses a value that is too large for one."""
     number: float = _FLOAT.unpack(_FLOAT.pack(value))[0]
     return number
 
 
 def moment(value: datetime) -> datetime:
-    """The same time in UTC; one whose year in UTC is not from 1 to 9999 is refused."""
+    """Converts a time to UTC; refuses one whose year in UTC is not from 1 to 9999."""
     try:
         return value.astimezone(UTC)
     except OverflowError:
@@ -97,7 +97,7 @@ def moment(value: datetime) -> datetime:
 
 
 def text(value: str) -> str:
-    """Refuses what is no text in UTF-8, in which Spark keeps it."""
+    """Refuses text that cannot be encoded in UTF-8, in which Spark keeps it."""
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -1,6 +1,6 @@
-"""Protobuf's binary form, read by the descriptors that `protoc` and registries give out.
+"""Protobuf's binary encoding, read by the descriptors that `protoc` and registries provide.
 
-A descriptor is itself a message, so the reader of messages reads them too: no package is needed.
+A descriptor is itself a message, so the reader of messages reads it too: no package is needed.
 Types are the same as in Spark's own Protobuf package, except that unsigned numbers get a type that
 holds them: `uint32` is a long, `uint64` a decimal.
 """
@@ -55,7 +55,7 @@ def _text(value: Wire) -> str:
 
 @dataclass(frozen=True)
 class _Scalar:
-    """How a type of FieldDescriptorProto is on the wire and in a table."""
+    """The wire and table forms of a type of FieldDescriptorProto."""
 
     wire: int
     type: t.DataType
@@ -117,7 +117,7 @@ class Descriptors:
     order: dict[tuple[int, ...], str] = field(default_factory=dict)
 
     def name_at(self, indexes: tuple[int, ...]) -> str:
-        """The message at a place in the file: the indexes of a registry's prefix.
+        """Returns the name of the message at the indexes of a registry's prefix.
 
         Raises:
             Undecodable: there is none.
@@ -128,19 +128,19 @@ class Descriptors:
 
 
 def read_set(data: bytes) -> Descriptors:
-    """A FileDescriptorSet, what `protoc --descriptor_set_out --include_imports` writes.
+    """Reads a FileDescriptorSet, which `protoc --descriptor_set_out --include_imports` writes.
 
     Raises:
-        UnusableSchema: it is none.
+        UnusableSchema: it is malformed.
     """
     return _guarded(lambda: _Parts(data).messages(1))
 
 
 def read_files(files: Sequence[bytes]) -> Descriptors:
-    """FileDescriptorProtos, those that others import first.
+    """Reads FileDescriptorProtos, imported ones first.
 
     Raises:
-        UnusableSchema: they are none.
+        UnusableSchema: one is malformed.
     """
     return _guarded(lambda: files)
 
@@ -164,20 +164,20 @@ class _Parts:
         self._parts: Final = list(_fields(data))
 
     def messages(self, number: int) -> list[bytes]:
-        """All occurrences of a field of bytes."""
+        """Returns all occurrences of a bytes field."""
         return [data for data in self._all(number) if isinstance(data, bytes)]
 
     def text(self, number: int) -> str:
-        """A field of text, which need not be there."""
+        """Returns a string field, or "" if it is missing."""
         return _text((self.messages(number) or [b""])[-1])
 
     def number(self, number: int, absent: int = 0) -> int:
-        """A field of a number, which need not be there."""
+        """Returns a number field, or `absent` if it is missing."""
         found = [value for value in self._all(number) if isinstance(value, int)]
         return found[-1] if found else absent
 
     def has(self, number: int) -> bool:
-        """Whether a field is there."""
+        """Whether a field was written."""
         return bool(self._all(number))
 
     def _all(self, number: int) -> list[Wire]:
@@ -236,8 +236,9 @@ def _read_enum(data: bytes, prefix: str, into: Descriptors) -> None:
 
 
 def _fields(data: bytes) -> Iterator[Part]:
-    """The fields of a message as they are on the wire: number, form and value; groups have ended
-    with the last century."""
+    """Yields the fields of a message from the wire: number, wire type and value; groups are not
+    supported.
+    """
     stream = ByteStream(data)
     while not stream.is_at_end:
         tag = stream.varint()
@@ -256,11 +257,11 @@ def _fields(data: bytes) -> Iterator[Part]:
 
 
 def spark_type(schema: Descriptors, name: str) -> t.StructType:
-    """The type of a column for a message.
+    """Returns the type of a column for a message.
 
     Raises:
-        UnusableSchema: it contains itself, which no table can, something that is not there, or
-            too much.
+        UnusableSchema: it contains itself, which no table can, or an unknown type, or too many
+            types.
     """
     return _message_type(schema, name, (), limits.TypeCount())
 
@@ -304,7 +305,7 @@ def _field_type(
 
 
 def message_reader(schema: Descriptors, name: str) -> Callable[[bytes], tuple[Any, ...]]:
-    """The function that reads a message as a row.
+    """Returns the function that reads a message as a row.
 
     The writer may have had another version: fields are identified by their numbers, and unknown
     ones are ignored.
@@ -331,8 +332,7 @@ def message_reader(schema: Descriptors, name: str) -> Callable[[bytes], tuple[An
 def _occurrences(
     data: bytes, places: dict[int, int], choices: list[int | None]
 ) -> list[list[Part]]:
-    """The parts of a message by the places of their fields; of alternatives the last one that was
-    written counts."""
+    """Returns the occurrences of fields by their column; of a oneof the last one written counts."""
     found: list[list[Part]] = [[] for _ in choices]
     chosen: dict[int, int] = {}
     for part in _fields(data):
@@ -351,7 +351,7 @@ def _occurrences(
 def _absent(
     schema: Descriptors, each: _Field, message: _Message, reader: ReadParts
 ) -> Callable[[], Any]:
-    """Gives the value of a field that was not written."""
+    """Returns the value of a field that was not written."""
     if each.label == _REQUIRED:
         return lambda: _fail(f"field {each.name} is required and not there")
     if each.is_repeated or (message.is_map_entry and each.kind == _MESSAGE):
@@ -373,7 +373,7 @@ def _fail(why: str) -> Any:
 
 
 def _reader(schema: Descriptors, each: _Field) -> ReadParts:
-    """The function that makes the value of a field of all its occurrences."""
+    """Returns the function that makes the value of a field from all its occurrences."""
     if each.kind != _MESSAGE:
         return _scalar_reader(each, _scalar_of(schema, each))
     inner: Callable[[bytes], Any] = (

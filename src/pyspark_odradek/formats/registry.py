@@ -3,8 +3,8 @@
     http://registry:8081        user and password in the URL, if it wants them
     /etc/schemas/               7.avsc 9.json 12.desc, and orders-value.avsc for the newest
 
-A `.desc` is what `protoc --include_imports --descriptor_set_out` writes. A schema of an id
-never changes, so each is asked for once in a worker's life.
+A `.desc` is what `protoc --include_imports --descriptor_set_out` writes. The schema of an id never
+changes, so each worker asks for it once.
 """
 
 import base64
@@ -30,7 +30,7 @@ _LAST_ID: Final = (1 << 31) - 1
 
 
 class RegistryUnavailable(Exception):
-    """The registry does not answer. No fault of the value: the job has to be run again."""
+    """The registry does not answer. The value is not at fault: the job must be run again."""
 
 
 @dataclass(frozen=True)
@@ -47,18 +47,18 @@ class Schema:
 
 
 class Registry:
-    """A source of schemas; it may be sent to workers."""
+    """A source of schemas, which can be sent to workers."""
 
     def __init__(self, location: str) -> None:
         self.location: Final = location.rstrip("/")
         self._is_folder: Final = "://" not in location
 
     def by_id(self, number: int) -> Schema:
-        """The schema that a prefix names.
+        """Returns the schema that a prefix names.
 
         Raises:
             Undecodable: there is none.
-            RegistryUnavailable: nobody answers.
+            RegistryUnavailable: the registry does not answer.
         """
         found = None
         if self._is_folder:
@@ -70,11 +70,11 @@ class Registry:
         return found
 
     def newest(self, subject: str) -> Schema:
-        """The newest schema of a subject.
+        """Returns the newest schema of a subject.
 
         Raises:
             UnusableSchema: there is none.
-            RegistryUnavailable: nobody answers.
+            RegistryUnavailable: the registry does not answer.
         """
         if self._is_folder:
             found = self._file(subject)
@@ -152,10 +152,10 @@ def _schema_in(document: Any) -> dict[str, Any]:
 
 
 def read_schema_file(path: str) -> Schema:
-    """A schema from a file, whose extension says its format.
+    """Reads a schema from a file; its extension is the format.
 
     Raises:
-        UnusableSchema: it says nothing, or the file cannot be read.
+        UnusableSchema: the extension is unknown, or the file cannot be read.
     """
     suffix = os.path.splitext(path)[1]
     if suffix == ".proto":

@@ -27,7 +27,7 @@ Read = Callable[[bytes], Any]
 
 
 class Decoder:
-    """Sent to workers; the decoders that it makes stay in their process."""
+    """Decodes values. It is sent to workers; the decoders that it makes stay in their process."""
 
     def __init__(self, shape: "Shape", registry: Registry | None) -> None:
         self.type: Final = shape.type
@@ -86,10 +86,10 @@ class Shape:
     type: t.DataType
 
     def reader(self, written: Schema | None) -> Read:
-        """Reads values that were written with a schema; with None, with the table's own.
+        """Returns the reader of values that were written with a schema; None means the table's own.
 
         Raises:
-            Undecodable: nothing that was written so can be read into this shape.
+            Undecodable: such values cannot be read into this shape.
         """
         raise NotImplementedError
 
@@ -129,7 +129,7 @@ def decoder_for(
 
 @contextmanager
 def _telling_of_schemas() -> Iterator[None]:
-    """An error within a schema is reported as the schema's."""
+    """Reports an error within a schema as the schema's."""
     try:
         yield
     except (Undecodable, UnusableSchema, RegistryUnavailable):
@@ -205,7 +205,7 @@ class _JsonShape(Shape):
 
 
 def _indexes(stream: ByteStream) -> tuple[int, ...]:
-    """Which message of the file it is; the one at the beginning, which most are, is a zero."""
+    """Reads which message of the file it is; a single zero stands for the first one."""
     count = stream.zigzag()
     if count < 0:
         raise Undecodable("there is no list of indexes behind its prefix")

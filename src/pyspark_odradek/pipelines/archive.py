@@ -1,4 +1,4 @@
-"""`archive`: every record of a topic to Parquet, with all that a record has, exactly once.
+"""`archive`: writes every record of a topic to Parquet, with all its fields, exactly once.
 
     orders/batch=0-9f2c11ab/date=2026-11-22/hour=03/part-*.parquet   by the records' times
     orders/_manifest/batch-0.json     the files of the batch, with offsets and checksums
@@ -35,9 +35,11 @@ _USUAL_RECORD_BYTES: Final = 128
 def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     """The archive as a job; it continues where an earlier one to the same directory ended.
 
+
+
     Raises:
-        PipelineError: no directory is given, or one that belongs to something else; or there
-            is no topic; or Spark has not what its format needs.
+        PipelineError: no directory is given, or it belongs to something else; or there is no such
+            topic; or Spark lacks the jars of the format.
     """
     target, columns = settings.directory("archive"), TIME_COLUMNS[settings.partition_by]
     records = read_topic(spark, settings, includeHeaders="true")
@@ -65,7 +67,8 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
 
 
 def arranged(records: DataFrame, columns: Sequence[str], limit: int) -> DataFrame:
-    """Records as they go to files: together that go into one, in their order, with its names.
+    """Arranges records for their files: those of one file together, in order, with the names of its
+    directories.
 
     `limit` is how many records a file takes at most.
     """
@@ -78,7 +81,7 @@ def arranged(records: DataFrame, columns: Sequence[str], limit: int) -> DataFram
 
 
 def records_per_file(files: Iterable[ArchivedFile], file_bytes: int) -> int:
-    """How many records a file of so many bytes has, going by those of some files."""
+    """Estimates the number of records in a file of this size from existing files."""
     sizes = [(file.bytes, sum(piece.records for piece in file.ranges)) for file in files]
     total, records = sum(size for size, _ in sizes), sum(count for _, count in sizes)
     return max(1, file_bytes // max(1, total // records if records else _USUAL_RECORD_BYTES))

@@ -1,17 +1,16 @@
-"""`audit`: is the archive what was written, and is it what the topic has?
+"""`audit`: compares an archive with its manifest and with the topic.
 
-Three questions, each a list of findings; none is the answer that all is well:
+It checks three things; without findings all is well:
 
-- the files: each is there, with the size and the SHA-256 that the manifest has; the manifest
-  itself has every batch, and is as it was written, and so is what is written of the topic;
-- the offsets: none is there twice, and nothing is missing that Spark knows to be done;
-- the topic: where both have offsets, every record of the topic is in the archive once, as it is. An
-  archive may have more, since a topic loses records to compaction, retention and deletion: a fact,
-  and no finding.
+- the files: each exists, with the size and the SHA-256 of the manifest; the manifest has every
+batch, and it and the description of the topic are unchanged; - the offsets: none occurs twice, and
+none is missing that Spark has completed; - the topic: where both have offsets, every record of the
+topic is in the archive once, unchanged. An archive may have more, since a topic loses records to
+compaction, retention and deletion: a fact, not a finding.
 
-The topic has offsets without a record as well, from compaction or transactions, so they are
-reported only where the topic has records. Records that came to the topic later are not compared.
-Files of no batch are leftovers of a killed run: a fact, and no finding.
+A topic also has offsets without records, after compaction or transactions, so missing offsets are
+reported only where the topic has records. Later records of the topic are not compared. Files of no
+batch are leftovers of a killed run: a fact, not a finding.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -74,7 +73,7 @@ def audit(
     manifest: Manifest,
     archived: Archived,
 ) -> Outcome:
-    """Every finding, a line each; `done` is the last batch that Spark knew to be done before.
+    """Returns all findings, a line each; `done` is the last batch that Spark had completed before.
 
     Raises:
         PipelineError: the archive's own documents are damaged.
@@ -119,16 +118,16 @@ def audit(
 
 
 def missing_batches(last: int, done: int) -> Iterator[str]:
-    """Batches that Spark knows to be done, behind the last one of the manifest."""
+    """Returns batches that Spark has completed, after the last one of the manifest."""
     for number in range(last + 1, done + 1):
         yield f"batch {number} is done, and not in the manifest"
 
 
 def read_up_to(archived: Archived) -> Iterator[tuple[TopicPartition, Span]]:
-    """The end of the read part of each partition: records below it that still exist have to be in
-    the archive.
+    """Returns the end of the archived part of each partition: records below it that still exist
+    must be in the archive.
 
-    From its beginning, whatever that was then: it has not come down since.
+    The start of a partition never decreases, so the archive's own start does not matter.
     """
     with_records, ends = spans_of(archived.files), archived.ends
     for part in sorted({*with_records, *ends}):
@@ -137,8 +136,9 @@ def read_up_to(archived: Archived) -> Iterator[tuple[TopicPartition, Span]]:
 
 
 def sums(records: DataFrame) -> set[tuple[Any, ...]]:
-    """The number of records in each partition, and a sum over the content of all: whether there is
-    a difference at all."""
+    """Returns the number of records in each partition, and a checksum over their content, which
+    show whether there is a difference at all.
+    """
     # A sum does not depend on the order, and unlike xor it sees a row that is there twice.
     content = f.sum(f.col("content").cast("decimal(38,0)"))
     rows = _contents(records).groupBy("topic", "partition").agg(f.count("*"), content)
@@ -170,7 +170,7 @@ def differences(archived: DataFrame, topic: DataFrame) -> DataFrame:
 
 
 def compare_each(rows: Iterable[Any]) -> Iterator[str]:
-    """The findings in rows of `differences`, in order."""
+    """Returns the findings in rows of `differences`, in order."""
     for row in sorted(rows, key=lambda row: (row.topic, row.partition, row.hour)):
         where = f"{row.topic}-{row.partition} {row.hour}"
         if row.missing:
@@ -198,7 +198,7 @@ def compare_files(
 
 
 def compare_ranges(files: Collection[ArchivedFile]) -> Iterator[str]:
-    """Whether more records are said to be in a stretch of offsets than fit."""
+    """Finds ranges of offsets that claim more records than fit into them."""
     counts = records_by_partition(files)
     for part, span in spans_of(files).items():
         if counts[part] > span.end - span.start:
@@ -206,7 +206,7 @@ def compare_ranges(files: Collection[ArchivedFile]) -> Iterator[str]:
 
 
 def records_by_partition(files: Iterable[ArchivedFile]) -> dict[TopicPartition, int]:
-    """How many records of every partition are in files."""
+    """Counts the records of every partition in files."""
     counts: dict[TopicPartition, int] = {}
     for piece in (piece for file in files for piece in file.ranges):
         part = TopicPartition(piece.topic, piece.partition)
@@ -215,7 +215,7 @@ def records_by_partition(files: Iterable[ArchivedFile]) -> dict[TopicPartition, 
 
 
 def spans_of(files: Iterable[ArchivedFile]) -> dict[TopicPartition, Span]:
-    """From where to where every partition is archived."""
+    """Returns the archived range of every partition."""
     pieces: dict[TopicPartition, list[FileRange]] = {}
     for piece in (piece for file in files for piece in file.ranges):
         pieces.setdefault(TopicPartition(piece.topic, piece.partition), []).append(piece)

@@ -1,17 +1,17 @@
-"""`compact`: the small files of an archive become few large ones.
+"""`compact`: rewrites the small files of an archive as a few large ones.
 
 A topic that is archived every minute has sixty files an hour. For each hour, files that are too
 small are rewritten as one file, or as few as their size allows; files that are large enough stay.
 The archive may be written and read meanwhile: a compaction takes the files that existed when it
-began, and the old files stay until nobody reads them.
+began, and the old files stay as long as readers need them.
 
-It may be killed at any moment: one document decides (`tables`), and the next run removes leftovers.
-Readers of Parquet that do not go by the manifest see records twice while new files are there and
-old ones not yet gone.
+It may be killed at any moment: one document commits it (`tables`), and the next run removes
+leftovers. Parquet readers that ignore the manifest see records twice while both new and old files
+exist.
 
-An archive that is a table of a lake as well is compacted there too, when it is decided: as one
-commit that takes out the old files and adds the new ones. Readers of an older version of the table
-find the old files for a week.
+An archive that is also a lake table is compacted there, too, after that: as one commit that removes
+the old files and adds the new ones. Readers of an older version of the table find the old files for
+a week.
 """
 
 from collections import defaultdict
@@ -71,11 +71,11 @@ def check_topic(manifest: Manifest, topic: str) -> None:
 
 
 def compact(manifest: Manifest, file_bytes: int, table: LakeTable | None = None) -> Outcome:
-    """Puts small files together; there are no findings, only errors.
+    """Compacts small files; there are no findings, only errors.
 
     Raises:
-        PipelineError: there is no archive, somebody else is at it, a file that would be put
-            together is damaged, or somebody else has changed the table of the lake.
+        PipelineError: there is no archive, another compaction is running, a file to compact is
+            damaged, or another writer has changed the lake table.
     """
     with manifest.compacting():
         with manifest.reading() as archived:
@@ -88,8 +88,9 @@ def compact(manifest: Manifest, file_bytes: int, table: LakeTable | None = None)
 
 
 def _bring_up(table: LakeTable, manifest: Manifest, archived: Archived) -> None:
-    """Commits to the table what the manifest has already: an earlier run may have been killed in
-    between."""
+    """Commits compactions of the manifest to the table: an earlier run may have been killed in
+    between.
+    """
     snapshot = archived.snapshot
     # Does nothing if the table has it or the last document is a compaction. One before it is there.
     table.append(snapshot.last_batch, manifest.batch_files(snapshot.last_batch))
@@ -108,7 +109,7 @@ def _bring_up(table: LakeTable, manifest: Manifest, archived: Archived) -> None:
 def _together(
     manifest: Manifest, archived: Archived, file_bytes: int, table: LakeTable | None
 ) -> list[ArchivedFile]:
-    """The files of the archive when it is done."""
+    """Returns the files of the archive after the compaction."""
     small = worth_it(archived.files, file_bytes)
     if not small:
         return archived.files
@@ -145,7 +146,7 @@ def _changed(path: str) -> str:
 
 
 def worth_it(files: Iterable[ArchivedFile], file_bytes: int) -> list[ArchivedFile]:
-    """The files that are better put together: of an hour that then has fewer."""
+    """Returns the files to compact: those of hours that then have fewer."""
     by_hour: defaultdict[str, list[ArchivedFile]] = defaultdict(list)
     for file in files:
         if file.bytes < file_bytes * _LARGE_ENOUGH:
@@ -168,5 +169,5 @@ def _written(
 
 
 def _hour_of(file: ArchivedFile) -> str:
-    """`date=2026-11-22/hour=03`, or what else lies between the batch and the file."""
+    """Returns the path between the batch and the file, such as `date=2026-11-22/hour=03`."""
     return "/".join(file.path.split("/")[1:-1])

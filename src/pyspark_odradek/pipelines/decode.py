@@ -1,17 +1,17 @@
-"""`decode`: values become rows of a typed table, and values that fail go to a dead-letter topic.
+"""`decode`: decodes values into rows of a typed table; values that fail go to a dead-letter topic.
 
     DIR/source=topic/batch=3-*/part-*.parquet      key, value (typed), topic, partition, offset ...
     DIR/source=redriven/batch=0-*/part-*.parquet   what was decoded in a later attempt
 
-A value that is not what its schema says goes to the dead-letter topic as it is, its key and
-headers with it, and with headers that say why and where it was:
+A value that does not match its schema goes to the dead-letter topic unchanged, with its key and
+headers, and with headers for the reason and the origin:
 
     odradek.reason  odradek.topic  odradek.partition  odradek.offset  odradek.timestamp
 
-A record that is too large for that topic is cut (`ends.letter_sizes`), and says so. `redrive` reads
-that topic and tries again, with the schemas of now. A record is where it is by its topic, partition
-and offset: `redrive` looks which records the table has. The letters of a batch are a transaction,
-so a batch that is repeated finds them there, or writes them.
+A record that is too large for that topic is cut (`ends.letter_sizes`), and marked as such.
+`redrive` reads that topic and tries again, with the current schemas. A record is identified by its
+topic, partition and offset: `redrive` checks which records the table has. The letters of a batch
+are one transaction, so a repeated batch finds them, or writes them.
 """
 
 from typing import Any, Final
@@ -75,7 +75,7 @@ def dead_letters_of(settings: PipelineSettings) -> str:
 
 
 def decoded(records: DataFrame, decoder: Decoder, *, may_be_cut: bool = False) -> DataFrame:
-    """The records with their `value` typed, and a column with the reason where that failed.
+    """Returns the records with their `value` decoded, and a column with the reason of failures.
 
     With `may_be_cut` a record whose headers say that it was cut gets a reason, too.
     """
@@ -102,7 +102,7 @@ def decoded(records: DataFrame, decoder: Decoder, *, may_be_cut: bool = False) -
 
 
 def dead_letters(failed: DataFrame) -> DataFrame:
-    """Records that could not be decoded, as they go to the dead-letter topic."""
+    """Returns the records for the dead-letter topic: those that could not be decoded."""
     time = f.unix_millis("timestamp")
     places = {"topic": f.col("topic"), "partition": f.col("partition"), "offset": f.col("offset")}
     told = [_header("reason", f.substring(_REASON, 1, _LONGEST_REASON))]
@@ -117,8 +117,7 @@ def _header(name: str, value: Column) -> Column:
 
 
 def origin(letters: DataFrame) -> DataFrame:
-    """Dead letters as the records that they were; records of other programs in the topic are left
-    out."""
+    """Restores the original records from dead letters; other records in the topic are left out."""
     told = (_told(name, kind) for name, kind in _PLACE.items())
     theirs = f.filter("headers", lambda each: ~each["key"].isin(*_TOLD))
     records = letters.select(
@@ -132,7 +131,7 @@ def origin(letters: DataFrame) -> DataFrame:
 
 
 def _told(name: str, kind: str) -> Column:
-    """The last such header: the record may have had one itself."""
+    """Returns the last header of this name: the record may have had one itself."""
     found = f.filter("headers", lambda each: each["key"] == f"{PREFIX}{name}")
     last = f.get(found, f.size(found) - 1)["value"]
     return last.cast("string").try_cast(kind).alias(name)
@@ -192,7 +191,7 @@ def _letters(settings: PipelineSettings, topic: str, output: Output) -> Letters:
 
 
 def decoded_before(spark: SparkSession, root: str) -> DataFrame | None:
-    """The origin of the records of both parts of the table; None if there are none."""
+    """Returns the origins of the records in both parts of the table; None if there are none."""
     found = None
     for source in (_TOPIC, _REDRIVEN):
         rows = read_table(spark, f"{root}/source={source}")

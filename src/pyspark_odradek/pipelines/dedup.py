@@ -1,11 +1,11 @@
-"""`dedup`: a topic without its repetitions, to Parquet or to another topic.
+"""`dedup`: writes a topic without duplicates to Parquet or to another topic.
 
-Two records are the same when `by` (SQL over the columns of the source; else the key) gives the
-same for both and their times are no further apart than `within`. Spark remembers for at least
-that long, and forgets between batches: of a whole topic in one batch it leaves out every
-repetition. A record without it (`by` is null) is never one. A record that is `within` older than
-the newest record of the batches before could repeat one that Spark has forgotten, and is left out:
-the summary says how many were.
+Two records are duplicates when `by` (SQL over the columns of the source; else the key) is the same
+for both and their times are no further apart than `within`. Spark remembers for at least that long,
+and forgets only between batches: in one batch it leaves out every duplicate. A record for which
+`by` is null is never a duplicate. A record that is `within` older than the newest record of earlier
+batches could be a duplicate of one that Spark has forgotten, and is left out; the summary counts
+them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,9 +34,11 @@ _ID: Final = "_id"
 def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     """The job; it continues where an earlier one with the same checkpoint ended.
 
+
+
     Raises:
-        PipelineError: it is not said where to write, or said twice, or the directory is something
-            else's or was begun with another `by`, or there is no such topic.
+        PipelineError: there is no output, or there are two, or the directory belongs to something
+            else or was begun with another `by`, or there is no such topic.
     """
     if settings.to is not None and settings.to_topic is not None:
         raise PipelineError(f"{_NAME} writes to one place: say --to DIR or --to-topic T, not both")
@@ -70,7 +72,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
 
 
 def dedup(records: DataFrame, by: str, within: str) -> DataFrame:
-    """The records, each once; of a stream."""
+    """Removes duplicates from a stream of records."""
     # Records without an id get their place as one; otherwise all of them would count as one record.
     place = f.concat_ws("-", "topic", "partition", "offset")
     own = f.struct(f.expr(by).alias("given"), f.when(f.isnull(f.expr(by)), place).alias("place"))

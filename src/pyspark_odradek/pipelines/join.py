@@ -1,10 +1,10 @@
-"""`join`: records of two topics that belong together, as rows with the columns of both.
+"""`join`: joins records of two topics to rows with the columns of both.
 
-They do when `by` (SQL over the columns of the source; else the key) gives the same for both and
-their times are no further apart than `within`. The columns of the other topic begin with
-`other_`. Spark remembers records of both topics for twice that long; one that comes later finds
-nothing any more, and the summary says how many did. One from before 1970 comes later than that from
-the start.
+Two records match when `by` (SQL over the columns of the source; else the key) is the same for both
+and their times are no further apart than `within`. The columns of the other topic begin with
+`other_`. Spark remembers records of both topics for twice that long; a record that comes later
+finds no match any more, and the summary counts such records. Records from before 1970 are too late
+from the start.
 """
 
 from dataclasses import replace
@@ -26,7 +26,8 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     """The job; it continues where an earlier one to the same directory ended.
 
     Raises:
-        PipelineError: there is no other topic or no directory, or that is something else's.
+        PipelineError: there is no other topic or no directory, or the directory belongs to
+            something else.
     """
     if settings.other is None:
         raise PipelineError("join needs another topic (--with T)")
@@ -41,7 +42,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
 
 
 def join(one: DataFrame, other: DataFrame, by: str, within: str) -> DataFrame:
-    """The pairs, of two streams."""
+    """Returns the matches of two streams."""
     apart = f.lit(within).cast("interval")
     left = one.withColumn("_by", f.expr(by)).withWatermark("timestamp", within)
     right = other.withColumn("_by", f.expr(by))

@@ -1,9 +1,9 @@
-"""`lag`: how far every group of a topic is behind, in records and in time.
+"""`lag`: reports how far every group of a topic is behind, in records and in time.
 
-A group is one that has committed offsets for the topic, be it a consumer's or that of a query. Its
+A group counts if it has committed offsets for the topic, whether consumers or a query own it. Its
 lag in time is the age of the first record that it has not read; if very many partitions are behind,
-Spark's tasks look for those. With `to` every round is kept as Parquet, with `max_lag` every
-partition that is further behind is a finding: the command ends with 1, so that a schedule notices.
+Spark's tasks read those records. With `to` every round is saved as Parquet; with `max_lag` every
+partition that is further behind is a finding: the command ends with 1, so that a scheduler notices.
 """
 
 import time
@@ -45,7 +45,7 @@ _UNITS: Final = {"seconds": 1, "minutes": 60, "hours": 3600}
 
 @dataclass(frozen=True)
 class Lag:
-    """How far a group is behind in a partition; `seconds` is None where no record waits."""
+    """The lag of a group in a partition; `seconds` is None if it has read all records."""
 
     at: datetime
     group: str
@@ -62,7 +62,7 @@ class Lag:
 
 
 def build(spark: SparkSession, settings: PipelineSettings) -> "LagJob":
-    """The job; it asks once, or every so often until it is stopped."""
+    """The job; it measures once, or at an interval until it is stopped."""
     return LagJob(spark, settings)
 
 
@@ -101,10 +101,11 @@ class LagJob(Job):
 
 
 def lags_of(spark: SparkSession, settings: PipelineSettings) -> list[Lag]:
-    """Every group's lag in every partition that it has committed for; no sink's bookkeeping.
+    """Returns every group's lag in every partition that it has committed for, except the groups of
+    sinks.
 
     Raises:
-        PipelineError: there is no such topic, or a group cannot be asked.
+        PipelineError: there is no such topic, or a coordinator does not answer.
     """
     # Groups first: the other way round one that reads meanwhile would be ahead of the end.
     groups = committed(settings.brokers, settings.topic)
@@ -130,7 +131,7 @@ def lags_of(spark: SparkSession, settings: PipelineSettings) -> list[Lag]:
 
 
 def seconds_of(interval: str) -> int:
-    """`30 seconds`, `5 minutes` or `1 hours`, as the command has them."""
+    """Reads `30 seconds`, `5 minutes` or `1 hours`, the form of the command."""
     number, _, unit = interval.partition(" ")
     return int(number) * _UNITS[unit]
 
@@ -138,8 +139,9 @@ def seconds_of(interval: str) -> int:
 def first_times_of(
     spark: SparkSession, settings: PipelineSettings, pieces: Collection[OffsetRange]
 ) -> dict[OffsetRange, int]:
-    """The time of the first record of each of these, in milliseconds: a few are asked for from
-    here, many by tasks."""
+    """Returns the time of the first record of each of these, in milliseconds: the driver reads a
+    few, tasks read many.
+    """
     options = parse_options(
         {
             **settings.broker_options(),

@@ -1,5 +1,6 @@
-"""`latest`: the newest record of every key, as a table; a key whose newest record has no value is
-deleted, and not in it. The records that compaction would leave, without waiting for it.
+"""`latest`: writes the newest record of every key as a table; a key whose newest record has no
+value is deleted, and is left out. These are the records that compaction would leave, without
+waiting for it.
 
 One pass over the topic as it is now. The result replaces the directory's contents.
 """
@@ -24,7 +25,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> OnceJob:
 
 
 def latest(records: DataFrame) -> DataFrame:
-    """The newest record of every key, for a batch of records of one topic."""
+    """Returns the newest record of every key, for a batch of records of one topic."""
     row = f.struct(*records.columns)
     newest = records.where("key IS NOT NULL").groupBy("partition", "key")
     return (

@@ -1,6 +1,6 @@
 """`query`: SQL over topics, each as a view of its name, all as they are at one moment.
 
-The ends of all topics are asked first; however often a query reads a topic, it reads the same
+The ends of all topics are asked for first: however often a query reads a topic, it reads the same
 records. `key` and `value` are binary: `CAST(value AS STRING)`, `from_json`.
 """
 
@@ -17,10 +17,10 @@ SHOWN_ROWS = 100
 
 
 def build(spark: SparkSession, settings: PipelineSettings) -> OnceJob:
-    """The question as a job: the answer is shown, or written where `to` says.
+    """The query as a job: the result is shown, or written to the directory `to`.
 
     Raises:
-        PipelineError: nothing is asked.
+        PipelineError: there is no query.
     """
     sql = settings.sql
     if sql is None:

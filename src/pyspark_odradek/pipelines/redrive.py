@@ -1,9 +1,9 @@
 """`redrive`: tries the records that `decode` could not read again, with the current schemas.
 
-Rows get the topic, partition, offset, time and headers that they had, and go to the same table;
-those that still fail go back to the dead-letter topic, for another time. A duplicate letter, or one
-whose record the table has, is skipped. Letters of transactions that were not committed are none:
-`decode` decodes their records again.
+Rows get their original topic, partition, offset, time and headers, and go to the same table;
+records that still fail go back to the dead-letter topic. A duplicate letter, or one whose record
+the table has, is skipped. Letters of uncommitted transactions are ignored: `decode` decodes their
+records again.
 """
 
 from dataclasses import replace

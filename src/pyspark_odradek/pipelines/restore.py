@@ -1,8 +1,9 @@
-"""`restore`: an archive becomes a topic again, its records in their partitions and in their order.
+"""`restore`: writes an archive to a topic again, its records in their partitions and in their
+order.
 
-Keys, values, headers and timestamps are kept. Offsets are too when the archive begins where
-the topic does and compaction left no holes; otherwise the archive gets a map from old offsets
-to new ones, as stretches that moved together:
+Keys, values, headers and timestamps are kept. Offsets are too when the archive begins where the
+topic does and compaction left no holes; otherwise the archive gets a map from old offsets to new
+ones, as ranges that moved together:
 
     _restored/orders-again.json   [{"partition": 0, "start": 120, "to": 0, "records": 500}, ...]
 
@@ -11,8 +12,8 @@ Groups that had committed offsets when the archive was written get theirs in the
 
 The topic is created if it does not exist, with its old partitions and settings, except those by
 which it would lose or refuse the old records, and those about the old cluster. An existing topic
-has to be empty, since it would have both its and the archive's records. Larger records than it
-takes raise its limit.
+must be empty, since it would mix its records with those of the archive. If the archive has larger
+records than the topic takes, its limit is raised.
 
 A restore that failed half way can be continued: `_restored/orders-again.begun` has the id of the
 topic that it began to fill, and that topic must have the archive's first records.
@@ -132,7 +133,9 @@ def restore(
 
 
 def restored_settings(kept: Mapping[str, str], largest_record: int) -> dict[str, str]:
-    """The settings of a topic that gets the archived records, of which one is the largest."""
+    """Returns the settings of a topic that gets the archived records; `largest` is the size of the
+    largest.
+    """
     settings = {name: value for name, value in kept.items() if name not in _NOT_RESTORED}
     settings |= dict.fromkeys(settings.keys() & set(_BOUNDS_OF_TIME), _NO_BOUND)
     least = limit_for(largest_record)
@@ -142,18 +145,19 @@ def restored_settings(kept: Mapping[str, str], largest_record: int) -> dict[str,
 
 
 def has_keyless(records: DataFrame) -> bool:
-    """Whether there is a record without a key, which a topic does not take once it is compacted."""
+    """Whether there is a record without a key, which a compacted topic does not take."""
     return not records.where("key IS NULL").isEmpty()
 
 
 def limit_for(largest_record: int) -> int:
-    """The limit of a topic that gets a record of this size, whatever codec it has: a record that
-    cannot be compressed is larger afterwards."""
+    """Returns the limit of a topic for a record of this size with any codec: a record that cannot
+    be compressed is larger afterwards.
+    """
     return largest_record + largest_record // _SHARE_OF_CODECS + _OVERHEAD
 
 
 def largest(records: DataFrame) -> int:
-    """How large the largest record is, in bytes."""
+    """Returns the size of the largest record, in bytes."""
     in_headers = f.aggregate(
         f.coalesce("headers", f.array().cast(records.schema["headers"].dataType)),
         f.lit(0).cast("long"),
@@ -170,10 +174,10 @@ def _bytes_in(column: Column) -> Column:
 
 
 def chosen(kept: described.Groups, wanted: str | None) -> described.Groups:
-    """The groups of an archive that are wanted: none, `all`, or names between commas.
+    """Returns the groups to restore: none, `all`, or names separated by commas.
 
     Raises:
-        PipelineError: the archive does not know one.
+        PipelineError: the archive does not have one.
     """
     if wanted is None:
         return {}
@@ -187,7 +191,7 @@ def chosen(kept: described.Groups, wanted: str | None) -> described.Groups:
 
 
 def translated(kept: described.Groups, stretches: Sequence[dict[str, Any]]) -> described.Groups:
-    """The groups' offsets in the restored topic."""
+    """Returns the groups' offsets in the restored topic."""
     return {
         name: {part: new_offset(stretches, part, offset) for part, offset in offsets.items()}
         for name, offsets in kept.items()
@@ -252,10 +256,10 @@ def prepare_topic(
 
 
 def check_begun(records: DataFrame, there: DataFrame) -> None:
-    """Checks that a topic has what the archive begins with, partition by partition.
+    """Checks that a topic has the first records of the archive, partition by partition.
 
     Raises:
-        PipelineError: it has something else.
+        PipelineError: it has other records.
     """
     content = f.xxhash64("key", "value", "headers", "timestamp")
     ours = placed(records).select("partition", "place", content.alias("content"))
@@ -268,7 +272,7 @@ def check_begun(records: DataFrame, there: DataFrame) -> None:
 
 
 def behind(records: DataFrame, there: Mapping[TopicPartition, Span]) -> DataFrame:
-    """The records that a topic with these offsets has not yet."""
+    """Returns the records that a topic with these offsets lacks."""
     if not there:
         return records
     ends = ((f.lit(part.partition), f.lit(span.end)) for part, span in there.items())
@@ -277,7 +281,7 @@ def behind(records: DataFrame, there: Mapping[TopicPartition, Span]) -> DataFram
 
 
 def placed(records: DataFrame) -> DataFrame:
-    """Records with their `place`: the offsets that they get."""
+    """Returns records with their `place`, the offset that they get."""
     place = f.row_number().over(Window.partitionBy("partition").orderBy("offset")) - 1
     return records.withColumn("place", place)
 
@@ -296,7 +300,7 @@ def check_written(settings: PipelineSettings, files: Iterable[ArchivedFile]) -> 
     """Checks that every partition has as many records as its archive.
 
     Raises:
-        PipelineError: it has more, since Spark repeated a task, or somebody else wrote to it.
+        PipelineError: it has more, since Spark repeated a task, or another producer wrote to it.
     """
     wanted: dict[int, int] = {}
     for piece in (piece for file in files for piece in file.ranges):
@@ -325,7 +329,7 @@ def moved(records: DataFrame) -> DataFrame:
 
 
 def new_offset(stretches: Iterable[dict[str, Any]], partition: int, offset: int) -> int:
-    """The offset at which a reader that was at `offset` continues in the restored topic."""
+    """Returns the offset at which a reader that was at `offset` continues in the restored topic."""
     found = 0
     for stretch in stretches:
         if stretch["partition"] == partition and stretch["start"] <= offset:

@@ -1,9 +1,9 @@
-"""`volume`: how much a topic gets, hour by hour and partition by partition.
+"""`volume`: measures how much a topic gets, by hour and partition.
 
-Counts records, bytes, records without a key or a value, by the timestamps of the records, in
-hours of UTC, not by when they arrived. The state is one row per partition and hour, so it stays
-small over years. Every trigger gives the whole table: to the screen, or to a directory as Parquet,
-where it takes the place of the one before.
+Counts records, bytes, and records without a key or a value, by the records' timestamps in hours of
+UTC, not by their arrival. The state is one row per partition and hour, so it stays small over
+years. Every trigger writes the whole table: to the screen, or to a directory as Parquet, where it
+replaces the last one.
 """
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +22,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     """The count as a job; with a directory it continues where an earlier one ended.
 
     Raises:
-        PipelineError: the directory belongs to something else, or there is none to continue in.
+        PipelineError: the directory belongs to something else, or a checkpoint is set without one.
     """
     if settings.to is None and settings.checkpoint is not None:
         raise PipelineError(
@@ -37,7 +37,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
 
 
 def volume(records: DataFrame) -> DataFrame:
-    """The table, for a stream or a batch of records."""
+    """Returns the table, for a stream or a batch of records."""
     key_bytes = f.coalesce(f.octet_length("key"), f.lit(0))
     value_bytes = f.coalesce(f.octet_length("value"), f.lit(0))
     return records.groupBy(begin_of_hour("timestamp").alias("hour"), "partition").agg(

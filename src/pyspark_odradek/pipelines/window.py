@@ -1,15 +1,15 @@
-"""`window`: counts and sums by windows of the records' time, late records kept aside.
+"""`window`: counts and sums by windows of the records' time, and keeps late records apart.
 
     DIR/windows/batch=3-*/part-*.parquet   windows that are complete, each in one batch
     DIR/late/batch=3-*/part-*.parquet      records that came when theirs was complete already
     DIR/_open/batch=3-*/part-*.parquet     windows that are still filled
 
 A window is complete when a record has come that is `within` later than its end. Spark's own windows
-drop what is late, and tell only how many; here the open windows are carried from batch to batch as
-a table, so that what is late is known, and kept: windows and late records together are the whole
+drop late records and only count them; here the open windows are carried from batch to batch as a
+table, so that late records are known, and kept: windows and late records together are the whole
 topic. A batch is a function of its records and of the previous batch's state, so a repeated one has
-the same result; all three are committed as one. A record whose window does not fit before the end
-of time counts as late, and ends no window.
+the same result; all three are committed as one. A record whose window would end after the last
+possible time counts as late, and completes no window.
 
 Sums are exact: whole numbers, decimals and text, which JSON gives, are added as decimals of 38
 digits. A record without a number is only counted; if a number does not fit, its window has no sum,
@@ -52,8 +52,8 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     """The job; it continues where an earlier one to the same directory ended.
 
     Raises:
-        PipelineError: there is no directory, or it is something else's, or was begun with other
-            windows.
+        PipelineError: there is no directory, or it belongs to something else, or was begun with
+            other windows.
     """
     records = read_topic(spark, settings, includeHeaders="true")
     check(records, settings)
@@ -90,7 +90,7 @@ def check(records: DataFrame, settings: PipelineSettings) -> None:
     """Makes Spark check the SQL in the settings before the first batch does.
 
     Raises:
-        PySparkException: it is wrong.
+        PySparkException: the SQL is invalid.
     """
     # Over Spark Connect nothing is looked at before somebody asks what comes of it.
     # A watermark has `within` read, which nothing else looks at before there are records.
@@ -98,7 +98,7 @@ def check(records: DataFrame, settings: PipelineSettings) -> None:
 
 
 def opened(records: DataFrame, settings: PipelineSettings) -> DataFrame:
-    """The windows of some records."""
+    """Returns the windows of records."""
     number, is_number = _number(records, settings.measure or "NULL")
     all_fit = f.bool_and(number.isNotNull() | ~is_number)
     counted = records.groupBy(
@@ -114,8 +114,9 @@ def opened(records: DataFrame, settings: PipelineSettings) -> DataFrame:
 
 
 def _number(records: DataFrame, measure: str) -> tuple[Column, Column]:
-    """The measure in the type in which it is summed up, null where it does not fit or is no number;
-    and whether it is one."""
+    """Returns the measure in the type of sums, null where it does not fit or is not a number; and
+    whether it is a number.
+    """
     [column] = records.select(f.expr(measure)).schema
     given = f.expr(measure)
     match column.dataType:
@@ -132,7 +133,7 @@ def _number(records: DataFrame, measure: str) -> tuple[Column, Column]:
 
 
 def merged(windows: DataFrame) -> DataFrame:
-    """Windows that are there in several parts, as one each."""
+    """Merges the parts of each window into one."""
     return windows.groupBy(*_KEYS).agg(
         f.sum("records").alias("records"),
         f.sum("measured").alias("measured"),
@@ -143,7 +144,7 @@ def merged(windows: DataFrame) -> DataFrame:
 
 
 def _of_all(name: str, together: Callable[[str], Column]) -> Column:
-    """The value over all parts of a window: null if a part has numbers but no value."""
+    """Returns the value over all parts of a window: null if a part has numbers but no value."""
     is_known = f.bool_and(f.col(name).isNotNull() | (f.col("measured") == 0))
     return f.when(is_known, together(name)).alias(name)
 
@@ -154,7 +155,7 @@ def counted(
     """Counts a batch, and returns the new horizon: windows that end there or before are complete.
 
     `before` are the windows that the batch before left open, and `horizon` is its horizon, in
-    microseconds: as text it would be another time in another zone, and twice the same in autumn.
+    microseconds: as local text it would depend on the time zone, and be ambiguous in autumn.
     """
     newest = f.try_subtract(f.max(_time(settings)), _within(settings))
     now = records.agg(f.unix_micros(newest).alias("now")).collect()[0].now
@@ -171,12 +172,12 @@ def counted(
 
 
 def _window(settings: PipelineSettings) -> Column:
-    """The window of a record; one that has none is left out, as Spark does with a null."""
+    """Returns the window of a record; a null leaves the record out, as in Spark."""
     return f.window(_time(settings), settings.window)
 
 
 def _time(settings: PipelineSettings) -> Column:
-    """The time of a record; null where there is no room for a window around it."""
+    """Returns the time of a record; null where a window around it would not fit."""
     time, size = f.col("timestamp"), f.lit(settings.window).cast("interval")
     has_room = f.try_add(time, size).isNotNull() & f.try_subtract(time, size).isNotNull()
     return f.when(has_room, time)

@@ -1,1 +1,1 @@
-"""Commands that work on a data directory itself: no broker is asked, and none need run."""
+"""Commands that work on a data directory itself, without a broker."""

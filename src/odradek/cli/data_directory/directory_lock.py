@@ -1,4 +1,4 @@
-"""Whether a broker, ours or Apache Kafka's, is using a log directory; and keeping others out.
+"""Checks whether a broker, ours or Apache Kafka's, is using a log directory, and keeps brokers out.
 
 Kafka's Java locks `.lock` by POSIX rules, ours by flock; a reader has to ask for both. The lock is
 a shared one, held while a tool works, so that no broker starts meanwhile. It writes nothing: a

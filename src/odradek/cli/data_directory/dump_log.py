@@ -162,7 +162,7 @@ def choose_decoder(arguments: argparse.Namespace) -> RecordDecoder:
 
 
 class Dump:
-    """One run: prints file by file, collects what is wrong with indexes and offsets."""
+    """One run: prints file by file, and collects the faults of indexes and offsets."""
 
     def __init__(self, arguments: argparse.Namespace, decoder: RecordDecoder) -> None:
         self._decoder: Final = decoder
@@ -183,7 +183,7 @@ class Dump:
         self._gaps: dict[str, list[str]] = {}
 
     def file(self, path: str) -> None:
-        """Dumps one file, by the kind that its name says."""
+        """Dumps one file; its name tells what kind it is."""
         self._show(f"Dumping {path}", "file", path=path)
         dump_of: dict[str, Callable[[str], None]] = {
             names.LOG_SUFFIX: self._log,
@@ -203,7 +203,7 @@ class Dump:
             self._find(str(error))
 
     def report(self) -> None:
-        """Says what was collected, in the order of Kafka's tool."""
+        """Prints the collected faults, in the order of Kafka's tool."""
         for head, found in (
             ("Mismatches in :", self._mismatches),
             ("Found timestamp mismatch in :", self._time_mismatches),

@@ -16,7 +16,7 @@ from odradek.storage.files import OsFileSystem
 
 
 def properties_of(directory: str) -> Mapping[str, str]:
-    """Its `meta.properties`, which name its cluster; empty for a new one.
+    """Reads the directory's `meta.properties`, which name its cluster; empty for a new directory.
 
     Raises:
         OSError, CorruptCheckpoint: it cannot be read.
@@ -29,7 +29,7 @@ def properties_of(directory: str) -> Mapping[str, str]:
 
 
 def give(directory: str, cluster_id: str, broker_id: int, *, is_first: bool) -> None:
-    """Gives it to a cluster; the first of a broker's has the metadata.
+    """Assigns the directory to a cluster; the first directory of a broker holds the metadata.
 
     Raises:
         OSError, MetadataStoreError: it cannot be written.
@@ -43,8 +43,8 @@ def give(directory: str, cluster_id: str, broker_id: int, *, is_first: bool) -> 
 
 
 def give_new(config: BrokerConfig, cluster_id: str) -> None:
-    """Gives a broker that has no cluster yet to this one; its other directories follow the first
-    at the start. On ZooKeeper the cluster has its id there.
+    """Assigns a broker without a cluster to this one; its other directories follow the first at the
+    start. On ZooKeeper the cluster has its id there.
 
     Raises:
         StartError: the first directory cannot be written.

@@ -2,7 +2,7 @@
 
 One line per finding: the file, the offset and the position if known, the fault, and what the next
 start of a broker does about it. Exit status 1 if there is one, 0 and nothing on standard output if
-there is none. A directory that a broker is running on is refused, since what is being written looks
+there is none. A directory that a running broker uses is refused, since half-written data would look
 torn. Apache Kafka's directories can be checked too; the metadata is compared only if there is an
 `odradek-metadata.sqlite`.
 """
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Checks the directories; says on standard error what it has looked at."""
+    """Checks the directories; names on standard error what it has checked."""
     check = Check(is_json=arguments.format == "json", is_deep=arguments.deep)
     try:
         with ExitStack() as stack:
@@ -77,7 +77,7 @@ class Check:
         self.size_bytes = 0
 
     def run(self, directories: Sequence[str]) -> None:
-        """Checks the metadata, then each directory, then that they fit together.
+        """Checks the metadata, then each directory, then that they match.
 
         Raises:
             UnreadableFile: a directory cannot be listed.
@@ -185,7 +185,7 @@ def read_metadata(directory: str) -> StoredMetadata:
 
 
 def known_partitions(metadata: StoredMetadata) -> dict[TopicPartition, KnownPartition]:
-    """The partitions of the metadata, as far as their files can be held against it."""
+    """The partitions of the metadata whose files can be compared with it."""
     known: dict[TopicPartition, KnownPartition] = {}
     for topic in metadata.topics:
         settings = metadata.configs.get(ConfigResource.topic(topic.name), {})

@@ -4,8 +4,8 @@ The source stays as it is. Logs are copied into a separate folder inside the dat
 moved into place together; the metadata is written last, so an interrupted import leaves nothing
 that a broker would use. Topic ids, partitions and records come from the directories, settings from
 the metadata log of a Kafka without ZooKeeper. With ZooKeeper the settings are not in the
-directories: they are read from it where it is named. Otherwise such topics keep everything, so
-nothing is deleted before the user has decided.
+directories: they are read from it where it is named. Otherwise such topics keep everything: nothing
+is deleted before the user has decided.
 
 Groups' offsets and transactional ids are imported too, as records of internal topics.
 """
@@ -58,11 +58,11 @@ _PRODUCER_ID_BLOCK: Final = 1000
 
 
 class ImportRefused(Exception):
-    """Why nothing was imported, as one line."""
+    """The import was refused; the message is one line."""
 
 
 class PlannedTopic(NamedTuple):
-    """A topic that is going to be imported. `partition_count` may exceed the logs that are here."""
+    """A topic to import. `partition_count` may exceed the number of logs found."""
 
     name: str
     topic_id: UUID
@@ -99,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Imports, or says in one line why not."""
+    """Runs the import, or prints in one line why it was refused."""
     sources = list(log_directories(arguments.sources))
     task = Import(sources, arguments.data_dir, arguments.broker_id, arguments.zookeeper)
     try:
@@ -142,7 +142,7 @@ class Import:
         self._copies: dict[TopicPartition, CopiedLog] = {}
 
     def run(self, stack: ExitStack) -> dict[str, str | int]:
-        """Does it; returns the numbers of the summary.
+        """Runs the import; returns the numbers for the summary.
 
         Raises:
             UnreadableFile, ImportRefused, MetadataStoreError, OSError: nothing was imported.
@@ -209,7 +209,7 @@ class Import:
         return set(os.listdir(self._data_dir)) if os.path.lexists(self._data_dir) else None
 
     def _leave_nothing(self, before: set[str] | None) -> None:
-        """Removes what an import that failed has made in a directory that was new or empty."""
+        """Removes everything that a failed import made in a directory that was new or empty."""
         if self._is_done or before:
             return
         for entry in os.scandir(self._data_dir) if os.path.isdir(self._data_dir) else ():
@@ -240,8 +240,9 @@ class Import:
     def _tell_of_missing(
         self, sources: Sequence[SourceDirectory], kafka: KafkaMetadata | None
     ) -> None:
-        """Names the partitions that only the checkpoints have: without metadata no other file knows
-        them. Partitions of a topic that is missing from the metadata were deleted with it."""
+        """Names the partitions that only the checkpoints mention: without metadata no other file
+        does. Partitions of a topic that is missing from the metadata were deleted with it.
+        """
         there = {log.topic_partition for source in sources for log in source.logs}
         live = None if kafka is None else {topic.name for topic in kafka.topics.values()}
         for source in sources:
@@ -459,7 +460,7 @@ def _cluster_id(sources: Sequence[SourceDirectory]) -> str | None:
 
 
 def usable_settings(topic: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings that mean something here; the others are named on standard error."""
+    """The settings that have an effect here; the others are named on standard error."""
     usable, problems = usable_topic_settings(settings)
     for error in problems:
         left_out = f"{error.name}={settings[error.name]}"

@@ -1,7 +1,8 @@
-"""`odradek leases`: which queries hold records from retention and compaction, and until when.
+"""`odradek leases`: lists the queries that keep records from retention and compaction, and until
+when.
 
-Reads data directories as they lie there; a broker may be running on them. Returns a line for each
-lease on a partition, by their end; expired ones that are not removed yet are left out.
+Reads data directories as they lie there; a broker may be running on them. Prints a line for each
+lease on a partition, sorted by its end; expired leases that are not removed yet are left out.
 """
 
 import argparse
@@ -26,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints what is held; 1 when a directory cannot be read."""
+    """Prints the leases; 1 when a directory cannot be read."""
     files, now_ms = OsFileSystem(max_open_files=1), SystemClock().wall_ms()
     try:
         found = [one for each in arguments.directories for one in _leases(files, each, now_ms)]

@@ -1,4 +1,5 @@
-"""How `dump-log` shows a key and a value: as text, as numbers, or as records of Kafka's own.
+"""How `dump-log` shows a key and a value: as text, as numbers, or as records of Kafka's internal
+topics.
 
 A decoder takes a record and returns the texts of its key and its value, None for a missing one. A
 decoding error is printed in place of the key, as Kafka's tool does.
@@ -55,7 +56,8 @@ DECODERS: Final[dict[str, BytesDecoder]] = {
 
 
 def decoder_named(name: str) -> BytesDecoder:
-    """The decoder of a class's name, `org.apache.kafka.tools.api.LongDecoder`, or just `long`.
+    """Returns the decoder of a class name, `org.apache.kafka.tools.api.LongDecoder`, or just
+    `long`.
 
     Raises:
         ValueError: there is none; Java classes of other people cannot be loaded here.
@@ -72,7 +74,7 @@ def decoder_named(name: str) -> BytesDecoder:
 
 
 def plain_decoder(key: BytesDecoder, value: BytesDecoder) -> RecordDecoder:
-    """Shows keys and values by a decoder each."""
+    """Shows keys by one decoder and values by another."""
 
     def show(record: Record) -> Texts:
         return (

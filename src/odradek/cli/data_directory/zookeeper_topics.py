@@ -1,6 +1,6 @@
-"""Reads from ZooKeeper what an Apache Kafka keeps there: topics, settings, producer ids.
+"""Reads an Apache Kafka's metadata from ZooKeeper: topics, settings, producer ids.
 
-For `odradek import`, while Kafka is stopped and its ZooKeeper runs. It writes nothing. A topic
+`odradek import` uses it while Kafka is stopped and its ZooKeeper runs. Nothing is written. A topic
 whose deletion Kafka has not yet carried out counts as deleted.
 """
 
@@ -22,7 +22,7 @@ _Ask = Callable[[str], Any]
 
 def read_zookeeper(servers: str, cluster_id: str | None) -> KafkaMetadata:
     """The topics of a cluster. `servers` are `host:port,...`, with a chroot if Kafka has one.
-    Without `cluster_id` nobody knows whether it is the right one.
+    Without `cluster_id` it cannot be checked whether ZooKeeper serves the right cluster.
 
     Raises:
         MetadataStoreError: no server answers, it is another cluster's, or not Kafka's.

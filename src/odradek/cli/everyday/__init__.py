@@ -1,5 +1,5 @@
-"""Commands made for people, in the manner of kcat and rpk, beside the tools that Kafka has.
+"""Commands made for people, like those of kcat and rpk, in addition to Kafka's own tools.
 
-They read and write any Kafka by our own client. Tables and lines are for the eye, coloured on a
+They read and write any Kafka through our own client. Tables and lines are for people, coloured on a
 terminal only; `--format json` is for programs.
 """

@@ -1,4 +1,4 @@
-"""`--where`: which records are wanted.
+"""`--where`: selects records.
 
 A condition is a subject, optionally with an operator and a value:
 
@@ -6,8 +6,8 @@ A condition is a subject, optionally with an operator and a value:
 
 The subjects are `key`, `value`, `header.NAME`, `partition`, `offset`, `timestamp`; a path behind
 `key` or `value` goes into JSON. The operators are = != < <= > >= and ~ !~ (regular expressions).
-Without an operator the subject must be there and not null. One of several values (`[*]`, headers of
-one name) must match. Text is compared with text, numbers with numbers; `null` is what is not there.
+Without an operator the subject must exist and not be null. One of several values (`[*]`, headers of
+one name) must match. Text is compared with text, numbers with numbers; a missing subject is `null`.
 """
 
 import json
@@ -38,7 +38,7 @@ def parse_condition(text: str) -> Condition:
     """Reads a condition.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a condition.
     """
     form = _FORM.fullmatch(text.strip())
     if form is None:

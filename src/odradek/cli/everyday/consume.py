@@ -1,7 +1,8 @@
-"""`odradek consume`: prints records of topics, from anywhere to anywhere, those that one wants.
+"""`odradek consume`: prints records of topics between two positions, filtered by conditions.
 
 Without `--follow` it prints the records that exist when it begins, and ends. Records of a partition
-come in order. With `-g` it reads as a member of a group and commits what it has printed.
+are printed in order. With `-g` it reads as a member of a group and commits the offsets of printed
+records.
 """
 
 import argparse
@@ -74,13 +75,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def epilog() -> str:
-    """The rest of `--help`."""
+    """Returns the end of the `--help` text."""
     fields = (record_formats.__doc__ or "").partition("\n\n")[2]
     return f"FORMAT: {fields}"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the records; 1 when there were some that cannot be read, or a broker refuses."""
+    """Prints the records; 1 when some cannot be read, or a broker refuses."""
     now_ms = time.time_ns() // 1_000_000
     try:
         conditions = [parse_condition(each) for each in arguments.where]
@@ -137,7 +138,7 @@ def _config(arguments: argparse.Namespace, begin: Place) -> dict[str, object]:
 
 
 class _Output:
-    """Writes the wanted records; shows the progress if the terminal does not show the records."""
+    """Writes the selected records; shows progress if the terminal does not show the records."""
 
     def __init__(
         self, show: RecordFormat, conditions: Iterable[Condition], count: int | None
@@ -152,15 +153,15 @@ class _Output:
 
     @property
     def is_full(self) -> bool:
-        """Whether as much was written as was asked for."""
+        """Whether the requested number of records was written."""
         return self._left == 0
 
     def most(self) -> int | None:
-        """How many records may be taken without taking one too many."""
+        """How many more records may be taken."""
         return None if self._left is None else min(self._left, 500)
 
     def write(self, records: Iterable[ConsumerRecord]) -> None:
-        """Writes the wanted ones of these."""
+        """Writes those of the records that are selected."""
         for record in records:
             if self.is_full:
                 break
@@ -176,13 +177,13 @@ class _Output:
             self._tell()
 
     def skip(self, error: BadRecord, consumer: Consumer) -> None:
-        """Says that a record cannot be read, and goes behind it."""
+        """Reports that a record cannot be read, and goes on after it."""
         self.unreadable += 1
         print(f"odradek: {text_of(error)}", file=sys.stderr)
         consumer.seek(error.partition, error.offset + 1)
 
     def end(self) -> None:
-        """The last word on the progress."""
+        """Prints the last line of the progress."""
         if self._tells:
             self._tell()
             print(file=sys.stderr)

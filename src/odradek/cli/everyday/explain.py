@@ -1,6 +1,6 @@
-"""`odradek explain`: why nothing comes, for a group, a topic, a client or a transaction.
+"""`odradek explain`: finds out why a group, a topic, a client or a transaction makes no progress.
 
-The broker itself answers, at its `metrics.listener`: only it knows what waits for what.
+The broker itself answers, at its `metrics.listener`: only it knows its delayed operations.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the causes, the likeliest first; 1 when no broker answers."""
+    """Prints the causes, the most likely first; 1 when no broker answers."""
     about = {kind: getattr(arguments, kind) for kind in KINDS}
     query = urlencode({kind: name for kind, name in about.items() if name is not None})
     try:

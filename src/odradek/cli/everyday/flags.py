@@ -24,7 +24,7 @@ def default_servers() -> str:
 
 
 def flags_first(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
-    """The words with all flags in front: argparse takes no second topic or file behind a flag."""
+    """Moves all flags to the front: argparse takes no second topic or file after a flag."""
     flags: list[str] = []
     others: list[str] = []
     left = list(words)
@@ -81,8 +81,9 @@ def settings_of(arguments: argparse.Namespace, rows: Mapping[str, Setting]) -> d
 
 @cache
 def tell_if_nobody_listens(servers: object) -> None:
-    """Reports once, at once, if no broker accepts a connection: a client keeps trying for a while,
-    and gives the reason only at the end."""
+    """Reports at once if no broker accepts a connection: a client would keep trying, and give the
+    reason only at the end.
+    """
     from odradek.client.addresses import parse_bootstrap_servers
 
     try:

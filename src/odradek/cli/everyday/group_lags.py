@@ -1,7 +1,7 @@
 """How far groups are behind, in records and in time.
 
-The time lag of a partition is the age of the first record that the group has not read: how long
-what is read next has been waiting. It takes a look at that record, so only who asks for it pays.
+The time lag of a partition is the age of the first record that the group has not read. Finding it
+takes a read of that record, so only callers that ask for it pay.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ _NOT_THERE: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PA
 
 
 class PartitionLag(NamedTuple):
-    """A group in a partition; None is what is not known or not there."""
+    """A group's position in a partition; None where a value is unknown or missing."""
 
     partition: TopicPartition
     committed: int | None
@@ -39,7 +39,9 @@ class PartitionLag(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Offsets ahead; of a share group, which is done with some, as the broker says."""
+        """The number of offsets ahead; of a share group, which has acknowledged some, as the broker
+        reports it.
+        """
         if self.told_lag is not None:
             return self.told_lag
         if self.committed is None or self.end is None:
@@ -47,7 +49,7 @@ class PartitionLag(NamedTuple):
         return max(0, self.end - self.committed)
 
     def lag_ms(self, now_ms: int) -> int | None:
-        """How long the next record has been waiting; 0 when none does."""
+        """The age of the next record; 0 when there is none."""
         if self.lag == 0:
             return 0
         return None if self.next_record_ms is None else max(0, now_ms - self.next_record_ms)
@@ -61,23 +63,23 @@ class GroupLag(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Offsets ahead, in all its partitions that it has committed."""
+        """The number of offsets ahead, in all partitions with a committed offset."""
         known = [each.lag for each in self.partitions if each.lag is not None]
         return sum(known) if known else None
 
     def lag_ms(self, now_ms: int) -> int | None:
-        """The worst of its partitions."""
+        """The largest of its partitions."""
         known = [each.lag_ms(now_ms) for each in self.partitions]
         return max((each for each in known if each is not None), default=None)
 
     @property
     def consumed(self) -> int:
-        """The sum of its committed offsets, which grows while it works."""
+        """The sum of its committed offsets, which grows while the group makes progress."""
         return sum(each.committed or 0 for each in self.partitions)
 
 
 async def group_lags(admin: Admin, group_ids: Iterable[str]) -> list[GroupLag]:
-    """Groups with their lag in records; those that are not there are left out.
+    """Groups with their lag in records; missing groups are left out.
 
     Raises:
         KafkaError: a group cannot be described, or what it has committed not be asked for.
@@ -145,7 +147,7 @@ def _committed(offset: CommittedOffset | ShareGroupOffset | None) -> int | None:
 
 
 async def with_times(consumer: Consumer, groups: Iterable[GroupLag]) -> list[GroupLag]:
-    """The same with their lag in time, as far as the records can be looked at in some seconds."""
+    """Adds their lag in time, as far as the records can be read within some seconds."""
     groups = list(groups)
     waiting = {
         (row.partition, row.committed)
@@ -166,12 +168,12 @@ async def with_times(consumer: Consumer, groups: Iterable[GroupLag]) -> list[Gro
 
 
 def look_settings() -> dict[str, object]:
-    """The settings that the consumer of `with_times` needs besides its brokers."""
+    """The settings that the consumer of `with_times` needs in addition to its brokers."""
     return {"max.partition.fetch.bytes": _LOOK_BYTES, "auto.offset.reset": "earliest"}
 
 
 async def _record_times(consumer: Consumer, wanted: Iterable[Place]) -> dict[Place, int]:
-    """The timestamps of the first records at or behind places."""
+    """The timestamps of the first records at or after these offsets."""
     found: dict[Place, int] = {}
     left = sorted(wanted)
     while left:

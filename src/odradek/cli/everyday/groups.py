@@ -1,4 +1,6 @@
-"""`odradek groups`: groups with their lag in records and in time; with names, by partition."""
+"""`odradek groups`: groups with their lag in records and in time; groups that are named, by
+partition.
+"""
 
 import argparse
 import sys
@@ -62,7 +64,7 @@ def _print(groups: Sequence[GroupLag], arguments: argparse.Namespace) -> None:
 
 
 def overview(groups: Sequence[GroupLag], now_ms: int, *, colours: bool) -> list[str]:
-    """A line a group."""
+    """Prints a line for each group."""
     rows = [
         (
             each.group.group_id,
@@ -80,7 +82,7 @@ def overview(groups: Sequence[GroupLag], now_ms: int, *, colours: bool) -> list[
 
 
 def by_partition(group: GroupLag, now_ms: int, *, colours: bool) -> list[str]:
-    """A headline and a line a partition."""
+    """Prints a headline, and a line for each partition."""
     each = group.group
     name = painted(each.group_id, BOLD) if colours else each.group_id
     assignor = f", {each.assignor}" if each.assignor else ""

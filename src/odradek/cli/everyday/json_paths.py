@@ -10,10 +10,10 @@ Path = tuple[str | int | None, ...]
 
 
 def parse_json(text: str | bytes) -> Any:
-    """A document of somebody else's making.
+    """Parses a document from outside.
 
     Raises:
-        ValueError: it is none, or nested more deeply than can be read.
+        ValueError: the text is not JSON, or is nested too deeply to read.
     """
     try:
         return json.loads(text)
@@ -22,10 +22,10 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def parse_path(text: str) -> Path:
-    """The steps of a path: names, indexes, None for every element.
+    """Returns the steps of a path: names, indexes, None for every element.
 
     Raises:
-        ValueError: it is no path.
+        ValueError: the text is not a path.
     """
     steps: list[str | int | None] = []
     position = 0
@@ -45,7 +45,7 @@ def parse_path(text: str) -> Path:
 
 
 def values_at(document: Any, path: Path) -> Iterator[Any]:
-    """Finds the values at the path: none, one, or more where it goes through every element."""
+    """Finds the values at the path: none, one, or several where it covers every element."""
     if not path:
         yield document
         return

@@ -1,4 +1,4 @@
-"""Where to begin and to end reading: `start`, `end`, `42`, `-10`, `+5`, `@time`.
+"""Positions to begin and end reading at: `start`, `end`, `42`, `-10`, `+5`, `@time`.
 
 A place is the same expression for every partition: `-10` is ten before the end of each.
 """
@@ -39,7 +39,7 @@ def parse_place(text: str, now_ms: int) -> Place:
     """Reads a place.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a place.
     """
     if text in _WORDS:
         return Place(Base.END if _WORDS[text] else Base.START, 0)
@@ -71,7 +71,7 @@ def _time_ms(text: str, now_ms: int) -> int:
 async def offsets_at(
     place: Place, consumer: Consumer, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """The offsets of a place, as far as partitions reach.
+    """Returns the offsets of a place, within the bounds of each partition.
 
     Raises:
         KafkaError: a partition cannot be asked.

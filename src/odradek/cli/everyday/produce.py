@@ -82,7 +82,7 @@ class _Record(NamedTuple):
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Sends it all; 1 when something was not delivered."""
+    """Sends all input; 1 when a record was not delivered."""
     if arguments.key_separator is not None and arguments.input != "lines":
         arguments.parser.error("--key-separator is for --input lines")
     try:
@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Deliveries:
-    """Counts what became of the records, and prints their places."""
+    """Counts delivered and failed records, and prints their offsets."""
 
     def __init__(self, prints: bool) -> None:
         self._prints = prints
@@ -161,13 +161,13 @@ async def _records(arguments: argparse.Namespace, shape: "_Shape") -> AsyncItera
 
 
 class _Shape:
-    """Makes records of the input, as the flags say."""
+    """Makes records from the input, as the flags say."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         """Reads the flags.
 
         Raises:
-            ValueError: one is no header or no path.
+            ValueError: one is not a header or not a path.
         """
         self._is_json = arguments.input == "json"
         self._key = None if arguments.key is None else os.fsencode(arguments.key)
@@ -180,10 +180,10 @@ class _Shape:
         self._empty_is_null: bool = arguments.null
 
     def of_line(self, line: bytes) -> _Record:
-        """The record of a line.
+        """Returns the record of a line.
 
         Raises:
-            ValueError: it is not as it should be.
+            ValueError: the line is malformed.
         """
         line = line.removesuffix(b"\r")
         if self._is_json:
@@ -196,10 +196,10 @@ class _Shape:
         return self.of_value(line, key)
 
     def of_value(self, value: bytes | None, key: bytes | None = None) -> _Record:
-        """The record of a value and, perhaps, its key.
+        """Returns the record of a value and, perhaps, its key.
 
         Raises:
-            ValueError: the key is to be taken from it, and is not there.
+            ValueError: the value lacks the key that should be taken from it.
         """
         if value == b"" and self._empty_is_null:
             value = None
@@ -253,7 +253,7 @@ def _data(given: dict[str, Any], name: str) -> bytes | None:
 
 
 def _json_bytes(value: Any) -> bytes:
-    """Text as it is, all else as compact JSON."""
+    """Returns text as it is, and everything else as compact JSON."""
     if isinstance(value, str):
         return value.encode()
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

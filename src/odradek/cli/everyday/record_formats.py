@@ -1,4 +1,4 @@
-"""How `consume` shows a record: a line for people, JSON, or a user's format.
+"""Formats of `consume`: a line for people, JSON, or the user's own.
 
 A format is text with fields, as kcat and rpk have them:
 
@@ -8,7 +8,7 @@ A format is text with fields, as kcat and rpk have them:
     %T timestamp in milliseconds             %d as date and time, or %d{%H:%M:%S}
     %%  \\n  \\t  \\r  \\0  \\\\  \\x1e
 
-A key or a value may be shown otherwise: %k{hex}, %v{base64}, %v{json} (indented), %k{int} (a
+A key or a value may be shown in another form: %k{hex}, %v{base64}, %v{json} (indented), %k{int} (a
 big-endian number). A null is shown as nothing.
 """
 
@@ -45,7 +45,7 @@ def parse_format(text: str) -> RecordFormat:
     """Reads a format.
 
     Raises:
-        ValueError: a field or an escape is none of those above.
+        ValueError: it has a field or an escape that is not listed above.
     """
     pieces: list[RecordFormat] = []
     position = 0
@@ -130,7 +130,7 @@ def _moment(timestamp_ms: int, how: str | None) -> str:
 
 
 def line_for_people(*, shows_topic: bool, colours: bool) -> RecordFormat:
-    """`[topic ]partition@offset time key value`, what a glance needs."""
+    """Returns `[topic ]partition@offset time key value`."""
 
     def show(record: ConsumerRecord) -> bytes:
         topic = f"{record.topic} " if shows_topic else ""
@@ -150,7 +150,7 @@ def line_for_people(*, shows_topic: bool, colours: bool) -> RecordFormat:
 
 
 def _printable(data: bytes) -> str:
-    """Text as it is; control characters are shown as escapes."""
+    """Returns text as it is, with control characters as escapes."""
     try:
         text = data.decode()
     except UnicodeDecodeError:

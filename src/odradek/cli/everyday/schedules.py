@@ -1,5 +1,5 @@
-"""`odradek schedules`: looks at what is pending in a schedule topic, takes schedules back, runs
-them now, and pauses topics.
+"""`odradek schedules`: lists what is pending in a schedule topic, cancels schedules, runs them now,
+and pauses topics.
 
 It reads the topic's log from its start and replays it, as the topic's leader does.
 """
@@ -35,7 +35,7 @@ _OF_ONE: Final = ("describe", "cancel", "run-now")
 
 
 class NoSchedule(ValueError):
-    """There is no such schedule, or not one with which this can be done."""
+    """There is no such schedule, or the action does not apply to it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Does it; 1 when there is no such topic or schedule."""
+    """Runs the action; 1 when there is no such topic or schedule."""
     if (arguments.id is None) == (arguments.action in _OF_ONE):
         needs = "needs" if arguments.id is None else "takes no"
         arguments.parser.error(f"{arguments.action} {needs} ID")
@@ -75,10 +75,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _target(admin: Admin, topic: str) -> str | None:
-    """The topic's own target.
+    """Returns the target of the topic.
 
     Raises:
-        NoSchedule: it is no schedule topic.
+        NoSchedule: it is not a schedule topic.
         KafkaError: there is no such topic.
     """
     resource = ConfigResource.topic(topic)
@@ -106,7 +106,7 @@ async def _set_rate(admin: Admin, arguments: argparse.Namespace) -> None:
 
 
 async def _send(reader: "_Reader", arguments: argparse.Namespace) -> None:
-    """Cancels a schedule or runs it now, and tells whether it had been released before."""
+    """Cancels a schedule or runs it now, and reports whether it had been released before."""
     schedule = reader.pending(arguments.id)
     config = settings_of(arguments, PRODUCER_SETTINGS)
     async with Producer(config=config) as producer:
@@ -221,7 +221,7 @@ class _Reader:
         self._cluster.close()
 
     def schedules(self) -> list[Schedule]:
-        """Everything that is pending, in the order of the times at which it is due."""
+        """Returns all pending schedules, in the order of their due times."""
         found: list[Schedule] = []
         for where in self._partitions():
             state = ScheduleState(ScheduleListener())
@@ -230,7 +230,7 @@ class _Reader:
         return sorted(found, key=lambda each: (each.due_ms, each.partition, each.offset))
 
     def pending(self, name: str) -> Schedule:
-        """The schedule of an id.
+        """Returns the schedule of an id.
 
         Raises:
             NoSchedule: none is pending, or several partitions have one.
@@ -244,7 +244,7 @@ class _Reader:
         return found[0]
 
     def record(self, schedule: Schedule) -> Record:
-        """The record that has made a schedule."""
+        """Returns the record that made a schedule."""
         where, offset = TopicPartition(*schedule[:2]), schedule.offset
         for chunk in PartitionReader(self._cluster, where).read(offset, offset + 1):
             for record in iter_records(chunk.records, drop_partial_tail=True):
@@ -253,7 +253,7 @@ class _Reader:
         raise NoSchedule(f"the record at offset {offset} of {where} is gone")
 
     def was_released(self, schedule: Schedule) -> bool:
-        """Whether a schedule went to its target before what has been done about it since."""
+        """Whether a schedule went to its target before it was cancelled or run by this command."""
         released = _Released()
         self._replay(TopicPartition(*schedule[:2]), ScheduleState(released))
         return schedule.offset in released.offsets

@@ -1,5 +1,6 @@
-"""`odradek topics` without an action: a table of the topics with their records and sizes, of all
-or of those that are named, each by a name or a pattern."""
+"""`odradek topics` without an action: a table of all topics, or of those that a name or a pattern
+selects, with their records and sizes.
+"""
 
 import argparse
 import sys
@@ -20,8 +21,9 @@ from odradek.suggestions import did_you_mean
 
 
 class TopicSummary(NamedTuple):
-    """A topic; `records` counts offsets, and the size counts all replicas. None is what no broker
-    tells."""
+    """A topic; `records` counts offsets, and the size counts all replicas; None where no broker
+    tells.
+    """
 
     topic: str
     partitions: int

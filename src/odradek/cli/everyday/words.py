@@ -11,7 +11,7 @@ _DURATIONS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1
 
 
 def number_words(number: float | None) -> str:
-    """`1,234`; with a fraction if it matters."""
+    """Formats a number as `1,234`, with a fraction if it matters."""
     if number is None:
         return NOTHING
     return f"{number:,.1f}" if 0 < abs(number) < 10 and number != int(number) else f"{number:,.0f}"

@@ -67,7 +67,7 @@ def add_commands(actions: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Does what is asked; the exit status."""
+    """Runs the command; returns the exit status."""
     try:
         if arguments.action == "start":
             return start(arguments)

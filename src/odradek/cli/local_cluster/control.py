@@ -1,7 +1,7 @@
-"""How `cluster restart` and `cluster stop` speak to the process that keeps the cluster.
+"""How `cluster restart` and `cluster stop` talk to the process that runs the cluster.
 
-A socket in the cluster's directory: one request as a line of words, any number of lines about its
-progress, and the end. The last line is `done` or `refused: ` with a sentence. Every user that can
+The protocol, on a socket in the cluster's directory: one request as a line of words, any number of
+progress lines, and a last line. It is `done`, or `refused: ` with a sentence. Every user who can
 write to the directory may send requests.
 """
 
@@ -20,7 +20,7 @@ REFUSED: Final = "refused: "
 
 
 class ClusterEnded(StartError):
-    """The process that keeps the cluster ended before it said that it is done."""
+    """The process that runs the cluster ended before it answered `done`."""
 
 
 Say = Callable[[str], None]
@@ -30,7 +30,7 @@ OnRequest = Callable[[str, Say], Awaitable[None]]
 
 @contextlib.asynccontextmanager
 async def answering(directory: Path, on_request: OnRequest) -> AsyncIterator[None]:
-    """Takes requests for the length of a `with` block."""
+    """Handles requests for the length of a `with` block."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # A client that has gone gets no lines, but its request is carried out.
@@ -62,8 +62,8 @@ async def ask(directory: Path, request: str, say: Say) -> None:
     """Sends a request, and passes its progress on until it is done.
 
     Raises:
-        ClusterEnded: that is what came of it.
-        StartError: it is refused, or there is nobody to ask.
+        ClusterEnded: the process ended meanwhile.
+        StartError: it refuses, or no process is running.
     """
     try:
         with _short_path(directory) as path:

@@ -1,4 +1,4 @@
-"""Waiting until brokers are a cluster, and until every replica of it is in sync."""
+"""Waits until brokers form a cluster, and until every replica is in sync."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -11,7 +11,7 @@ _LOOK_EVERY_S: Final = 0.1
 
 
 class NotHealthy(Exception):
-    """The cluster did not reach the expected state; the text says what was still missing."""
+    """The cluster did not reach the expected state; the message says what was missing."""
 
 
 async def await_brokers(
@@ -20,7 +20,7 @@ async def await_brokers(
     """Returns when each of the brokers at `addresses` knows all of `broker_ids`.
 
     Raises:
-        NotHealthy: that did not come in `limit_s` seconds.
+        NotHealthy: that took longer than `limit_s` seconds.
     """
     wanted = set(broker_ids)
 
@@ -41,7 +41,7 @@ async def await_in_sync(bootstrap_servers: str, limit_s: float) -> None:
     """Returns when every replica of every partition is in sync.
 
     Raises:
-        NotHealthy: that did not come in `limit_s` seconds.
+        NotHealthy: that took longer than `limit_s` seconds.
     """
 
     async def look() -> str:
@@ -54,10 +54,10 @@ async def await_in_sync(bootstrap_servers: str, limit_s: float) -> None:
 
 
 async def under_replicated(admin: Admin) -> list[str]:
-    """The partitions that have fewer replicas in sync than replicas.
+    """Returns the partitions with fewer in-sync replicas than replicas.
 
     Raises:
-        KafkaError: nobody can be asked.
+        KafkaError: no broker answers.
     """
     return [
         f"{topic.name}-{index}"

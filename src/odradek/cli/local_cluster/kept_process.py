@@ -19,8 +19,8 @@ _LIBC: Final = ctypes.CDLL(None)
 class KeptProcess:
     """A server whose standard error is appended to `log`.
 
-    It has its own session, since Ctrl-C is meant for the supervisor; and it gets a signal to end
-    when that process is gone. `on_end` gets a sentence when it ends without having been asked to.
+    It has its own session, since Ctrl-C is meant for the supervisor, and gets a signal to end when
+    the supervisor is gone. `on_end` gets a sentence when it ends unexpectedly.
     """
 
     def __init__(self, name: str, log: Path, on_end: Callable[[str], None]) -> None:
@@ -32,7 +32,7 @@ class KeptProcess:
 
     @property
     def pid(self) -> int | None:
-        """Its id while it runs."""
+        """The process id while it runs."""
         process = self._process
         return process.pid if process is not None and process.returncode is None else None
 
@@ -43,8 +43,9 @@ class KeptProcess:
         *,
         speaks: bool = False,
     ) -> None:
-        """Runs the command, with `environment` beside ours. Its standard output goes to
-        `first_line` if it `speaks`, else to the log."""
+        """Runs the command, with `environment` added to ours. Its standard output goes to
+        `first_line` if it `speaks`, else to the log.
+        """
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *command,
@@ -57,10 +58,10 @@ class KeptProcess:
             )
 
     async def first_line(self) -> str:
-        """Reads the first line the process writes to standard output.
+        """Reads the first line that the process writes to standard output.
 
         Raises:
-            StartError: it ended without a word.
+            StartError: it ended without one.
         """
         process = self._process
         assert process is not None, "it was launched"
@@ -72,7 +73,7 @@ class KeptProcess:
         return line.decode().rstrip()
 
     def watch(self) -> None:
-        """From now on its end is news."""
+        """Reports the end of the process from now on."""
         self._watching = asyncio.create_task(self._watch())
 
     async def _watch(self) -> None:
@@ -82,7 +83,7 @@ class KeptProcess:
         self._on_end(f"{self.name} {_ending(status)}; its last line: {self.last_line()}")
 
     async def stop(self) -> bool:
-        """Asks it to end in order, and waits; no is the answer for one that had to be killed."""
+        """Stops it in order, and waits; False if it had to be killed."""
         process = self._process
         if process is None or process.returncode is not None:
             return True
@@ -103,7 +104,7 @@ class KeptProcess:
         return StartError(f"{self.name} did not start: {self.last_line()} (log: {self.log})")
 
     def last_line(self) -> str:
-        """The last line of its log, without the name that ours begin with."""
+        """The last line of its log, without the logger's name."""
         with self.log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
             lines = file.read().decode(errors="replace").split("\n")

@@ -99,7 +99,7 @@ def start(arguments: argparse.Namespace) -> int:
 
 
 def check_system() -> None:
-    """Refuses a start before anything is fetched or made where brokers could not meet.
+    """Refuses to start, before anything is fetched or made, where brokers could not form a cluster.
 
     Raises:
         StartError: this is no Linux, or the client library of ZooKeeper is missing.
@@ -116,8 +116,8 @@ def check_system() -> None:
 
 
 def planned_state(arguments: argparse.Namespace, known: ClusterState | None) -> ClusterState:
-    """The brokers by their ports, and the ensemble: from the directory, and from flags. That an
-    ensemble is not that of the brokers' records, the brokers find out.
+    """Returns the brokers by their ports, and the ensemble: from the directory, and from flags. The
+    brokers themselves find out if an ensemble is not the one of their records.
 
     Raises:
         StartError: the flags do not go with what the directory has.
@@ -143,10 +143,10 @@ def planned_state(arguments: argparse.Namespace, known: ClusterState | None) -> 
 def broker_settings(
     config: str | None, given: list[tuple[str, str]], brokers: int
 ) -> dict[str, str]:
-    """The settings all brokers start with: those that fit their number, the file, and `--set`.
+    """The settings that all brokers start with: defaults for their number, the file, and `--set`.
 
     Raises:
-        StartError: the file cannot be read, or a setting is wrong, or not to be set here.
+        StartError: the file cannot be read, or a setting is illegal, or cannot be set here.
     """
     try:
         chosen = {**(read_properties(config) if config else {}), **dict(given)}
@@ -163,8 +163,8 @@ def broker_settings(
 
 
 def broker_flags(config: str | None, given: list[tuple[str, str]], brokers: int) -> list[str]:
-    """The flags that give a broker the settings of all. It reads the file itself: that may hold
-    passwords, and everybody on this machine can read the words of a command.
+    """The flags that give a broker the settings of all. The broker reads the file itself: it may
+    hold passwords, and every user of this machine can read the arguments of a command.
 
     Raises:
         StartError: see `broker_settings`.
@@ -182,7 +182,8 @@ def broker_flags(config: str | None, given: list[tuple[str, str]], brokers: int)
 
 def replication_defaults(brokers: int) -> dict[str, str]:
     """Three replicas, two of them in sync before acks=all is answered; fewer where there are fewer
-    brokers. Acknowledged records survive the loss of one."""
+    brokers. Acknowledged records survive the loss of one broker.
+    """
     replicas = str(min(brokers, _MOST_REPLICAS))
     in_sync = "2" if brokers >= _MOST_REPLICAS else "1"
     return {

@@ -1,8 +1,8 @@
 """The state a directory keeps of its cluster: one file to read, one lock to hold.
 
-`cluster.json` has the ports of the brokers, which stay theirs, and their process ids while they
-run, for people: no command trusts an id that may be another process's by now. The process that runs
-the cluster holds the lock, so the lock ends with it, however it ends.
+`cluster.json` has the ports of the brokers, which do not change, and their process ids while they
+run. The ids are for people: no command relies on one, since it may be another process's by now. The
+process that runs the cluster holds the lock, so the lock is released however it ends.
 """
 
 import errno
@@ -23,21 +23,21 @@ LOCK_FILE: Final = ".cluster.lock"
 
 @dataclass
 class ClusterState:
-    """Brokers 1 to n by their ports; an ensemble that was given, or none if it has its own."""
+    """Brokers 1 to n by their ports, and the ensemble that was given, if any."""
 
     ports: list[int]
     zookeeper: str | None = None
     pids: dict[str, int] = field(default_factory=dict)
 
     def save(self, directory: Path) -> None:
-        """Writes it down; a reader sees the file as it was or as it is."""
+        """Writes the file atomically."""
         written = directory / f"{STATE_FILE}.tmp"
         written.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
         written.replace(directory / STATE_FILE)
 
 
 def load(directory: Path) -> ClusterState | None:
-    """The cluster of a directory; None when it is new or empty.
+    """Loads the cluster of a directory; None when it is new or empty.
 
     Raises:
         StartError: it holds something else, or its file cannot be read.
@@ -76,10 +76,10 @@ def _refuse_strangers(directory: Path) -> None:
 
 @contextmanager
 def held(directory: Path) -> Iterator[None]:
-    """Keeps everybody else from running the cluster of a directory; makes the directory.
+    """Keeps other processes from running the cluster of a directory; makes the directory.
 
     Raises:
-        StartError: somebody runs it, or the directory cannot be written.
+        StartError: another process runs it, or the directory cannot be written.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -35,9 +35,9 @@ class Plan(NamedTuple):
 
 
 class Supervisor:
-    """Starts a cluster, tells what happens to it, and takes it down.
+    """Starts a cluster, reports what happens to it, and stops it.
 
-    Ready lines go to standard output, all else to standard error.
+    Ready lines go to standard output, everything else to standard error.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -66,10 +66,10 @@ class Supervisor:
         return [f"{HOST}:{port}" for port in self._plan.state.ports]
 
     async def run(self) -> None:
-        """Returns when the cluster has ended, because somebody wanted that.
+        """Returns when the cluster has ended, because it was told to.
 
         Raises:
-            StartError: it does not start; the started processes have been ended.
+            StartError: it does not start; the started processes have been stopped.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -136,8 +136,9 @@ class Supervisor:
         return [*words, "--zookeeper", self._zookeeper_address, *self._plan.flags()]
 
     async def _stop(self) -> None:
-        """Stops one broker after the other, so that each can hand over to those that are left; then
-        ZooKeeper, which the last of them needs to leave in order."""
+        """Stops one broker after the other, so that each can hand over its leadership to the rest;
+        then ZooKeeper, which the last broker needs for an orderly stop.
+        """
         for process in [*self._brokers.values(), self._zookeeper]:
             await self._stop_process(process)
         self._note_pids()
@@ -185,7 +186,7 @@ class Supervisor:
     async def _restart(self, limit_s: float, broker_ids: list[int], say: Say) -> None:
         """Restarts brokers one by one, each when no partition lacks a replica in sync.
 
-        First come those that do not run: as long as they are away their partitions lack one.
+        Stopped brokers come first: while they are away, their partitions lack a replica.
         """
         if strangers := set(broker_ids) - self._brokers.keys():
             raise StartError(f"There is no broker {min(strangers)} in this cluster")

@@ -1,4 +1,4 @@
-"""The ZooKeeper of a cluster that was given none: found on this machine, or fetched with consent.
+"""The ZooKeeper of a cluster without an ensemble: found on this machine, or fetched with consent.
 
 An installed one is started by its own `zkServer.sh`, which knows where its jars are. A fetched one
 is five jars in the user's cache folder, shared by all clusters. Either keeps its data in the
@@ -69,10 +69,11 @@ class ZooKeeperCommand(NamedTuple):
 
 
 def find_zookeeper(*, fetch: bool) -> ZooKeeperCommand:
-    """How to start a ZooKeeper here; with `fetch`, or when somebody says yes, one is fetched.
+    """Finds out how to start a ZooKeeper here; with `fetch`, or when the user says yes, one is
+    fetched.
 
     Raises:
-        StartError: there is none; the text says what to type.
+        StartError: there is none; the message says what to type.
     """
     script = find_script()
     jars = cache_folder()
@@ -106,7 +107,7 @@ def find_script() -> str | None:
 
 
 def cache_folder() -> Path:
-    """Where fetched jars are."""
+    """The folder of fetched jars."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "odradek" / f"zookeeper-{VERSION}"
 
@@ -156,7 +157,7 @@ def _fetch(jars: Path) -> None:
 
 @contextmanager
 def _alone(jars: Path) -> Iterator[None]:
-    """Two that want to fetch at the same time do it one after the other."""
+    """Lets one process fetch at a time."""
     try:
         jars.mkdir(parents=True, exist_ok=True)
         with open(jars / ".lock", "w", encoding="utf-8") as lock:
@@ -169,10 +170,10 @@ def _alone(jars: Path) -> Iterator[None]:
 async def start(
     process: KeptProcess, command: ZooKeeperCommand, directory: Path, port: int
 ) -> None:
-    """Starts it over `directory`; returns when it serves.
+    """Starts it on `directory`; returns when it serves.
 
     Raises:
-        StartError: it does not come to that.
+        StartError: it does not start.
     """
     directory.mkdir(exist_ok=True)
     config = directory / "zoo.cfg"

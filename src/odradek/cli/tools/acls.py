@@ -165,8 +165,9 @@ def _resources(arguments: argparse.Namespace) -> list[Resource]:
 
 
 def _wanted(arguments: argparse.Namespace, *, adds: bool) -> Wanted:
-    """The entries that the flags select, by resource pattern; ends with wrong usage if they select
-    nothing."""
+    """Returns the entries that the flags select, by resource pattern; ends with wrong usage if they
+    select none.
+    """
     error = arguments.parser.error
     kind = arguments.resource_pattern_type
     if adds and kind not in (PatternType.LITERAL, PatternType.PREFIXED):
@@ -193,7 +194,9 @@ def _wanted(arguments: argparse.Namespace, *, adds: bool) -> Wanted:
 def _operations(
     arguments: argparse.Namespace, resources: list[Resource]
 ) -> dict[Resource, list[AclOperation]]:
-    """The operations on each resource: those of the flags, or those that a kind of client needs."""
+    """Returns the operations on each resource: those of the flags, or those that a producer or
+    consumer needs.
+    """
     if not arguments.producer and not arguments.consumer:
         named = [_operation(arguments, name) for name in arguments.operation or ("All",)]
         return dict.fromkeys(resources, named)

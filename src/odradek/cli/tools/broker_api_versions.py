@@ -1,5 +1,6 @@
-"""`odradek broker-api-versions`: the APIs of every broker in their versions, as
-`kafka-broker-api-versions.sh` prints them; scripts take it for a look whether brokers answer."""
+"""`odradek broker-api-versions`: the API versions of every broker, as
+`kafka-broker-api-versions.sh` prints them; scripts use it as a health check.
+"""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""The properties of Kafka's clients that ours do not have: files and scripts name them.
+"""The properties of Kafka's clients that ours does not have, but that files and scripts name.
 
 Properties that change nothing visible are accepted, after their values are checked as Kafka's
 clients do. Properties that request an unsupported feature are refused with the reason. Properties
@@ -80,7 +80,7 @@ _NOT_WITH: Final = {
 
 
 def check_properties(given: Mapping[str, str], settings: Mapping[str, Setting]) -> None:
-    """Looks at what a client with these `settings` does not have.
+    """Checks the `settings` that our client does not have.
 
     Raises:
         ConfigError: a property requests an unsupported feature, or has an illegal value.

@@ -1,5 +1,6 @@
-"""`odradek cluster`: the cluster's id, its brokers, forgetting one, as `kafka-cluster.sh` does; and
-running one on this machine, which is in `cli.local_cluster`."""
+"""`odradek cluster`: prints the cluster's id and brokers and unregisters brokers, as
+`kafka-cluster.sh` does, and runs a cluster on this machine (`cli.local_cluster`).
+"""
 
 import argparse
 import sys
@@ -61,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Does what is asked."""
+    """Runs the action."""
     if arguments.action not in _KAFKAS:
         return local_cluster.run(arguments)
     if arguments.action == "unregister" and arguments.id is None:

@@ -98,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 class _Named(TakesFirst):
-    """A name; users and clients may have one each, in the order of their types."""
+    """Takes a name; users and clients may have one each, in the order of their types."""
 
     def __call__(
         self,
@@ -113,7 +113,7 @@ class _Named(TakesFirst):
 
 
 class _Default(argparse.Action):
-    """The default entity, for all without their own."""
+    """Takes the default entity, for all without settings of their own."""
 
     def __call__(
         self,
@@ -132,7 +132,7 @@ def _note_name(namespace: argparse.Namespace, name: object) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Does what is asked."""
+    """Runs the action."""
     action = the_action(arguments, _ACTIONS)
     check_whom_to_ask(
         arguments,
@@ -251,7 +251,7 @@ def _check(
 
 
 def _check_changes(arguments: argparse.Namespace) -> None:
-    """Ends with wrong usage unless something is to be changed, in Kafka's words."""
+    """Ends with wrong usage unless the flags change something, in Kafka's words."""
     wrong = arguments.parser.error
     if arguments.add_config and arguments.add_config_file:
         wrong("Only one of --add-config or --add-config-file must be specified")
@@ -263,7 +263,7 @@ def _check_changes(arguments: argparse.Namespace) -> None:
 
 
 def _flag(kind: str) -> str:
-    """The short way to name an entity: `--topic orders`."""
+    """Adds the short flag for an entity: `--topic orders`."""
     return kind if kind == "client-metrics" else kind[:-1]
 
 
@@ -389,7 +389,7 @@ async def _alter(admin: Admin, resource: ConfigResource, arguments: argparse.Nam
 
 
 async def _check_loggers(admin: Admin, resource: ConfigResource, names: list[str]) -> None:
-    """Refuses loggers that the broker does not have; it is asked first, as Kafka's tool does it."""
+    """Refuses loggers that the broker, which is asked first, does not have."""
     found = (await admin.describe_configs([resource]))[resource]
     if isinstance(found, KafkaError):
         raise found

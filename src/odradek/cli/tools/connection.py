@@ -1,4 +1,4 @@
-"""The flags by which every tool finds its brokers, and how a tool runs.
+"""The flags with which every tool finds its brokers, and how a tool runs.
 
 `--bootstrap-server`, `--command-config FILE`, `--command-property K=V` (which wins over the file).
 """
@@ -53,7 +53,7 @@ _HALF: Final = re.compile("[\ud800-\udfff]")
 
 
 class _Gone(argparse.Action):
-    """A flag that ends with wrong usage, and says which one took its place."""
+    """A flag that ends with wrong usage and names its replacement."""
 
     def __call__(
         self,
@@ -70,7 +70,7 @@ class _Gone(argparse.Action):
 
 
 class NoFile(ValueError):
-    """A file of settings is not there."""
+    """A file of settings does not exist."""
 
     def __init__(self, path: str) -> None:
         """Says so."""
@@ -92,7 +92,7 @@ class _OldFlag(NamedTuple):
 
 
 def refuse_zookeeper(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag of Kafka's tools of old that is answered with a sentence and nothing else."""
+    """Adds `--zookeeper`, a flag of Kafka's old tools, which is refused in a sentence."""
     parser.add_argument("--zookeeper", nargs="?", action=_Gone, help=argparse.SUPPRESS)
 
 
@@ -107,7 +107,7 @@ def add_old_flag(
     nargs: str | None = None,
     kind: Callable[[str], object] = str,
 ) -> None:
-    """Adds the old name of a flag, which `take_old_flags` takes for the new one."""
+    """Adds the old name of a flag; `take_old_flags` gives its value to the new one."""
     dest = _dest(old)
     parser.add_argument(
         old, dest=dest, action=action, nargs=nargs, type=kind, help=argparse.SUPPRESS
@@ -117,9 +117,10 @@ def add_old_flag(
 
 
 def take_old_flags(arguments: argparse.Namespace, *new: str) -> None:
-    """Takes what was given under old names, of all flags or of some, and says so on standard
-    output; ends with wrong usage where the new name was given too. Both in the words of Kafka's
-    tool."""
+    """Moves values given under old names to the new ones, for all flags or for some, and warns on
+    standard output; ends with wrong usage where the new name was given too. Both in the words of
+    Kafka's tool.
+    """
     asked = [_dest(flag) for flag in new]
     given = [
         flag
@@ -150,8 +151,9 @@ def add_connection(
     together: str = CANNOT_BE_TOGETHER,
     reads_options: bool = True,
 ) -> None:
-    """Adds the flags, in the spellings of a tool; with `reads_options` it reads its words as most
-    of Kafka's tools do."""
+    """Adds the flags, in the spellings of a tool; with `reads_options` the tool reads its words as
+    most of Kafka's tools do.
+    """
     if reads_options:
         parser.set_defaults(read_words=read_words)
     parser.add_argument("--version", action="version", version=f"odradek {__version__}")
@@ -201,7 +203,7 @@ def add_format(parser: argparse.ArgumentParser) -> None:
 
 
 def add_actions(parser: argparse.ArgumentParser, actions: Mapping[str, str | None]) -> None:
-    """Adds the flags one of which says what to do, with their help."""
+    """Adds the flags that select an action, with their help."""
     for name, text in actions.items():
         parser.add_argument(
             f"--{name}",
@@ -216,7 +218,9 @@ def add_actions(parser: argparse.ArgumentParser, actions: Mapping[str, str | Non
 def the_action(
     arguments: argparse.Namespace, actions: Sequence[str], *, last: str = ", ", end: str = ""
 ) -> str:
-    """The one that was given; ends with wrong usage when it is not one, in Kafka's words."""
+    """Returns the action that was given; ends with wrong usage unless it is exactly one, in Kafka's
+    words.
+    """
     given = list(dict.fromkeys(arguments.actions))
     if len(given) != 1:
         *flags, final = (f"--{name}" for name in actions)
@@ -241,7 +245,7 @@ def require_one(arguments: argparse.Namespace, options: Sequence[str]) -> None:
 
 
 def is_given(arguments: argparse.Namespace, option: str) -> bool:
-    """Whether an option has another value than it has by itself."""
+    """Whether an option has another value than its default."""
     dest = option.replace("-", "_")
     return bool(getattr(arguments, dest) != arguments.parser.get_default(dest))
 
@@ -264,10 +268,10 @@ def check_whom_to_ask(arguments: argparse.Namespace, *, both: str, neither: str)
 
 
 def name_pattern(text: str) -> Match:
-    """Compiles an expression for names.
+    """Compiles a regular expression for names.
 
     Raises:
-        ValueError: it is none, in Kafka's words, or cannot be matched here.
+        ValueError: it is malformed, in Kafka's words, or not supported here.
     """
     try:
         return java_pattern(text)
@@ -280,13 +284,13 @@ def name_pattern(text: str) -> Match:
 def client_config(
     arguments: argparse.Namespace, rows: Mapping[str, Setting] = ADMIN_SETTINGS
 ) -> dict[str, object]:
-    """The settings that the flags name, as far as a client has them.
+    """Returns the settings that the flags name, as far as our client has them.
 
     Raises:
         NoFile: there is no such file.
         OSError: the file cannot be read.
-        NoAddress: an address is none.
-        ValueError: a flag has a value that cannot be used.
+        NoAddress: an address is malformed.
+        ValueError: a flag has an illegal value.
     """
     refuse_values(arguments)
     given = given_properties(arguments)
@@ -302,9 +306,9 @@ def client_config(
 
 
 def given_properties(arguments: argparse.Namespace) -> dict[str, str]:
-    """The properties that the flags name, those of no client of ours among them.
+    """Returns the properties that the flags name, including those that our client does not have.
 
-    A second call returns the same: a file may be a pipe, which can be read once.
+    A second call returns the same: a file may be a pipe, which can be read only once.
 
     Raises:
         NoFile: there is no such file.
@@ -353,8 +357,9 @@ def _check_addresses(name: str, text: str) -> None:
 
 
 def check_host_and_port(arguments: argparse.Namespace) -> None:
-    """Ends with wrong usage unless all brokers are named as `host:port`, in the words of the tools
-    of Kafka that look for themselves."""
+    """Ends with wrong usage unless all brokers are named as `host:port`, in the words of those
+    tools of Kafka that check it themselves.
+    """
     for each in arguments.bootstrap_server.split(","):
         host, _, port = each.rpartition(":")
         if not host or not port.isdecimal():
@@ -362,7 +367,7 @@ def check_host_and_port(arguments: argparse.Namespace) -> None:
 
 
 def run_async(work: Callable[[], Awaitable[int]], on_error: Callable[[Exception], None]) -> int:
-    """Runs a tool: its exit status, or 1 when a broker, a setting or a file is at fault."""
+    """Runs a tool; returns its exit status, or 1 when a broker, a setting or a file is at fault."""
     from odradek.errors import BrokerError
 
     try:
@@ -376,17 +381,18 @@ def run_async(work: Callable[[], Awaitable[int]], on_error: Callable[[Exception]
 
 
 def check_socket_buffer(name: str, size: int | None) -> None:
-    """Refuses a size that no socket can have; our clients leave all others to the system.
+    """Refuses a size that no socket can have; our client leaves all others to the system.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the size is illegal.
     """
     if size is not None and size < -1:
         raise ConfigError(name, str(size), "Value must be at least -1")
 
 
 async def reach_brokers(config: Mapping[str, object]) -> None:
-    """Asks brokers for the cluster, which fails if none answers; a consumer would wait for ever.
+    """Asks the brokers for the cluster, which fails if none answers; a consumer would wait for
+    ever.
 
     Raises:
         KafkaError: none answers in time.
@@ -396,7 +402,7 @@ async def reach_brokers(config: Mapping[str, object]) -> None:
 
 
 async def topic_names(config: Mapping[str, object]) -> list[str]:
-    """The names of all topics, as a client with these settings would find them.
+    """Returns the names of all topics, as a client with these settings finds them.
 
     Raises:
         KafkaError: none answers in time.
@@ -416,8 +422,9 @@ async def _awaited(work: Awaitable[int]) -> int:
 
 
 def text_of(error: Exception) -> str:
-    """The message of an error without its code or number; the code's own text when it only has a
-    name, a file's name before the reason."""
+    """Returns the message of an error without its code or number; the code's own text if it has no
+    message, and for a file its name before the reason.
+    """
     from odradek.errors import BrokerError
 
     if isinstance(error, OSError) and error.filename is not None and error.strerror:

@@ -1,6 +1,4 @@
-"""`odradek delegation-tokens`: tokens by which others log in as oneself, as
-`kafka-delegation-tokens.sh` has them.
-"""
+"""`odradek delegation-tokens`: manages delegation tokens, as `kafka-delegation-tokens.sh` does."""
 
 import argparse
 import base64

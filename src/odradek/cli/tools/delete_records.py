@@ -1,4 +1,4 @@
-"""`odradek delete-records`: deletes what lies before offsets, as `kafka-delete-records.sh` does."""
+"""`odradek delete-records`: deletes records before offsets, as `kafka-delete-records.sh` does."""
 
 import argparse
 import sys
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Deletes, and prints where each partition begins now."""
+    """Deletes, and prints the new start of each partition."""
     require(arguments, "bootstrap-server", "offset-json-file")
 
     async def work() -> int:

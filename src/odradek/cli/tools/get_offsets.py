@@ -139,7 +139,7 @@ def _filters(
 
 
 def _rule(text: str) -> tuple[Match, list[tuple[int, int]]]:
-    """A pattern for topics with `3`, `3-5` (without 5), `3-`, `-5` or nothing."""
+    """Reads a topic pattern, followed by `3`, `3-5` (without 5), `3-`, `-5` or nothing."""
     found = _RULE.fullmatch(text)
     if found is None:
         raise ValueError(

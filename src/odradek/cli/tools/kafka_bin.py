@@ -1,9 +1,9 @@
-"""`odradek kafka-bin DIR`: writes `kafka-topics.sh` and its like, each two lines over this command.
+"""`odradek kafka-bin DIR`: writes `kafka-topics.sh` and the other scripts of Kafka, each two lines
+that call this command.
 
-Scripts that call Kafka's tools then need another PATH and nothing else, and no JVM. Each is there
-under its name with `.sh` and without, as packages of Kafka have them, or as `.bat` on Windows.
-Under these names wrong usage ends with 1, as Kafka's does. Tools without an equivalent say so in
-one sentence, with status 1.
+Scripts that call Kafka's tools then need only another PATH, and no JVM. Each is written with `.sh`
+and without, as in packages of Kafka, or as `.bat` on Windows. Under these names wrong usage ends
+with 1, as Kafka's does. Tools without an equivalent say so in one sentence, with status 1.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes the scripts, and says how many; each has two names, but on Windows."""
+    """Writes the scripts, and prints how many; each has two names, except on Windows."""
     try:
         os.makedirs(arguments.directory, exist_ok=True)
         for name, text in _files():

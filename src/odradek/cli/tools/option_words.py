@@ -1,8 +1,8 @@
-"""How most of Kafka's tools read their words: `-topic` is `--topic`, a flag's value is the next
-word whatever that is, and words of no flag are ignored.
+"""How most of Kafka's tools read their words: `-topic` is `--topic`, the value of a flag is the
+next word whatever it is, and words that belong to no flag are ignored.
 
-These tools fail on an invalid value, or a second one where one is expected, only when they use it,
-each with its own message: `refuse_values` is called there.
+These tools fail on an invalid value, or on a second one where one is expected, only when they use
+it, each with its own message: they call `refuse_values` there.
 """
 
 import argparse
@@ -32,9 +32,9 @@ class TakesFirst(argparse.Action):
 
 
 def read_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
-    """The words as argparse reads them alike, where `parser` has the flags; ends with wrong usage
-    at a flag that does not exist or is left without its value, in Kafka's words. Words of no flag
-    are ignored, as by Kafka's tools; `other_words` has them.
+    """Rewrites the words so that argparse, with the flags of `parser`, reads them alike; ends with
+    wrong usage at a flag that does not exist or lacks its value, in Kafka's words. Words that
+    belong to no flag are ignored, as by Kafka's tools; `other_words` has them.
     """
     reader = _Reader(parser, words)
     read = list(reader.read())
@@ -54,7 +54,7 @@ def refuse_values(arguments: argparse.Namespace) -> None:
 
 
 class _Reader:
-    """Goes through the words once."""
+    """Reads the words once."""
 
     def __init__(self, parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         self._parser = parser
@@ -65,7 +65,7 @@ class _Reader:
         parser.set_defaults(fault=None)
 
     def read(self) -> Iterator[str]:
-        """The words for argparse."""
+        """Returns the words for argparse."""
         while self._words:
             word = self._words.pop(0)
             if not _looks_like_a_flag(word):
@@ -90,7 +90,9 @@ class _Reader:
         raise AssertionError("the parser ends the command")
 
     def _has_value(self, action: argparse.Action) -> bool:
-        """Whether the next word is a flag's value; that may be missing where it has a default."""
+        """Whether the next word is the value of a flag; the value may be missing if it has a
+        default.
+        """
         if action.nargs != "?":
             return True
         if not self._words:
@@ -105,7 +107,7 @@ class _Reader:
         return self._words.pop(0)
 
     def _checked(self, flag: str, action: argparse.Action, value: str) -> str:
-        """The value, or what argparse takes in its stead when it is at fault."""
+        """Returns the value, or one that argparse takes instead of an invalid one."""
         name = flag.lstrip("-")
         if type(action) is argparse._StoreAction and action in self._given:
             self._note(AT_MOST_ONE.format(name))

@@ -95,7 +95,7 @@ Replicas = Mapping[TopicPartition, tuple[tuple[int, ...] | None, tuple[int, ...]
 
 
 class _Refused(ValueError):
-    """The tool itself refuses."""
+    """The tool refuses."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -128,7 +128,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Does what is asked."""
+    """Runs the action."""
     if not (arguments.actions or arguments.is_script):
         from odradek.cli.everyday import topics
 
@@ -202,12 +202,14 @@ def _selected(topics: Mapping[str, TopicMetadata], arguments: argparse.Namespace
 
 
 def _as_pattern(text: str) -> str:
-    """Kafka's lists of names are patterns: blanks and quotes go, a comma means or."""
+    """Turns a list of names into Kafka's pattern: blanks and quotes are removed, a comma means
+    "or".
+    """
     return text.strip("\"'").replace(",", "|").replace(" ", "")
 
 
 async def _existing(admin: Admin, arguments: argparse.Namespace) -> list[str]:
-    """The topics that are named, which must be there unless `--if-exists`."""
+    """Returns the named topics, which must exist unless `--if-exists` is given."""
     names = _selected(await admin.list_topics(), arguments)
     if not names and arguments.topic is not None and not arguments.if_exists:
         raise _Refused(f"Topic '{arguments.topic}' does not exist as expected")
@@ -346,7 +348,7 @@ def _topic_id(text: str) -> UUID:
 
 
 async def _eligible(admin: Admin, names: list[str]) -> Replicas:
-    """Replicas that may lead though they are not in sync; nothing where brokers do not tell."""
+    """Returns the eligible leader replicas; empty where brokers do not report them."""
     if not names:
         return {}
     try:
@@ -358,7 +360,7 @@ async def _eligible(admin: Admin, names: list[str]) -> Replicas:
 async def _moving(
     admin: Admin, described: Mapping[str, TopicMetadata | KafkaError]
 ) -> Mapping[TopicPartition, PartitionReassignment]:
-    """The reassignments under way; nothing where brokers have none."""
+    """Returns the current reassignments; empty where brokers cannot report them."""
     topics = [topic for topic in described.values() if isinstance(topic, TopicMetadata)]
     if not topics:
         return {}
@@ -417,7 +419,7 @@ def _print_headline(
 
 
 def _factor(partition: PartitionMetadata, moves: PartitionReassignment | None) -> int:
-    """How many replicas the partition had before more were to come."""
+    """Returns the number of replicas without those that a reassignment adds."""
     return len(partition.replicas) - (len(moves.adding) if moves is not None else 0)
 
 

@@ -107,7 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Does what is asked."""
+    """Runs the action."""
     _check(arguments)
     action = {
         "list": _list,
@@ -126,7 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Refuses what Kafka's tool refuses before it asks anybody."""
+    """Refuses flags that Kafka's tool refuses before it sends a request."""
     wrong = arguments.parser.error
     if arguments.action == "find-hanging":
         if arguments.topic is None and arguments.broker_id is None:
@@ -150,7 +150,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 @contextmanager
 def _failing(what: str) -> Iterator[None]:
-    """Says what was tried before what went wrong."""
+    """Puts the failed action in front of the error message."""
     try:
         yield
     except KafkaError as error:
@@ -233,7 +233,7 @@ async def _find_hanging(admin: Admin, arguments: argparse.Namespace) -> None:
 
 
 async def _searched(admin: Admin, arguments: argparse.Namespace) -> list[TopicPartition]:
-    """The partitions that the flags name, at the broker that they name."""
+    """Returns the partitions that the flags name, at the broker that they name."""
     if arguments.partition is not None:
         return [TopicPartition(arguments.topic, arguments.partition)]
     topics: Mapping[str, TopicMetadata | KafkaError]
@@ -257,7 +257,7 @@ async def _searched(admin: Admin, arguments: argparse.Namespace) -> list[TopicPa
 
 
 async def hanging(admin: Admin, candidates: Sequence[_Open]) -> list[_Open]:
-    """Finds transactions whose coordinator does not know that it has to write to the partition."""
+    """Finds open transactions in partitions that their coordinator does not know about."""
     producer_ids = {each.producer_id for _, each in candidates}
     with _failing(f"Failed to list transactions for {len(producer_ids)} producers"):
         listed = await admin.list_transactions(producer_ids=producer_ids)
@@ -326,7 +326,7 @@ async def _force_terminate(admin: Admin, arguments: argparse.Namespace) -> None:
 async def _producers(
     admin: Admin, partitions: Sequence[TopicPartition], broker_id: int | None = None
 ) -> dict[TopicPartition, list[ProducerState]]:
-    """The producers of partitions, where every partition has to answer."""
+    """Returns the producers of partitions; every partition must answer."""
     found: dict[TopicPartition, list[ProducerState]] = {}
     for partition, producers in (
         await admin.describe_producers(partitions, broker_id=broker_id)
@@ -344,7 +344,7 @@ def _now_ms() -> int:
 def _show(
     arguments: argparse.Namespace, columns: Sequence[str], rows: Sequence[Sequence[object]]
 ) -> None:
-    """The table; every cell is as wide as its column's widest, and a tab follows it."""
+    """Prints a table; every cell is as wide as the widest of its column, and a tab follows it."""
     if arguments.output == "json":
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
         return

@@ -1,8 +1,8 @@
 """`odradek wheel`: a live timing wheel in the terminal, to show how it works.
 
-The wheel is the broker's own, over a clock that the keys move. With `--do` it carries out
-commands instead and prints the wheel after each, as text, as JSON, or as SVG files; so do
-the pictures of docs/concepts come about. Without a terminal it plays the worked example.
+The wheel is the broker's own, over a clock that the keys move. With `--do` it carries out commands
+instead and prints the wheel after each, as text, as JSON, or as SVG files; the pictures of
+docs/concepts are made this way. Without a terminal it plays the worked example.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def carry_out(show: WheelShow, commands: str, output: str, svg_dir: str | None) -> None:
-    """Does one command after the other and shows the wheel after each.
+    """Runs one command after the other and shows the wheel after each.
 
     Raises:
         CommandError: a command cannot be carried out.

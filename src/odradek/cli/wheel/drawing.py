@@ -1,4 +1,4 @@
-"""Drawings of a timing wheel: as text for a terminal, as SVG for a page. From one snapshot.
+"""Draws a timing wheel from a snapshot: as text for a terminal, as SVG for a page.
 
 In both, a level is a row of buckets, the lowest on top; the figure in a bucket is how many
 tasks it holds, and the marked bucket is where the level's hand is.
@@ -22,7 +22,7 @@ FILLED: Final = "\x1b[1;33m"
 
 
 def duration(milliseconds: int) -> str:
-    """Milliseconds as people say them: 20 ms, 8 s, 2.7 min."""
+    """Formats milliseconds for people: 20 ms, 8 s, 2.7 min."""
     for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")):
         if milliseconds >= size:
             return f"{milliseconds / size:.3g} {unit}"
@@ -43,7 +43,7 @@ def level_title(position: int, level: Level) -> str:
 
 
 def draw_text(snapshot: Snapshot, colour: bool = False) -> str:
-    """The wheel as lines of text, with terminal colours if asked."""
+    """Draws the wheel as lines of text, with terminal colours if asked."""
     lines = [paint(headline(snapshot), BOLD, colour), ""]
     for position, level in enumerate(snapshot.levels, 1):
         lines.append(level_title(position, level))
@@ -59,8 +59,9 @@ def draw_text(snapshot: Snapshot, colour: bool = False) -> str:
 
 
 def text_bucket(level: Level, slot: int, colour: bool, width: int = BUCKET_WIDTH) -> str:
-    """Draws one bucket in so many columns; brackets where the hand is, an arrow if there is no
-    room."""
+    """Draws one bucket in so many columns; brackets mark the hand, an arrow if there is no room for
+    them.
+    """
     count = level.counts[slot]
     figure = "." if count == 0 else str(count) if count < 10 ** max(1, width - 2) else "+"
     if slot == level.hand_slot:
@@ -88,7 +89,7 @@ def draw_frame(
 
 
 def frame_levels(snapshot: Snapshot, columns: int, rows: int, colour: bool) -> list[str]:
-    """The slots' numbers and as many levels as there is room for, the lowest first."""
+    """Draws the slots' numbers and as many levels as fit, the lowest first."""
     slots = len(snapshot.levels[0].counts)
     width = min(BUCKET_WIDTH, columns // slots)
     if width < 2:
@@ -105,7 +106,7 @@ def frame_levels(snapshot: Snapshot, columns: int, rows: int, colour: bool) -> l
 
 
 def frame_events(snapshot: Snapshot, columns: int, colour: bool) -> list[str]:
-    """Draws the events, the latest last; the newest ones are highlighted."""
+    """Draws the events, the latest last; new ones are highlighted."""
     now = f"{snapshot.now_ms} ms: "
     return [
         paint(f"  {event}"[:columns], FILLED, colour and event.startswith(now))
@@ -114,7 +115,7 @@ def frame_events(snapshot: Snapshot, columns: int, colour: bool) -> list[str]:
 
 
 def wrapped(words: Sequence[str], columns: int) -> list[str]:
-    """Words apart by blanks, in as many lines as it takes."""
+    """Wraps words into as many lines as needed."""
     lines = [""]
     for word in words:
         longer = f"{lines[-1]}   {word}" if lines[-1] else word
@@ -126,7 +127,7 @@ def wrapped(words: Sequence[str], columns: int) -> list[str]:
 
 
 def text_tasks(snapshot: Snapshot, limit: int = TASKS_SHOWN) -> list[str]:
-    """A line for each of the next tasks."""
+    """Draws a line for each of the next tasks."""
     lines = [
         f"  {one.name:<8} due {one.expiration_ms} ms, {one.expiration_ms - snapshot.now_ms} left:"
         f" level {one.level}, slot {one.slot}, bucket due at {one.bucket_due_ms} ms"
@@ -157,7 +158,7 @@ STYLE: Final = """
 
 
 def draw_svg(snapshot: Snapshot, caption: str = "") -> str:
-    """The wheel as a separate picture."""
+    """Draws the wheel as a picture of its own."""
     buckets = max(len(level.counts) for level in snapshot.levels)
     width = 2 * MARGIN + buckets * CELL_WIDTH
     height = 2 * MARGIN + 24 + len(snapshot.levels) * LEVEL_HEIGHT
@@ -198,7 +199,7 @@ def svg_level(snapshot: Snapshot, position: int) -> list[str]:
 
 
 def one_line(text: str) -> str:
-    """Columns apart by dots: SVG draws any number of blanks as one."""
+    """Joins columns by dots: SVG draws any number of blanks as one."""
     return text.replace("   ", " \N{MIDDLE DOT} ")
 
 

@@ -1,4 +1,4 @@
-"""The live wheel in a terminal: keys in, frames out.
+"""The live wheel in a terminal: takes keys, draws frames.
 
 A frame is drawn for the terminal's current size, and again when that changes. The screen sleeps
 until a key, a new size, or, while the wheel runs, the next frame.
@@ -51,14 +51,14 @@ class Screen:
         self._running = False
 
     def play(self) -> None:
-        """Draws and obeys until `q` or the end of input."""
+        """Draws, and handles keys until `q` or the end of input."""
         with keys_without_enter(), size_changes() as resized:
             self._draw()
             while self.obey(self._wait_for_keys(resized)):
                 self._draw()
 
     def _wait_for_keys(self, resized: int) -> str:
-        """Waits for a key; nothing ("") when there is another reason to draw."""
+        """Waits for a key; returns "" when there is another reason to draw."""
         keys = sys.stdin.fileno()
         ready, _, _ = select.select([keys, resized], [], [], FRAME_S if self._running else None)
         if not ready and self._running:
@@ -71,7 +71,7 @@ class Screen:
         return ESCAPE_SEQUENCE.sub("", pressed) if pressed else QUIT[0]
 
     def obey(self, keys: str) -> bool:
-        """Carries out each key's command, in turn; False if one of them ends the show."""
+        """Runs the command of each key, in turn; False if one of them ends the screen."""
         for key in keys:
             if key in QUIT:
                 return False
@@ -103,7 +103,7 @@ class Screen:
         self._show.add(f"t{self._added}", delay_ms)
 
     def frame(self, columns: int, rows: int, colour: bool = True) -> list[str]:
-        """The lines that the screen shows now."""
+        """Returns the lines of the current frame."""
         state = "running, ten times slower than life" if self._running else "paused"
         return draw_frame(self._show.snapshot(), (*HELP, f"({state})"), columns, rows, colour)
 

@@ -1,7 +1,7 @@
 """A timing wheel to look at: a timer, named tasks, and their events.
 
-`WheelShow` moves a real `MockTimer` of `odradek.timer` and writes down what it sees happen;
-nothing here is a model of the wheel. A `Snapshot` is all that a drawing needs.
+`WheelShow` moves a real `MockTimer` of `odradek.timer` and records its events; nothing here is a
+model of the wheel. A `Snapshot` is all that a drawing needs.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class NamedTask(TimerTask):
 
 
 class WheelShow:
-    """A wheel that starts at 0 and goes where its commands say."""
+    """A wheel that starts at 0 and is moved by commands."""
 
     def __init__(self, tick_ms: int = 1, wheel_size: int = 20) -> None:
         self._timer = MockTimer(tick_ms, wheel_size)
@@ -97,7 +97,7 @@ class WheelShow:
                 raise CommandError(f"not a command: {command!r}")
 
     def add(self, name: str, delay_ms: int) -> None:
-        """Starts a task; one of the same name is started again."""
+        """Starts a task; a task of the same name is restarted."""
         before = self._tasks.get(name)
         if before is not None:
             before.cancel()
@@ -107,7 +107,7 @@ class WheelShow:
         self._timer.add(task)
 
     def cancel(self, name: str) -> None:
-        """Takes a task out.
+        """Cancels a task.
 
         Raises:
             CommandError: no task of that name is pending.
@@ -119,8 +119,9 @@ class WheelShow:
         self._note(f"{name} is cancelled")
 
     def step(self, duration_ms: int) -> None:
-        """Moves the clock on, bucket by bucket, and notes the tasks that fire and those that move
-        down."""
+        """Moves the clock on, bucket by bucket, and records the tasks that fire and those that move
+        to a lower level.
+        """
         until_ms = self.now_ms + duration_ms
         while True:
             due_ms = self._timer.next_due_ms()

@@ -1,1 +1,1 @@
-"""The contents of an archive beside its records: a manifest, the groups, and tables of a lake."""
+"""The contents of an archive besides its records: the manifest, the groups, and lake tables."""

@@ -1,8 +1,8 @@
 """SHA-256 of files, read in pieces: a file of any size takes a megabyte of memory.
 
-Spark's workers compute them, each for some files, if they have the disk with the files; small
-amounts, which take less time than starting workers, are computed here. Elsewhere the driver's JVM
-does, which knows how to get there.
+Spark's workers compute them, each for some files, if they share the disk with the files; small
+amounts, which take less time than starting workers, are computed here. On other file systems the
+driver's JVM computes them.
 """
 
 import os
@@ -26,7 +26,7 @@ _SCHEMA: Final = "path string, bytes long, sha256 string"
 
 
 def checksums_of(spark: SparkSession, paths: Iterable[str]) -> dict[str, tuple[int, str]]:
-    """Size and SHA-256 of the files that are there, by their paths."""
+    """Returns size and SHA-256 of the files that exist, by their paths."""
     wanted = list(paths)
     if not wanted:
         return {}
@@ -50,10 +50,10 @@ def _there(place: str) -> str | None:
 
 
 def checksum_of(place: str) -> tuple[int, str]:
-    """Size and SHA-256 of a file on a disk, or of one that Arrow knows.
+    """Returns size and SHA-256 of a file on a disk, or of one that Arrow can read.
 
     Raises:
-        FileNotFoundError: it is not there.
+        FileNotFoundError: it does not exist.
     """
     digest, size = sha256(), 0
     with _opened(place) as file:

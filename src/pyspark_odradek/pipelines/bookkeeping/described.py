@@ -1,8 +1,8 @@
 """The topic of an archive: partitions, settings and committed offsets of groups, in a broker and in
 an archive.
 
-An archive has them as they were when its newest batch was written, because a broker whose topic
-has to be restored may not be there to be asked:
+An archive has them as of its newest batch, because the broker may be gone when its topic has to be
+restored:
 
     orders/_topic.json   {"partitions": 3, "settings": {"cleanup.policy": "compact"},
                           "isolation level": "read_committed",
@@ -38,9 +38,9 @@ _DOCUMENT: Final = "_topic.json"
 
 @dataclass(frozen=True)
 class Description:
-    """The facts about a topic beside its records.
+    """The facts about a topic besides its records.
 
-    `settings` are those that somebody gave it; `isolation_level` is how it was archived.
+    `settings` are its own, without defaults; `isolation_level` is that of the archive.
     """
 
     partitions: int
@@ -50,29 +50,29 @@ class Description:
 
 
 def describe(brokers: Mapping[str, object], topic: str) -> Description:
-    """A topic as it is now, without its groups.
+    """Describes a topic as it is now, without its groups.
 
     Raises:
-        PipelineError: it cannot be asked for.
+        PipelineError: no broker tells.
     """
     return asyncio.run(_described(brokers, topic))
 
 
 def topic_id(brokers: Mapping[str, object], topic: str) -> str | None:
-    """The id that no later topic of the name has; None where brokers give topics none.
+    """Returns the id of the topic; None where brokers do not have topic ids.
 
     Raises:
-        KafkaError: there is no such topic, or nobody answers.
+        KafkaError: there is no such topic, or no broker answers.
     """
     found = asyncio.run(_topic_id(brokers, topic))
     return None if found is None else str(found)
 
 
 def committed(brokers: Mapping[str, object], topic: str) -> Groups:
-    """The offsets all groups have committed for a topic.
+    """Returns the committed offsets of all groups for a topic.
 
     Raises:
-        PipelineError: a group cannot be asked.
+        PipelineError: a coordinator does not answer.
     """
     return asyncio.run(_committed(brokers, topic))
 
@@ -87,10 +87,10 @@ def commit(brokers: Mapping[str, object], topic: str, groups: Groups) -> None:
 
 
 def keep(spark: SparkSession, archive: str, settings: PipelineSettings) -> None:
-    """Writes down in an archive what its topic is now; no groups that are queries'.
+    """Writes the current description of its topic to an archive, without the groups of queries.
 
     Raises:
-        PipelineError: it cannot be asked.
+        PipelineError: no broker tells.
     """
     now = describe(settings.brokers, settings.topic)
     found = committed(settings.brokers, settings.topic)
@@ -104,10 +104,10 @@ def keep(spark: SparkSession, archive: str, settings: PipelineSettings) -> None:
 
 
 def kept_in(spark: SparkSession, archive: str) -> Description:
-    """The description of its topic that an archive holds.
+    """Reads the description of its topic from an archive.
 
     Raises:
-        PipelineError: it is not there, or damaged.
+        PipelineError: it is missing, or damaged.
     """
     path = f"{archive.rstrip('/')}/{_DOCUMENT}"
     try:

@@ -8,9 +8,8 @@
          "offsets": ["{\\"orders\\": {\\"0\\": 120}}"],      up to which the topic was read
          "sha256": "..."}      of the document itself
 
-It is what every table of a pipeline has (`tables`), with more of each file. A compaction replaces
-the documents of all batches up to its own with one. The replaced files stay until nobody reads
-them.
+It is the manifest of every table (`tables`), with more about each file. A compaction replaces the
+documents of all batches up to its own with one. The replaced files stay until nobody reads them.
 """
 
 from collections import defaultdict
@@ -69,14 +68,14 @@ class ArchivedFile:
 
 @dataclass(frozen=True)
 class Archived:
-    """An archive at one moment: its files, and the last batch that they cover."""
+    """A snapshot of an archive: its files, and the last batch that they cover."""
 
     files: list[ArchivedFile]
     snapshot: Snapshot
 
     @property
     def ends(self) -> PartitionOffsets:
-        """Up to where each partition was read."""
+        """The end of the read part of each partition."""
         found: PartitionOffsets = {}
         for text in self.snapshot.documents[-1]["offsets"]:
             found.update(read_offsets(text))
@@ -93,7 +92,7 @@ class Manifest:
 
     @contextmanager
     def reading(self) -> Iterator[Archived]:
-        """The archive as it is now; its files stay while it is read.
+        """A snapshot of the archive; its files are kept while it is read.
 
         Raises:
             PipelineError: there is none, or its manifest is damaged.
@@ -104,20 +103,20 @@ class Manifest:
             yield Archived(entries(snapshot.files), snapshot)
 
     def compacting(self) -> Lock:
-        """The right to put files together, which one has at a time."""
+        """The lock for compactions."""
         return Lock(self._system, self.table.directory, "compact")
 
     def batch_files(self, batch_id: int) -> list[ArchivedFile]:
-        """The files of a batch that is complete and was not compacted; else none."""
+        """Returns the files of a batch that is committed and was not compacted; else none."""
         document = self.table.document(batch_id) if batch_id >= 0 else None
         return [] if document is None else entries(document["files"])
 
     def check_topics(self, batch_id: int, offsets: Iterable[str]) -> None:
-        """Checks that a batch is of the same topic ids as the one before: a recreated topic has the
-        same offsets again, for other records.
+        """Checks that a batch has the topic ids of the one before: a recreated topic has the same
+        offsets for other records.
 
         Raises:
-            PipelineError: it is not.
+            PipelineError: it has not.
         """
         if batch_id == 0:
             return
@@ -131,7 +130,7 @@ class Manifest:
                 )
 
     def superseded_files(self, snapshot: Snapshot) -> list[ArchivedFile]:
-        """The files of batches and compactions that a compaction has taken the place of."""
+        """Returns the files of batches and compactions that a later compaction has replaced."""
         names = snapshot.superseded
         return entries(file for name in names for file in self.table.files_of(name))
 
@@ -142,10 +141,10 @@ class Manifest:
     def commit_compaction(
         self, number: Number, archived: Archived, files: Sequence[ArchivedFile]
     ) -> None:
-        """Says what all batches up to the compaction's are from now on.
+        """Commits a compaction, which replaces all batches up to its own.
 
         Raises:
-            PipelineError: somebody else was as quick.
+            PipelineError: another run has committed one.
         """
         offsets = archived.snapshot.documents[-1]["offsets"]
         found = [asdict(file) for file in files]
@@ -153,7 +152,7 @@ class Manifest:
         self.table.commit(number, document)
 
     def look(self, listed: Iterable[Document]) -> list[ArchivedFile]:
-        """Listed files, with their checksums and content."""
+        """Returns listed files, with their checksums and content."""
         files = {file["path"]: file["bytes"] for file in listed}
         if not files:
             return []
@@ -168,7 +167,7 @@ class Manifest:
         ]
 
     def checksums(self, paths: Iterable[str]) -> dict[str, tuple[int, str]]:
-        """Size and SHA-256 of files of the archive that are there, by their relative paths."""
+        """Returns size and SHA-256 of the archive's files that exist, by their relative paths."""
         start = len(self.table.directory) + 1
         found = checksums_of(self._spark, (f"{self.table.directory}/{path}" for path in paths))
         return {path[start:]: checksum for path, checksum in found.items()}
@@ -184,7 +183,7 @@ class Manifest:
 def on_archive(
     spark: SparkSession, directory: str, work: Callable[[Manifest, Archived], Outcome]
 ) -> OnceJob:
-    """A job on an archive as it is when it begins, whose files stay until it ends."""
+    """A job on a snapshot of an archive, whose files are kept until the job ends."""
 
     def run() -> Outcome:
         manifest = Manifest(spark, directory)
@@ -195,7 +194,7 @@ def on_archive(
 
 
 def path_of(uri: str) -> str:
-    """The relative path of an archive's file; empty if it cannot be one.
+    """Returns the relative path of an archive's file; empty if it is not one.
 
     The part after the archive's name is the same in a path and in a URI.
     """

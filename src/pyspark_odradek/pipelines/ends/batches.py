@@ -1,4 +1,4 @@
-"""The output of a stream: a table into which every micro-batch goes exactly once.
+"""The output of a stream: a table that gets every micro-batch exactly once.
 
     orders/
       _odradek.json           whose it is
@@ -10,9 +10,8 @@ Spark writes down the offsets of a batch before it runs it, and repeats the batc
 the same offsets and number. A repeated batch finds its document, or writes its files again, to
 another directory (`tables`).
 
-That rests on both being there: numbers start again at 0 without the checkpoint, so batches
-without one are refused rather than taken for those of the new query; and so is a batch that comes
-again with other offsets.
+That needs both: without the checkpoint numbers start again at 0, so batches without a checkpoint
+are refused rather than taken for those of the new query; so is a repeated batch with other offsets.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,7 +48,7 @@ class Output:
         parts: Sequence[str] = ("",),
         lock: Lock | ClaimedLock | None = None,
     ) -> None:
-        """Takes up a new directory or one of an earlier run; `lock` is the right to write to it.
+        """Opens a new directory or one of an earlier run; `lock` is its writer's lock.
 
         Raises:
             PipelineError: batches and checkpoint do not belong together.
@@ -88,7 +87,7 @@ class Output:
             self.commit(batch_id, self.stage(batch, batch_id))
 
     def write_whole(self, batch: DataFrame, batch_id: int) -> None:
-        """Writes a batch that takes the place of all before it."""
+        """Writes a batch that replaces all earlier ones."""
         if self.has(batch_id):
             _pass_over(batch)
         else:
@@ -99,7 +98,7 @@ class Output:
         """Whether a batch is committed.
 
         Raises:
-            PipelineError: it is, and was of other offsets.
+            PipelineError: it was committed with other offsets.
         """
         document = self.table.document(batch_id)
         if document is None and batch_id <= self._last:
@@ -116,7 +115,7 @@ class Output:
         return True
 
     def left_by_the_one_before(self, batch_id: int) -> Document | None:
-        """The commit of the batch before; None for the first.
+        """Returns the commit of the batch before; None for the first.
 
         Raises:
             PipelineError: it is gone.
@@ -134,7 +133,7 @@ class Output:
         records_per_file: int = 0,
         part: str = "",
     ) -> list[dict[str, Any]]:
-        """Writes the files of a batch and gives them as a document has them. 0 is no limit."""
+        """Writes the files of a batch, and returns them as entries of a document. 0 is no limit."""
         place = self.table.place_of(Number(batch_id), self.run, part)
         write_parquet(batch, place, partition_by, records_per_file)
         return self.table.staged(place)
@@ -142,7 +141,7 @@ class Output:
     def commit(
         self, batch_id: int, files: Sequence[Mapping[str, Any]], more: Document | None = None
     ) -> None:
-        """Commits a batch, with these files and the facts in `more`.
+        """Commits a batch with these files, and the facts in `more`.
 
         Raises:
             PipelineError: another run has committed it.
@@ -158,10 +157,10 @@ class Output:
     def job(
         self, writer: DataStreamWriter, write: WriteBatch | None = None, *, has_topic: bool = False
     ) -> StreamJob:
-        """The stream that writes here, batch by batch, and alone.
+        """Returns the stream that writes here, batch by batch, as the only writer.
 
-        If it `has_topic`, one that it writes to as well, what a batch is of is kept once it was
-        planned: some of it may be there.
+        If it `has_topic`, to which it writes as well, the offsets of a batch are kept once it was
+        planned: the topic may have some of its records.
         """
         writer = writer.foreachBatch(write or self.write)
         writer = writer.option("checkpointLocation", self.checkpoint.path)
@@ -176,27 +175,29 @@ class Output:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """The right to write, as of the moment when it is had: another run may have come and gone
-        since this one was made.
+        """Takes the writer's lock and reads the state again: another run may have written since
+        this object was made.
 
         Raises:
-            PipelineError: somebody else writes, or batches and checkpoint do not belong together.
+            PipelineError: another run is writing, or batches and checkpoint do not belong together.
         """
         with self._lock:
             self._take_up(self.checkpoint.path)
             yield
 
     def take_back(self) -> None:
-        """Removes what a query has made that failed before a batch was committed, its checkpoint
-        too. If the query had a checkpoint before, it removes nothing."""
+        """Removes everything that a query made which failed before it committed a batch, its
+        checkpoint too. If the query had a checkpoint before, nothing is removed.
+        """
         if not self.checkpoint.was_there and self.table.last_batch() < 0:
             self.table.forget(self.run)
             self.checkpoint.take_back()
 
 
 def _pass_over(batch: DataFrame) -> None:
-    """Makes Spark process a batch without output: otherwise the state of the query would miss it,
-    and the query could not continue."""
+    """Makes Spark process a batch without output: otherwise the state of the query would lack it,
+    and the query could not continue.
+    """
     batch.write.format("noop").mode("overwrite").save()
 
 
@@ -207,12 +208,13 @@ def open_output(
     parts: Sequence[str] = ("",),
     same: Sequence[str] = (),
 ) -> Output:
-    """The settings' directory as the output of a pipeline on their topic.
+    """Opens the settings' directory as the output of a pipeline on their topic.
 
     `same` names the settings that must be equal for all its batches, beside those that always are.
 
     Raises:
-        PipelineError: there is none, or it is something else's, or was begun with others of these.
+        PipelineError: there is none, or it belongs to something else, or was begun with other
+            values of these settings.
     """
     directory = settings.directory(pipeline)
     options = settings.lasting(*same)

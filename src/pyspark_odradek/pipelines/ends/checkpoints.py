@@ -1,8 +1,8 @@
 """The checkpoint of a stream; a run that failed at once leaves none behind.
 
-Spark makes the directory before it asks source and sink anything, and writes down what the first
-batch is of before it runs it. When that fails, somebody corrects a setting and comes again: to a
-checkpoint that is of use to nobody, and whose state may be of another shape.
+Spark makes the directory before it asks source and sink anything, and writes the offsets of the
+first batch before it runs it. If that fails, the user corrects a setting and starts again, but
+would find a useless checkpoint, whose state may have another schema.
 """
 
 import json
@@ -18,7 +18,7 @@ _LINES_BEFORE: Final = 2
 
 
 class Checkpoint:
-    """The checkpoint of one query; taken up before the query starts."""
+    """The checkpoint of one query; opened before the query starts."""
 
     def __init__(self, files: Files, path: str) -> None:
         self.path: Final = path
@@ -29,15 +29,15 @@ class Checkpoint:
         self._files = files
 
     def last_commit(self) -> int:
-        """The newest batch that Spark knows to be done; -1 if there is none."""
+        """The newest batch that Spark has completed; -1 if there is none."""
         return max(self._numbers("commits"), default=-1)
 
     def offsets(self, batch_id: int) -> list[str]:
-        """How far each source is read with a batch, as Spark has written it down."""
+        """Returns the end offsets of a batch for each source, as Spark has written them."""
         return self._files.read(f"{self.path}/offsets/{batch_id}").splitlines()[_LINES_BEFORE:]
 
     def query_id(self) -> str:
-        """The id of the query, which it has as long as this checkpoint."""
+        """The id of the query, which it keeps as long as this checkpoint."""
         found: str = json.loads(self._files.read(f"{self.path}/metadata"))["id"]
         return found
 
@@ -56,8 +56,9 @@ class Checkpoint:
         self._files.replace(place, mark.text())
 
     def take_back(self) -> None:
-        """Removes the checkpoint that the failed query has made. An earlier one stays as it is, and
-        so does one with a completed batch."""
+        """Removes the checkpoint that the failed query made, but not an earlier one, nor one with a
+        completed batch.
+        """
         if self.was_there or self.last_commit() >= 0:
             return
         names = self._files.names(self.path)
@@ -69,7 +70,7 @@ class Checkpoint:
                 self._files.remove(f"{self.path}/{name}")
 
     def take_back_unless_planned(self) -> None:
-        """The same, unless a batch was planned: some of its tasks may have written."""
+        """Does the same, unless a batch was planned: some of its tasks may have written."""
         if not self._numbers("offsets"):
             self.take_back()
 

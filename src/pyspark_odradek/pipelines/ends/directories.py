@@ -1,13 +1,12 @@
-"""The owner of a directory, and tables that are written there at once, without a stream.
+"""The owner of a directory, and tables that are written there without a stream.
 
 Pipelines continue in the directory of an earlier run. They must not mix with, or remove, the files
 of another pipeline, another topic or another program:
 
     orders/_odradek.json   {"pipeline": "dedup", "topic": "orders", "by": "key"}
 
-Some options define what a row means there: a directory keeps those it began with. A mark that is
-older than such an option gets it from the next run, since nothing says which value the rows there
-have.
+Some options define what a row means: a directory keeps those it began with. A mark that is older
+than such an option gets it from the next run, since the value for the existing rows is unknown.
 """
 
 import json
@@ -31,7 +30,7 @@ _LEFT: Final = {MARK, f".{MARK}.crc", LOCK, READERS}
 
 
 class Mark:
-    """Whose a directory is: a pipeline's of a topic, with the options that say what a row is."""
+    """The owner of a directory: a pipeline and a topic, with the options that define its rows."""
 
     def __init__(self, pipeline: str, topic: str, options: Mapping[str, str | None]) -> None:
         self._pipeline: Final = pipeline
@@ -42,11 +41,11 @@ class Mark:
         return f"{self._pipeline} of the topic {self._topic}"
 
     def text(self) -> str:
-        """The mark as it is in a directory."""
+        """Returns the mark as it is written to a directory."""
         return json.dumps(self._facts())
 
     def is_in(self, text: str) -> bool:
-        """Whether the mark that a directory has says all that this one does."""
+        """Whether the mark of a directory contains all of this one."""
         found: dict[str, str | None] = json.loads(text)
         return self._facts().items() <= found.items()
 
@@ -54,10 +53,10 @@ class Mark:
         return {"pipeline": self._pipeline, "topic": self._topic, **self._options}
 
     def check(self, directory: str, text: str, *, has_rows: bool = True) -> None:
-        """Compares it with the mark that a directory has, and its options where there are rows.
+        """Compares it with the mark of a directory, and the options too if there are rows.
 
         Raises:
-            PipelineError: that is another's, or was begun with other options.
+            PipelineError: the directory has another owner, or was begun with other options.
         """
         found = json.loads(text)
         other = Mark(found.pop("pipeline"), found.pop("topic"), found)
@@ -83,11 +82,11 @@ def _said(option: str, value: str | None) -> str:
 
 
 class ClaimedLock:
-    """The right to write to a directory as a pipeline of a topic; a context that gives it back.
+    """The writer's lock of a directory for a pipeline of a topic; a context that releases it.
 
-    Whose a directory is is written down while nobody else may write there. So a mark is changed
-    only if the directory has nothing but leftovers of a failed start, and that run has ended. With
-    a `part` it is the right to write to that directory below only; others may write to their parts.
+    The mark is written under the lock. So it is changed only if the directory has nothing but
+    leftovers of a failed start, and that run has ended. With a `part` the lock covers only that
+    subdirectory; others may write to their parts.
     """
 
     def __init__(
@@ -108,11 +107,11 @@ class ClaimedLock:
         self._part: Final = Lock(files, self._place) if part else None
 
     def claim(self) -> None:
-        """Makes a new directory one of this pipeline and topic, or sees that it is.
+        """Marks a new directory as this pipeline's and topic's, or checks the mark.
 
         Raises:
-            PipelineError: it is another's, holds files of nobody knows whom, was begun with other
-                options, or somebody is writing to it.
+            PipelineError: it has another owner, holds unknown files, was begun with other options,
+                or another run is writing to it.
         """
         if not self._is_claimed():
             with self._whole:
@@ -139,7 +138,7 @@ class ClaimedLock:
         (self._part or self._whole).__exit__(*raised)
 
     def is_taken_over(self) -> bool:
-        """Whether another owner has it, having considered this one dead."""
+        """Whether another owner has taken the lock because it considered this one dead."""
         return (self._part or self._whole).is_taken_over()
 
     def _put_mark(self) -> None:
@@ -147,10 +146,10 @@ class ClaimedLock:
             self._files.replace(f"{self._directory}/{MARK}", self._mark.text())
 
     def _is_claimed(self) -> bool:
-        """Sees that a directory is of nobody else, and tells whether that is for good.
+        """Checks that a directory has no other owner, and returns whether its mark is final.
 
         Raises:
-            PipelineError: it is another's, or holds files of nobody knows whom.
+            PipelineError: it has another owner, or holds unknown files.
         """
         names = set(self._files.names(self._directory))
         others = sorted(name for name in names if whole_name(name) not in _LEFT)
@@ -180,7 +179,7 @@ def put_table(
     if it `is_whole`, else it adds to them.
 
     Raises:
-        PipelineError: the directory is another's, or somebody else is writing to it.
+        PipelineError: the directory has another owner, or another run is writing to it.
     """
     written = Table(FileSystem(spark), directory)
     with lock:
@@ -196,7 +195,7 @@ def put_table(
 
 
 def read_table(spark: SparkSession, directory: str) -> DataFrame | None:
-    """Reads what a pipeline has written to a directory, by its manifest; None if that is nothing.
+    """Reads the table of a pipeline in a directory, by its manifest; None if nothing was committed.
 
     The end of the last query on it is unknown, so its files stay until this process ends: a process
     that runs for long, beside compactions, uses `reading_table`. A reader of Parquet that lists the

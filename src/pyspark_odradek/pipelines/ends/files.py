@@ -1,4 +1,4 @@
-"""Small files and listings, where pipelines keep their data. Not for the data itself.
+"""Small files and listings on the file system of a pipeline's data; not for the data itself.
 
 Spark's own Python interface has no files. Files on disks of this machine, or on shared ones, are
 read and written by this process. Spark's JVM handles every other kind of file system; a client of
@@ -45,11 +45,11 @@ class Files(Protocol):
     """The operations of a file system that pipelines need."""
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory is there."""
+        """Whether a file or directory exists."""
         ...
 
     def names(self, directory: str) -> list[str]:
-        """Lists a directory; empty where there is none."""
+        """Lists a directory; empty if it does not exist."""
         ...
 
     def below(self, directory: str) -> list[Listed]:
@@ -57,34 +57,34 @@ class Files(Protocol):
         ...
 
     def read(self, path: str) -> str:
-        """The text of a file.
+        """Reads the text of a file.
 
         Raises:
-            FileNotFoundError: it is not there.
+            FileNotFoundError: it does not exist.
         """
         ...
 
     def create(self, path: str, text: str) -> bool:
-        """Writes a file that is not there: as a whole, or not at all and False if it is.
+        """Creates a file with its whole text; returns False, and changes nothing, if it exists.
 
         If several try at once, one succeeds.
         """
         ...
 
     def replace(self, path: str, text: str) -> None:
-        """Writes a file as a whole: it is there with all of its text, or as it was.
+        """Replaces a file atomically: it has the whole new text, or is as it was.
 
         Raises:
-            PermissionError: nobody may write there, or not who asks.
+            PermissionError: this user may not write there.
         """
         ...
 
     def remove(self, path: str) -> None:
-        """Removes a file, or a directory with all that is in it, if it is there."""
+        """Removes a file, or a directory with its contents, if it exists."""
         ...
 
     def sync(self, directory: str) -> None:
-        """Returns when all that is below a directory outlives a crash of the machine."""
+        """Returns when all files below a directory would survive a crash of the machine."""
         ...
 
 
@@ -151,9 +151,9 @@ def whole_name(name: str) -> str:
 
 
 def local_path(uri: str) -> str | None:
-    """The path, if it is on a disk of this machine; else None.
+    """Returns the path if it is on a disk of this machine; else None.
 
-    As Hadoop's, it is what is written there: a percent sign is one.
+    As in Hadoop, a percent sign stands for itself.
     """
     if not uri.startswith(_FILE):
         return None if "://" in uri else os.path.abspath(uri)
@@ -335,17 +335,19 @@ class HadoopFiles:
 
     @property
     def configuration(self) -> Any:
-        """Hadoop's, of this session: how it reaches its file systems."""
+        """Hadoop's configuration of this session, with which it reaches its file systems."""
         context: Any = self._spark._jsc
         return context.hadoopConfiguration()
 
     def uri(self, path: str) -> str:
-        """A path as a whole URI, as it is from anywhere."""
+        """Returns a path as a full URI."""
         place = self._path(path)
         return str(self._of(place).makeQualified(place).toString())
 
     def _put(self, path: str, text: str, how: str) -> bool:
-        """Writes a file beside, and renames it; False where one is that must not be replaced."""
+        """Writes a temporary file and renames it; False if the target exists and must not be
+        replaced.
+        """
         target = self._path(path)
         partial = self._path(f"{path}.{uuid4().hex}.tmp")
         self._write(partial, text)
@@ -397,7 +399,9 @@ def _errors_of_python() -> Iterator[None]:
 
 
 class ArrowFiles:
-    """Through Arrow, what is not on a disk; two that create one file at once may both succeed."""
+    """Through Arrow, for files that are not on a disk; two processes that create one file at once
+    may both succeed.
+    """
 
     def exists(self, path: str) -> bool:
         """See `Files`."""

@@ -1,8 +1,8 @@
 """The date and the hour of a time, in UTC.
 
-Spark's own functions for them go by the session's time zone. They are of no use in one whose clocks
-change, since a time of UTC that clocks there leave out is moved by the hour that they skip, or
-that is no whole hours from UTC.
+Spark's own functions for them go by the session's time zone. They do not work in a zone with
+daylight saving time, where times that the local clock skips are moved by an hour, nor in a zone
+that is not whole hours from UTC.
 """
 
 from decimal import Decimal

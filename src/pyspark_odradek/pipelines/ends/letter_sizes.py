@@ -1,4 +1,4 @@
-"""Letters that are larger than their topic takes go there compressed; if that is not enough, cut.
+"""Letters that are too large for their topic are compressed; if that is not enough, they are cut.
 
 A compressed record may be many times as large uncompressed, and the headers with the error come on
 top. A letter that is cut has the beginning of its key and value, and its own headers only where
@@ -31,7 +31,7 @@ Header = dict[str, Any]
 
 
 def fitted(batches: "Iterator[pa.RecordBatch]", limit: int) -> "Iterator[pa.RecordBatch]":
-    """The same letters, those cut that a topic of this limit would not take."""
+    """Returns the same letters, cut where a topic with this limit would not take them."""
     import pyarrow as pa
 
     for batch in batches:

@@ -1,9 +1,9 @@
 """Records that a stream writes to a topic beside its table: each batch of them once.
 
-From within `foreachBatch` Spark's sink cannot be had. Its protocol can (`odradek.tables.write`),
-with one task for each batch: its records are a transaction, which is there as a whole or not at
-all, however Spark cuts the batch when it repeats it. A task that is repeated shuts the earlier one
-out, and so does a run that begins while another still writes.
+Spark's sink cannot be used within `foreachBatch`, but its protocol can (`odradek.tables.write`),
+with one task for each batch: its records are one transaction, so all or none are written, however
+Spark partitions a repeated batch. A repeated task fences the earlier one, and so does a run that
+begins while another still writes.
 """
 
 import json
@@ -30,8 +30,7 @@ _ONLY_TASK: Final = 0
 
 
 class Letters:
-    """A topic that gets what the batches of an output do not take, in batches of up to `limit`
-    bytes."""
+    """The topic for records that an output does not take, in batches of up to `limit` bytes."""
 
     def __init__(self, settings: PipelineSettings, topic: str, output: Output, limit: int) -> None:
         self._output: Final = output
@@ -48,10 +47,10 @@ class Letters:
         self._topic: Final = topic
 
     def write(self, letters: DataFrame, batch_id: int) -> None:
-        """Writes those of a batch; when it returns they are committed.
+        """Writes and commits the letters of a batch.
 
         Raises:
-            SourceError: another run has taken over, or the batch had others before.
+            SourceError: another run has taken over, or the batch had other letters before.
         """
         query = self._output.checkpoint.query_id()
         run = QueryRun(query, query, self._output.run, TopicPartition(self._topic, 0))
@@ -65,7 +64,7 @@ class Letters:
 def _share_of(
     letters: DataFrame, options: SinkOptions, run: QueryRun, batch_id: int, limit: int
 ) -> Share:
-    """Makes a task write the records, and gives what is to be committed."""
+    """Makes a task write the records, and returns what to commit."""
 
     def write(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         import pyarrow as pa

@@ -7,7 +7,7 @@
 
 A run that finds another run alive does not begin. A process on the same machine and in the same
 container sees at once that a run was killed; others see it when the beat stops. Nothing is lost if
-a live owner is considered dead: the commit decides whose batch counts (`tables`).
+a live owner is considered dead: the commit decides which batch counts (`tables`).
 """
 
 import atexit
@@ -73,7 +73,7 @@ class Owner:
 
 
 class Lock:
-    """The right to write; a context that gives it back at its end."""
+    """The writer's lock; a context that releases it at its end."""
 
     def __init__(
         self,
@@ -109,14 +109,14 @@ class Lock:
             self._files.create(self._path("done"), "")
 
     def is_taken_over(self) -> bool:
-        """Whether another run has it, which considers this one dead."""
+        """Whether another run has taken the lock because it considered this one dead."""
         return max(self._epochs(), default=-1) > self.epoch
 
     def take(self) -> None:
-        """Takes it, unless somebody has it who is alive.
+        """Takes the lock, unless a live owner has it.
 
         Raises:
-            PipelineError: somebody has.
+            PipelineError: a live owner has it.
         """
         _held.add(self._owner.token)
         try:
@@ -157,7 +157,7 @@ class Lock:
             raise PipelineError(f"{directory} is being written to by {owner}")
 
     def _is_beating(self, epoch: int) -> bool:
-        """Looks for as long as a beat may be late, by our own clock."""
+        """Watches the beat for as long as it may be late, by our own clock."""
         first = self._pulse(epoch)
         for _ in range(_PATIENCE_BEATS):
             self._wait(_BEAT_S)
@@ -197,7 +197,7 @@ class Lock:
 
 
 class Reader:
-    """Somebody who reads, and finds until the end what was there when he began."""
+    """A reader, for which all files that exist when it begins are kept until it ends."""
 
     def __init__(
         self, files: Files, directory: str, clock: Clock, owner: Owner | None = None
@@ -213,7 +213,7 @@ class Reader:
         return self
 
     def begin(self) -> None:
-        """Says so, for as long as nobody takes it back: at most until this process ends."""
+        """Registers the reader until the context ends, at most until this process does."""
         _held.add(self._owner.token)
         document = {**asdict(self._owner), "since": self._clock.wall_ms()}
         try:
@@ -257,7 +257,7 @@ _LONGEST_READ_MS: Final = 86_400_000
 
 
 def has_readers(files: Files, directory: str, clock: Clock) -> bool:
-    """Whether somebody reads what is in a directory; those who died are forgotten."""
+    """Whether a directory has readers; dead ones are removed."""
     folder, found = f"{directory}/{READERS}", False
     for name in files.names(folder):
         if not name.endswith(".json"):
@@ -295,7 +295,7 @@ def _owner_of(_pid: int) -> Owner:
 
 
 def _namespace() -> str:
-    """Which processes this one sees; empty where there is but one such."""
+    """Returns the PID namespace of this process; empty on systems without namespaces."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -310,7 +310,9 @@ def _boot_id() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process began, in its machine's own count; empty where there is none."""
+    """Returns the start time of a process, in clock ticks of its machine; empty if there is no such
+    process.
+    """
     try:
         # The second field, the name, may have spaces and brackets.
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -323,7 +325,7 @@ def _started(pid: int) -> str:
 
 
 def _started_elsewhere(pid: int) -> str:
-    """Without /proc: whether the process exists at all."""
+    """Without /proc: returns only whether the process exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

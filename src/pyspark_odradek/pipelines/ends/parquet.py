@@ -1,7 +1,7 @@
-"""How the Parquet files of tables are written: so that large records need no large heap.
+"""Writes the Parquet files of tables so that large records need no large heap.
 
-A writer or reader of a file holds a row group of it, and a page, in memory. Parquet looks at their
-size for the first time after 100 rows, which may be more than a heap has when they are large.
+A writer or reader of a file holds a row group of it, and a page, in memory. Parquet checks their
+size for the first time after 100 rows, which may exceed the heap when the records are large.
 """
 
 from collections.abc import Sequence

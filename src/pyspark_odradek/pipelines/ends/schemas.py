@@ -1,7 +1,7 @@
-"""The schema of a table whose batches were written with several, as the data's own changed.
+"""The schema of a table whose batches have several schemas, since the data's own changed.
 
-A column that comes later is null in the batches before; an `int` that became a `long` is a `long`
-in all of them, which Spark reads from either, and does not merge by itself.
+A column that was added later is null in earlier batches; an `int` that became a `long` is a `long`
+in all of them, which Spark can read from either type, but does not merge by itself.
 """
 
 from collections.abc import Iterable
@@ -30,10 +30,10 @@ _WIDER: Final[dict[DataType, tuple[DataType, ...]]] = {
 
 
 def schema_of(documents: Iterable[dict[str, Any]]) -> StructType | None:
-    """The schema of batches by their documents; None if one does not tell its own.
+    """Returns the schema of batches from their documents; None if one lacks its schema.
 
     Raises:
-        PipelineError: a column is of two types that no type is wider than.
+        PipelineError: a column has two types without a common wider one.
     """
     told = [document.get("schema") for document in documents]
     if not told or None in told:
@@ -44,7 +44,7 @@ def schema_of(documents: Iterable[dict[str, Any]]) -> StructType | None:
 
 
 def widened(one: DataType, other: DataType, name: str) -> DataType:
-    """A type that values of both are read as.
+    """Returns a type that can hold values of both.
 
     Raises:
         PipelineError: there is none.

@@ -4,7 +4,7 @@
      "files": [...],
      "sha256": "..."}     of the document without this line
 
-There is one text for a document, so a byte that was changed anywhere in it is found.
+A document has exactly one text, so any changed byte is found.
 """
 
 import json
@@ -18,7 +18,7 @@ Document = dict[str, Any]
 
 
 class Readable(Protocol):
-    """Where documents are: a `FileSystem`."""
+    """The part of a `FileSystem` that documents are read from."""
 
     def read(self, path: str) -> str:
         """The text of a file."""
@@ -26,16 +26,16 @@ class Readable(Protocol):
 
 
 def seal(document: Document) -> str:
-    """The text of a document."""
+    """Returns the text of a document."""
     checksum = sha256(_text(document).encode()).hexdigest()
     return _text({**document, _SEAL: checksum})
 
 
 def unseal(text: str) -> Document:
-    """The document of a text.
+    """Returns the document of a text.
 
     Raises:
-        ValueError: it is not the text that was written.
+        ValueError: the text was changed.
     """
     document = json.loads(text)
     if not isinstance(document, dict) or _SEAL not in document:
@@ -47,11 +47,11 @@ def unseal(text: str) -> Document:
 
 
 def read_sealed(files: Readable, path: str) -> Document:
-    """The document in a file.
+    """Reads the document in a file.
 
     Raises:
         PipelineError: it is damaged.
-        FileNotFoundError: it is not there.
+        FileNotFoundError: it does not exist.
     """
     try:
         return unseal(files.read(path))

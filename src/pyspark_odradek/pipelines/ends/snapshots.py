@@ -1,7 +1,7 @@
-"""A topic as it is at one moment: offsets that are asked once, and read as a table.
+"""A topic at one moment: offsets that are asked for once, and read as a table.
 
-Two reads of a growing topic see different ends. A job that reads a topic more than once, or
-several topics, asks for the ends first and gives them to every read.
+Two reads of a growing topic see different ends. A job that reads a topic more than once, or several
+topics, asks for the ends first and passes them to every read.
 """
 
 import json
@@ -50,7 +50,7 @@ def topic_spans(settings: PipelineSettings) -> dict[TopicPartition, Span]:
 
 
 def is_there(settings: PipelineSettings) -> bool:
-    """Whether there is the settings' topic.
+    """Whether the settings' topic exists.
 
     Raises:
         SourceError: the broker could not be asked.
@@ -60,9 +60,9 @@ def is_there(settings: PipelineSettings) -> bool:
 
 
 def no_topic(settings: PipelineSettings, which: str | None = None) -> PipelineError:
-    """The error for an unknown topic, with the name that was probably meant.
+    """Returns the error for an unknown topic, with the most similar name.
 
-    `which` says what the topic is for, else the error says where it was looked for.
+    `which` says what the topic is for; without it the error says where the topic was looked for.
 
     Raises:
         SourceError: the broker could not be asked.
@@ -79,7 +79,7 @@ def read_spans(
     spans: Mapping[TopicPartition, Span],
     **more: str,
 ) -> DataFrame:
-    """Exactly these offsets, with headers; `more` are further options of the source."""
+    """Reads exactly these offsets, with headers; `more` are further options of the source."""
     partitions: dict[str, list[int]] = {}
     for part in spans:
         partitions.setdefault(part.topic, []).append(part.partition)
@@ -97,8 +97,9 @@ def read_spans(
 def _asking(
     settings: PipelineSettings, **topics: str
 ) -> Iterator[tuple[Bounds, list[TopicPartition]]]:
-    """Opens a client for the settings' topic, or for other topics, and its partitions; none if the
-    topic does not exist."""
+    """Opens a client, and finds the partitions of the settings' topic, or of other topics; none if
+    the topic does not exist.
+    """
     where = {
         **settings.broker_options(),
         "kafka.isolation.level": settings.isolation_level,

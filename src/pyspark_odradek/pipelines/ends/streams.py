@@ -1,4 +1,4 @@
-"""The two ends that pipelines have in common: the topic as a stream, and when to write."""
+"""The two ends that pipelines have in common: the topic as a stream, and the trigger."""
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -12,8 +12,9 @@ def read_topic(
 ) -> DataFrame:
     """The topic as a stream; `more` are further options of the source.
 
-    It is looked for first: a query that fails at its start leaves half a checkpoint. When it is
-    not there, `why_missing` is what that means, else the error says where it was looked for.
+    The topic is looked up first: a query that fails at its start leaves half a checkpoint. If it
+    does not exist, `why_missing` is the error; without it the error says where the topic was looked
+    for.
 
     Raises:
         PipelineError: there is no such topic.
@@ -25,7 +26,7 @@ def read_topic(
 
 
 def write_stream(frame: DataFrame, settings: PipelineSettings, name: str) -> DataStreamWriter:
-    """A writer for the result that runs as often as the settings say."""
+    """Returns a writer for the result that runs as often as the settings say."""
     writer = frame.writeStream.queryName(f"{name}-{settings.topic}")
     if settings.every is None:
         return writer.trigger(availableNow=True)

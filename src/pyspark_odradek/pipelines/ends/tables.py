@@ -3,11 +3,11 @@
     orders/batch=3-9f2c11ab/part-*.parquet   what one run has written of batch 3
     orders/_manifest/batch-3.json            batch 3 is committed: these are its files
 
-All pipelines write in this way. A batch is written to a directory that no other attempt uses, then
-its files are listed, and last the document of the batch is created: as a whole, once, and never
-changed. Before that the batch does not exist, after it the batch is committed for good. If two runs
-write the same batch, for example because one was considered dead, the second finds the document. No
-file is renamed, so object stores work as well.
+All pipelines write this way. A batch is written to a directory that no other attempt uses, then its
+files are listed, and last the document of the batch is created atomically and never changed. Before
+that the batch does not exist; after it the batch is committed for good. If two runs write the same
+batch, for example because one was considered dead, the second finds the document. No file is
+renamed, so object stores work as well.
 
 A document may say that it is `complete`: earlier ones no longer count. A table that is rewritten
 each time works the same way, and a compaction, whose document replaces all batches up to its own:
@@ -16,8 +16,8 @@ each time works the same way, and a compaction, whose document replaces all batc
     orders/batch=41-compacted-0-51d0e7aa/    what one run has written of that
 
 Compactions are numbered in order: each starts from a snapshot that contains the one before. If
-several start from the same snapshot, or from an earlier one, the number lets one commit. So a file
-that no longer counts never counts again, however late a commit comes.
+several start from the same snapshot, or from an earlier one, only one can commit under a number. So
+a file that no longer counts never counts again, however late a commit comes.
 
 A batch may have several parts, each in its own directory, and leave a state, which counts until the
 next one's:
@@ -25,8 +25,8 @@ next one's:
     windows/batch=3-9f2c11ab/   late/batch=3-9f2c11ab/   _open/batch=3-9f2c11ab/
 
 Documents are listed once for a `Snapshot`: its files, and the last batch that they cover. Files
-that no document names, and those that do not count any more, are garbage. `sweep` removes it when
-nobody reads (`owners.Reader`), and only with the number of a committed batch or compaction, or a
+that no document names, and those that no longer count, are garbage. `sweep` removes it when there
+are no readers (`owners.Reader`), and only with the number of a committed batch or compaction, or a
 lower one: no other attempt at it can still commit.
 """
 
@@ -69,8 +69,9 @@ class Number(NamedTuple):
         return self.compaction >= 0
 
     def __str__(self) -> str:
-        """The name of its document. That of a compaction is the same whatever its last batch is:
-        of those that follow on one snapshot one can be committed."""
+        """The name of its document. That of a compaction does not depend on its last batch: only
+        one of those that start from the same snapshot can commit.
+        """
         if self.is_compaction:
             return f"compacted-{self.compaction}"
         return f"batch-{self.batch}"
@@ -81,13 +82,13 @@ class _BatchMissingError(PipelineError):
 
 
 class _Listing(NamedTuple):
-    """The documents that are there, by their numbers, in order."""
+    """The existing documents by their numbers, in order."""
 
     batches: list[int]
     compactions: list[int]
 
     def superseded_by(self, number: Number) -> list[str]:
-        """The names of those that a compaction has taken the place of."""
+        """Returns the names of the documents that a compaction has replaced."""
         batches = [Number(batch) for batch in self.batches if batch <= number.batch]
         older = [Number(-1, each) for each in self.compactions if each < number.compaction]
         return [str(each) for each in (*batches, *older)]
@@ -106,23 +107,24 @@ class Snapshot:
 
     @property
     def files(self) -> list[dict[str, Any]]:
-        """The files of all documents, as they are written there."""
+        """The entries of all files in the documents."""
         return [file for document in self.documents for file in document["files"]]
 
     @property
     def paths(self) -> set[str]:
-        """The paths of all its files, those of the state too."""
+        """The paths of all its files, including those of the state."""
         state = self.documents[-1].get("state", []) if self.documents else []
         return {file["path"] for file in (*self.files, *state)}
 
     def next_compaction(self) -> Number:
-        """One of all batches that are in the snapshot."""
+        """The number of a compaction of all batches in the snapshot."""
         newest = self.newest_compaction
         return Number(self.last_batch, 0 if newest is None else newest.compaction + 1)
 
     def is_over(self, place: str) -> bool:
-        """Whether what is in a place can never count, unless it does now: it is of a number that
-        is committed, or of a lower one."""
+        """Whether files in this directory can never count, unless they do now: their number is
+        committed, or lower than a committed one.
+        """
         match = _PLACE.search(place)
         assert match is not None, f"{place} is the place of a batch or compaction"
         if match["compaction"] is None:
@@ -148,13 +150,13 @@ class Table:
         self.directory: Final = directory.rstrip("/")
 
     def place_of(self, number: Number, run: str, part: str = "") -> str:
-        """The directory for the files of a batch, or of a compaction."""
+        """Returns the directory for the files of a batch, or of a compaction."""
         kind = f"compacted-{number.compaction}-" if number.is_compaction else ""
         below = f"{part}/" if part else ""
         return f"{self.directory}/{below}batch={number.batch}-{kind}{run}"
 
     def listed(self, place: str) -> list[dict[str, Any]]:
-        """The Parquet files of a place, as a document has them."""
+        """Returns the Parquet files of a directory, as entries of a document."""
         start = len(self.directory) + 1
         return [
             {"path": f"{place[start:]}/{file.path}", "bytes": file.bytes}
@@ -163,8 +165,9 @@ class Table:
         ]
 
     def staged(self, place: str) -> list[dict[str, Any]]:
-        """The same of a place whose files are all written: they are on the disk before a document
-        says that they count."""
+        """Does the same for a complete directory, and syncs it: its files are on the disk before a
+        document names them.
+        """
         self._files.sync(place)
         return self.listed(place)
 
@@ -172,7 +175,7 @@ class Table:
         """Commits a batch, or a compaction.
 
         Raises:
-            PipelineError: somebody else has committed it.
+            PipelineError: another run has committed it.
         """
         named = {"batch": number.batch, **document}
         if not self._files.create(self._path(str(number)), seal(named)):
@@ -181,14 +184,14 @@ class Table:
             )
 
     def document(self, batch_id: int) -> Document | None:
-        """The document of a batch; None if nothing was committed, or if it was compacted."""
+        """Returns the document of a batch; None if it was not committed, or was compacted."""
         try:
             return read_sealed(self._files, self._path(str(Number(batch_id))))
         except FileNotFoundError:
             return None
 
     def last_batch(self) -> int:
-        """The newest batch that is committed; -1 if there is none.
+        """Returns the newest committed batch; -1 if there is none.
 
         Raises:
             PipelineError: the manifest is damaged.
@@ -196,7 +199,7 @@ class Table:
         return self._looked(self._last_batch)
 
     def snapshot(self) -> Snapshot:
-        """The table as it is now; use `reading` to keep its files.
+        """Returns the current snapshot; use `reading` to keep its files.
 
         Raises:
             PipelineError: the manifest is damaged, or lacks a batch.
@@ -220,7 +223,7 @@ class Table:
         return max(self._compacted(listing), *listing.batches[-1:], -1)
 
     def _compacted(self, listing: _Listing) -> int:
-        """The last batch that is compacted; -1 if none is."""
+        """Returns the last compacted batch; -1 if there is none."""
         numbers = listing.compactions
         return int(self._compaction(numbers[-1])["batch"]) if numbers else -1
 
@@ -248,10 +251,10 @@ class Table:
 
     @contextmanager
     def reading(self) -> Iterator[Snapshot]:
-        """The table as it is now, whose files stay while it is read.
+        """A context with the current snapshot, whose files are kept while it is read.
 
         Raises:
-            PipelineError: as of `snapshot`.
+            PipelineError: as `snapshot`.
         """
         if not self._is_begun():
             yield Snapshot()
@@ -260,10 +263,10 @@ class Table:
             yield self.snapshot()
 
     def snapshot_for_process(self) -> Snapshot:
-        """The table as it is now, whose files stay until this process has ended.
+        """Returns the current snapshot, whose files are kept until this process has ended.
 
         Raises:
-            PipelineError: as of `snapshot`.
+            PipelineError: as `snapshot`.
         """
         if not self._is_begun():
             return Snapshot()
@@ -275,9 +278,10 @@ class Table:
         return bool(self._files.names(f"{self.directory}/{MANIFEST}"))
 
     def sweep(self, *, replaced_before_ms: int | None = None) -> None:
-        """Removes what counts no more, unless somebody reads. May be broken off, and repeated.
+        """Removes garbage, unless there are readers.
 
-        With a time only what a compaction before it has replaced.
+        It may be interrupted and repeated. With a time it removes only what a compaction before
+        that time has replaced.
         """
         now = self.snapshot()
         kept, over = now.paths, now
@@ -299,7 +303,7 @@ class Table:
             self._files.remove(self._path(name))
 
     def _compacted_before(self, time_ms: int) -> Snapshot:
-        """The table as the last compaction before a time has left it."""
+        """Returns the snapshot of the last compaction before a time."""
         listing = self._listing()
         for compaction in reversed(listing.compactions):
             document = self._compaction(compaction)
@@ -309,9 +313,8 @@ class Table:
         return Snapshot()
 
     def clear(self, batch_id: int, document: Document) -> None:
-        """Removes other attempts at a batch that is committed: nobody ever reads them.
-
-        None at one that was compacted before: another attempt's files may count there still.
+        """Removes other attempts at a committed batch, which are never read; but not at one that is
+        compacted: the files of another attempt may still count there.
         """
         if self._looked(lambda: self._compacted(self._listing())) >= batch_id:
             return
@@ -322,18 +325,18 @@ class Table:
                 self._files.remove(f"{self.directory}/{place}")
 
     def forget(self, run: str) -> None:
-        """Removes what a run has written and has not committed."""
+        """Removes the files that a run has written but not committed."""
         for place in self._unnamed_places(self.snapshot().paths):
             if place.endswith(f"-{run}"):
                 self._files.remove(f"{self.directory}/{place}")
 
     def drop(self, files: Iterable[Mapping[str, Any]]) -> None:
-        """Removes a state that another has taken the place of."""
+        """Removes a state that another has replaced."""
         for place in {_place_of(file["path"]) for file in files}:
             self._files.remove(f"{self.directory}/{place}")
 
     def unnamed(self, snapshot: Snapshot) -> list[str]:
-        """Files that no document names: of attempts that did not come to their end, mostly."""
+        """Returns files that no document names, mostly of attempts that failed."""
         superseded = (file for name in snapshot.superseded for file in self.files_of(name))
         kept = snapshot.paths | {file["path"] for file in superseded}
         return [
@@ -355,7 +358,7 @@ class Table:
         ]
 
     def files_of(self, name: str) -> list[dict[str, Any]]:
-        """The files of one document; none if it is gone."""
+        """Returns the files of one document; none if it is gone."""
         try:
             files: list[dict[str, Any]] = read_sealed(self._files, self._path(name))["files"]
             return files

@@ -1,7 +1,7 @@
 """Topics that pipelines write to.
 
-Created before they are written to: a topic that a producer's first record creates can lose
-that record's place to the next.
+They are created before they are written to: if a producer's first record creates a topic, the next
+record may overtake it.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ def create_topic(
     may_be_there: bool = False,
 ) -> bool:
     """Creates a topic that keeps all records, with their old times, and has these settings; False
-    when it was there, and may be.
+    if it exists and may exist.
 
     Raises:
-        PipelineError: it cannot be created, or is there and may not be.
+        PipelineError: it cannot be created, or exists and may not.
     """
     # Old times must not make records too old at once, nor a broker's defaults remove them.
     kept = {
@@ -61,29 +61,29 @@ async def _create(
 
 
 def raise_limit(brokers: Mapping[str, object], topic: str, limit: int) -> None:
-    """Raises a topic's limit to batches of a size, and its segments', if they take smaller ones.
+    """Raises the limits of a topic and its segments for batches of a size, if they are lower.
 
     Raises:
-        PipelineError: it cannot be asked for its limit, or be given another one.
+        PipelineError: the limit cannot be read, or not be changed.
     """
     asyncio.run(_raise_limit(brokers, topic, limit))
 
 
 def take_up_to(brokers: Mapping[str, object], topic: str, limit: int) -> int:
-    """Raises a topic's limit as `raise_limit`, for records without keys, and gives what it takes
-    now: somebody may have forbidden to change it.
+    """Raises a topic's limit as `raise_limit`, for records without keys, and returns the limit that
+    holds then: changing it may be forbidden.
 
     Raises:
-        PipelineError: its settings cannot be asked, or it loses records that it takes.
+        PipelineError: its settings cannot be read, or it would lose records.
     """
     return asyncio.run(_take_up_to(brokers, topic, limit))
 
 
 def setting_of(brokers: Mapping[str, object], topic: str, name: str) -> str | None:
-    """The value of a topic's setting, be it its own or its broker's.
+    """Returns the value of a topic's setting, its own or its broker's.
 
     Raises:
-        PipelineError: it cannot be asked for.
+        PipelineError: it cannot be read.
     """
     return asyncio.run(_setting_of(brokers, topic, name))
 
@@ -121,7 +121,7 @@ async def _settings_of(admin: Admin, topic: str) -> Mapping[str, ConfigEntry]:
 async def _raised(
     admin: Admin, topic: str, settings: Mapping[str, ConfigEntry], limit: int
 ) -> KafkaError | None:
-    """Raises what is lower; why not, if that is refused."""
+    """Raises settings that are lower; returns the reason if that is refused."""
     low = [name for name in BOUNDS if _bound(settings, name) < limit]
     if not low:
         return None
@@ -131,7 +131,7 @@ async def _raised(
 
 
 def _limit_of(settings: Mapping[str, ConfigEntry]) -> int:
-    """The size of the largest batch that a topic takes."""
+    """Returns the size of the largest batch that a topic takes."""
     return min(_bound(settings, name) for name in BOUNDS)
 
 

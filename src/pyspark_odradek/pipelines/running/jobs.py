@@ -22,10 +22,10 @@ _STEP_S: Final = 1
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch that is done.
+    """A completed batch.
 
-    `behind` is how many offsets of the source are still to be read, `late` how many records Spark
-    left out because they came later than `within`.
+    `behind` is the number of offsets that are still to be read, `late` the number of records that
+    Spark left out because they came later than `within`.
     """
 
     number: int
@@ -52,7 +52,7 @@ class Outcome:
 
     @property
     def records(self) -> int:
-        """How many were read, in all batches."""
+        """The number of records read, in all batches."""
         return sum(batch.records for batch in self.batches)
 
 
@@ -61,11 +61,11 @@ IsStopped = Callable[[], bool]
 
 
 def silent(_: Batch) -> None:
-    """Tells nobody."""
+    """Reports nothing."""
 
 
 def never() -> bool:
-    """Never stops it."""
+    """Never stops the job."""
     return False
 
 
@@ -74,19 +74,20 @@ class Job(ABC):
 
     @abstractmethod
     def run(self, tell: Tell = silent, is_stopped: IsStopped = never, /) -> Outcome:
-        """Runs to the end, or until `is_stopped`, which is asked every second; the batch under
-        way is ended before.
+        """Runs to the end, or until `is_stopped`, which is asked every second; the current batch is
+        completed first.
 
         Raises:
-            PipelineError: it cannot be done.
+            PipelineError: the job failed.
             StreamingQueryException: a query failed.
         """
 
 
 class StreamJob(Job):
-    """A stream. `take_back` is called when it has failed: its output may be of no use.
+    """A stream.
 
-    `alone` gives the context in which it runs, in which it is the only one.
+    `take_back` is called when it has failed: its output may be useless. `alone` is the context in
+    which it runs as the only writer.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class StreamJob(Job):
         self._alone: Final = alone
 
     def start(self) -> StreamingQuery:
-        """Starts it and does not wait."""
+        """Starts it without waiting."""
         return self._writer.start()
 
     def run(self, tell: Tell = silent, is_stopped: IsStopped = never, /) -> Outcome:
@@ -113,7 +114,7 @@ class StreamJob(Job):
                 raise
 
     def _run(self, tell: Tell, is_stopped: IsStopped) -> Outcome:
-        """Waits in short steps: a signal must not break off a talk with the JVM."""
+        """Waits in short steps: a signal must not interrupt a call to the JVM."""
         query = self.start()
         outcome = Outcome()
         # How many batches were done when it was first seen to be stopped.
@@ -136,7 +137,7 @@ class StreamJob(Job):
 
 
 class OnceJob(Job):
-    """Something that is done once, by a function; it cannot be stopped, only interrupted."""
+    """A function that runs once; it cannot be stopped, only interrupted."""
 
     def __init__(self, action: Callable[[], Outcome]) -> None:
         self._action: Final = action
@@ -152,7 +153,9 @@ def _is_in_batch(query: StreamingQuery) -> bool:
 
 
 def _batches_after(query: StreamingQuery, seen: list[Batch]) -> list[Batch]:
-    """The batches that are done and not among the `seen`; ticks without one are skipped."""
+    """Returns completed batches that are not among the `seen`; triggers without a batch are
+    skipped.
+    """
     last = seen[-1].number if seen else -1
     found = {}
     for progress in query.recentProgress:

@@ -1,4 +1,4 @@
-"""The report of a pipeline's run: a line for a terminal, or a page to send around.
+"""The report of a pipeline's run: a line for a terminal, or a page to share.
 
 The page is one file without scripts, fonts or pictures from elsewhere: settings, facts,
 findings, and every batch with a bar for its rate.

@@ -30,11 +30,11 @@ def run_pipeline(
     conf: Mapping[str, str] | None = None,
     tell: Tell = silent,
 ) -> Outcome:
-    """Runs a pipeline to its end; SIGINT and SIGTERM end it after the batch under way, a second one
-    at once. They interrupt a job without batches like any program.
+    """Runs a pipeline to its end; SIGINT and SIGTERM end it after the current batch, a second one
+    at once.
 
-    `tell` is called with every batch that is done. A stream's progress is committed as group
-    `spark.NAME-TOPIC`, for tools that show groups.
+    They interrupt a job without batches like any program. `tell` is called with every completed
+    batch. A stream's progress is committed as group `spark.NAME-TOPIC`, for tools that show groups.
 
     Raises:
         PipelineError: there is no such pipeline, it cannot run with these settings, or its
@@ -62,8 +62,9 @@ def run_pipeline(
 
 @contextmanager
 def _stop_asked_by_signal(*, is_in_steps: bool) -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set; a second one interrupts, and the first what does
-    nothing in steps."""
+    """An event that SIGINT and SIGTERM set; a second signal interrupts, and for a job without
+    batches already the first.
+    """
     stop = threading.Event()
 
     def ask(*_: object) -> None:

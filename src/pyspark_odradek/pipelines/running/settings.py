@@ -7,12 +7,12 @@ from odradek.client.security_options import NO_SECURITY_OPTIONS, SecurityOptions
 
 
 class PipelineError(Exception):
-    """A pipeline cannot run as it was asked to; the text says why."""
+    """A pipeline cannot run as asked; the message says why."""
 
 
 @dataclass(frozen=True)
 class PipelineSettings:
-    """From where to where, and how often; then the settings of single pipelines.
+    """Source, target and interval; then the settings of single pipelines.
 
     `every` is an interval in Spark's words ("30 seconds"); without it a pipeline processes the
     available records and ends. With `path`, a broker's data directory on this machine, records are
@@ -66,18 +66,18 @@ class PipelineSettings:
 
     @property
     def brokers(self) -> dict[str, object]:
-        """The settings by which a client reaches the brokers."""
+        """The settings with which a client reaches the brokers."""
         return self.security.settings(self.bootstrap_servers)
 
     def broker_options(self) -> dict[str, str]:
-        """The options by which Spark's reads and writes reach them."""
+        """The options with which Spark's reads and writes reach them."""
         return {f"kafka.{name}": str(value) for name, value in self.brokers.items()}
 
     def where(self) -> dict[str, str]:
         """The options that say where records are read.
 
         Raises:
-            PipelineError: aborted records cannot be left out there.
+            PipelineError: aborted records cannot be filtered there.
         """
         options = {**self.broker_options(), "kafka.isolation.level": self.isolation_level}
         if self.path is not None:
@@ -98,17 +98,17 @@ class PipelineSettings:
         """The directory to write to.
 
         Raises:
-            PipelineError: nobody says where.
+            PipelineError: none is given.
         """
         if self.to is None:
             raise PipelineError(f"{pipeline} needs a directory to write to (--to DIR)")
         return self.to.rstrip("/")
 
     def archive(self, pipeline: str) -> str:
-        """The archive that is worked on.
+        """The archive to work on.
 
         Raises:
-            PipelineError: nobody says which.
+            PipelineError: none is given.
         """
         if self.source is None:
             raise PipelineError(f"{pipeline} needs the directory of an archive (--from DIR)")
@@ -134,10 +134,10 @@ class PipelineSettings:
         return options
 
     def checkpoint_or(self, default: str | None) -> str:
-        """The directory of the stream's checkpoint.
+        """Returns the directory of the stream's checkpoint.
 
         Raises:
-            PipelineError: nobody says where.
+            PipelineError: none is given.
         """
         checkpoint = self.checkpoint or default
         if checkpoint is None:
@@ -148,7 +148,7 @@ class PipelineSettings:
 class Pipeline(NamedTuple):
     """A row of the table; `module` has the function `build`.
 
-    `takes` are the settings that it looks at, beside where the topic is.
+    `takes` are the settings that it uses, besides those about the topic.
     """
 
     name: str

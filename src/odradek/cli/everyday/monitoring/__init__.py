@@ -1,1 +1,1 @@
-"""Commands that show how brokers fare."""
+"""Commands that show the state of running brokers."""

@@ -1,7 +1,7 @@
 """The data behind `odradek top`: a cluster at one moment, and the rates between two.
 
-All of it is asked for by Kafka's protocol, so any Kafka can be watched. "Waiting" lists what
-clients have to wait for: groups that rebalance, open transactions, missing replicas and leaders.
+All of it comes through Kafka's protocol, so any Kafka can be watched. "Waiting" lists what keeps
+clients waiting: groups that rebalance, open transactions, missing replicas and leaders.
 """
 
 from collections.abc import Mapping
@@ -73,7 +73,7 @@ class GroupRow:
 
 @dataclass(frozen=True)
 class View:
-    """The rows to show, the busiest first. A size that no broker tells is None."""
+    """The rows to show, the busiest first. A size that no broker reports is None."""
 
     cluster_id: str
     wall_ms: int
@@ -84,7 +84,7 @@ class View:
 
 
 async def take_sample(admin: Admin, at_ms: int, wall_ms: int) -> Sample:
-    """Asks a cluster how it stands.
+    """Samples a cluster.
 
     Raises:
         KafkaError: it does not answer.
@@ -185,7 +185,7 @@ class _Rates:
         return moved / self._seconds
 
     def bytes(self, now_bytes: int | None, keys: list[tuple[int, TopicPartition]]) -> float | None:
-        """How these replicas grew, at least 0: retention does not count as negative growth."""
+        """How fast these replicas grew, at least 0: retention does not count as negative growth."""
         if now_bytes is None or self._before is None or self._seconds <= 0:
             return None
         return (
@@ -246,7 +246,7 @@ def _group_row(group: GroupLag, rates: _Rates) -> GroupRow:
 
 
 def _waiting(sample: Sample) -> list[str]:
-    """A sentence for everything that somebody waits for."""
+    """Returns a sentence for each cause that keeps clients waiting."""
     said = [
         f"group {group.group.group_id} waits for its members: {group.group.state}"
         for group in sample.groups

@@ -1,7 +1,7 @@
 """`odradek metrics`: the metrics of a running broker, as it serves them to Prometheus.
 
-The broker has to have been started with `metrics.listener`. A word shows only the metrics with
-names that hold it; `--watch` prints again and again, and how much the counters grow a second.
+The broker must have been started with `metrics.listener`. A word selects the metrics whose names
+contain it; `--watch` prints repeatedly, with the growth of counters per second.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def _seconds(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the metrics; 1 when no broker answers, or none has such a name."""
+    """Prints the metrics; 1 when no broker answers, or no metric has such a name."""
     before: dict[str, float] = {}
     while True:
         try:
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def read_series(text: str, part: str) -> tuple[dict[str, float], set[str]]:
-    """The series of a scrape whose names hold `part`, and which of them count."""
+    """Returns the series of a scrape whose names contain `part`, and the names of the counters."""
     counted = set(_COUNTER.findall(text))
     values: dict[str, float] = {}
     counters: set[str] = set()
@@ -86,7 +86,7 @@ def read_series(text: str, part: str) -> tuple[dict[str, float], set[str]]:
 
 
 def lines(values: Mapping[str, float], rates: Mapping[str, float]) -> list[str]:
-    """A line for each series; a column of rates once they are known."""
+    """Returns a line for each series, with a column of rates once they are known."""
     if not rates:
         return table_lines(
             ("METRIC", "#VALUE"), [(series, f"{value:g}") for series, value in values.items()]

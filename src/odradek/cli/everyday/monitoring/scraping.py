@@ -1,4 +1,4 @@
-"""Asking a broker's `metrics.listener`, for the commands that show what it knows."""
+"""Asks a broker's `metrics.listener`, for the commands that show its metrics."""
 
 import os
 import urllib.error
@@ -13,7 +13,7 @@ _PATIENCE_S: Final = 10.0
 
 
 class ScrapeError(Exception):
-    """No broker answers there, or it refuses; the text says why."""
+    """No broker answers there, or it refuses; the message says why."""
 
 
 def default_url() -> str:
@@ -22,10 +22,10 @@ def default_url() -> str:
 
 
 def fetch_text(url: str) -> str:
-    """The text at a URL.
+    """Returns the text at a URL.
 
     Raises:
-        ScrapeError: there is none.
+        ScrapeError: it cannot be read.
     """
     if not url.startswith(("http://", "https://")):
         raise ScrapeError(f"{url} is no http://HOST:PORT")

@@ -1,6 +1,6 @@
 """`odradek top`: brokers, topics' rates, groups' lag and waiting operations, live in the terminal.
 
-Without a terminal, or with `-n`, frames are printed one below the other.
+Without a terminal, or with `-n`, frames are printed one after the other.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def _seconds(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Shows the cluster until `q`, or prints so many frames."""
+    """Shows the cluster until `q`, or prints the number of frames asked for."""
     prints = arguments.count is not None or arguments.output == "json" or not is_live()
 
     async def work() -> int:
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _views(admin: Admin, every_s: float) -> AsyncIterator[View]:
-    """A view after each sample; the first one has no rates, and another follows it soon."""
+    """Yields a view after each sample; the first one has no rates, so the second follows soon."""
     before: Sample | None = None
     while True:
         at_ms = time.monotonic_ns() // 1_000_000
@@ -107,7 +107,7 @@ async def _print_frames(admin: Admin, arguments: argparse.Namespace) -> None:
 
 
 class TopScreen:
-    """The live screen: views in, keys in, frames out."""
+    """The live screen: takes views and keys, draws frames."""
 
     def __init__(self) -> None:
         self._view: View | None = None
@@ -116,7 +116,7 @@ class TopScreen:
         self._ended = asyncio.Event()
 
     async def play(self, views: AsyncIterator[View]) -> None:
-        """Draws and obeys until `q` or the end of input.
+        """Draws, and handles keys until `q` or the end of input.
 
         Raises:
             KafkaError: the cluster does not answer.
@@ -161,11 +161,11 @@ class TopScreen:
             self._shows_internal = not self._shows_internal
 
     def show(self, view: View) -> None:
-        """Takes a view, as if it had been sampled."""
+        """Takes a view as the latest sample."""
         self._view = view
 
     def frame(self, columns: int, rows: int, *, colours: bool = True) -> list[str]:
-        """The lines that the screen shows now."""
+        """Returns the lines of the current frame."""
         if self._view is None:
             return ["asking the brokers ...", HELP]
         help_line = f"{HELP}   (paused)" if self._is_paused else HELP
@@ -179,7 +179,7 @@ class TopScreen:
 
 
 def cut(line: str, columns: int) -> str:
-    """At most so many columns of a line, whose colours do not count."""
+    """Cuts a line to so many columns; colours do not count."""
     if len(ESCAPE_SEQUENCE.sub("", line)) <= columns:
         return line
     return ESCAPE_SEQUENCE.sub("", line)[:columns]
@@ -188,7 +188,7 @@ def cut(line: str, columns: int) -> str:
 def frame_lines(
     view: View, *, rows: int = 1000, colours: bool = False, shows_internal: bool = True
 ) -> list[str]:
-    """A view as lines, in so many rows: the longer a table, the more of it is left out."""
+    """Returns a view as lines for so many rows: the longer a table, the more of it is left out."""
     moment = datetime.fromtimestamp(view.wall_ms / 1000).strftime("%H:%M:%S")
     rate = sum(each.records_per_s or 0 for each in view.brokers)
     head = (
@@ -258,7 +258,7 @@ def _waiting_lines(view: View, *, colours: bool) -> list[str]:
 
 
 def _fitting(tables: list[list[str]], rows: int) -> list[list[str]]:
-    """The tables, the longest ones shortened until all fit; each has a blank line before it."""
+    """Returns the tables, the longest ones shortened until all fit; a blank line precedes each."""
     lengths = [len(table) for table in tables]
     while sum(lengths) + len(tables) > rows and max(lengths) > 2:
         lengths[lengths.index(max(lengths))] -= 1

@@ -16,7 +16,7 @@ Described = Mapping[QuotaEntity, Mapping[str, float]]
 
 
 async def described(admin: Admin, entity: Entity) -> Described:
-    """The quotas of the named entity, or of all of these types."""
+    """Returns the quotas of the named entity, or of all entities of these types."""
     parts = [kind if name is None else (kind, name or None) for kind, name in entity]
     return await admin.describe_client_quotas(parts, strict=True)
 
@@ -38,10 +38,10 @@ def as_json(found: Described) -> list[dict[str, object]]:
 async def alter(
     admin: Admin, entity: Entity, added: Mapping[str, str], deleted: Sequence[str]
 ) -> None:
-    """Sets quotas and takes them away.
+    """Sets and removes quotas.
 
     Raises:
-        ValueError: a value is no number, or what is to go is not there.
+        ValueError: a value is not a number, or a quota to remove does not exist.
         KafkaError: the broker refuses.
     """
     changes: dict[str, float | None] = {name: _number(name, text) for name, text in added.items()}

@@ -17,7 +17,8 @@ Described = Mapping[str, Mapping[str, int]]
 
 
 async def described(admin: Admin, name: str | None) -> Described:
-    """The mechanisms of a user, or of all who have any, with the iterations of each.
+    """Returns the mechanisms of a user, or of all users with credentials, and the iterations of
+    each.
 
     Raises:
         KafkaError: the broker refuses.
@@ -47,10 +48,10 @@ def as_json(found: Described) -> list[dict[str, object]]:
 async def alter(
     admin: Admin, name: str, added: Mapping[str, str], deleted: Collection[str]
 ) -> None:
-    """Gives a user passwords, and takes credentials away.
+    """Sets passwords of a user, and removes credentials.
 
     Raises:
-        ValueError: a credential cannot be read; the text does not show it.
+        ValueError: a credential is malformed; the message does not show it.
         KafkaError: the broker refuses.
     """
     passwords = [_password(name, mechanism, text) for mechanism, text in added.items()]

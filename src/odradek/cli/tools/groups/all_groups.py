@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints a table of the groups that are asked for."""
+    """Prints a table of the selected groups."""
     if not arguments.list:
         arguments.parser.error("Command must include exactly one action: --list.")
     if arguments.bootstrap_server is None:

@@ -104,8 +104,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Does what is asked. As with Kafka's tool the status is 0 if a broker refuses, or none
-    answers: the output has the error."""
+    """Runs the action. As with Kafka's tool the status is 0 even if a broker refuses, or none
+    answers: the output has the error.
+    """
     if arguments.validate_regex is not None:
         arguments.actions.append("validate-regex")
     action = the_action(arguments, (*_ACTIONS, "validate-regex"))
@@ -138,7 +139,7 @@ def _validate(arguments: argparse.Namespace) -> int:
 
 
 def _check(action: str, arguments: argparse.Namespace) -> None:
-    """Refuses what Kafka's tool refuses before it asks anybody."""
+    """Refuses flags that Kafka's tool refuses before it sends a request."""
     wrong = arguments.parser.error
     for option, actions in _ONLY_BESIDE.items():
         if action not in actions and is_given(arguments, option):
@@ -259,7 +260,7 @@ def _show(group: GroupDescription, arguments: argparse.Namespace) -> None:
 
 
 def _say_state(group: GroupDescription) -> None:
-    """On standard error but for a group that is not there, as Kafka's tool does."""
+    """Prints the state on standard error, except that of a missing group, as Kafka's tool does."""
     name = group.group_id
     if group.state == _DEAD:
         print(f"\nError: Consumer group '{name}' does not exist.")

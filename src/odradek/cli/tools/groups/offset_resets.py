@@ -1,5 +1,6 @@
-"""The new offsets of `consumer-groups --reset-offsets`: one flag says how, topics say which
-partitions."""
+"""The new offsets of `consumer-groups --reset-offsets`: one flag selects the position, topics
+select the partitions.
+"""
 
 import argparse
 import re
@@ -91,7 +92,7 @@ async def planned_offsets(admin: Admin, group_id: str, arguments: argparse.Names
 async def offsets_there(
     admin: Admin, partitions: list[TopicPartition], arguments: argparse.Namespace
 ) -> Offsets:
-    """The earliest or latest offsets of partitions, or those of a time.
+    """Returns the earliest or latest offsets of partitions, or those of a time.
 
     Raises:
         ValueError: the time cannot be read, or a broker refuses.
@@ -112,11 +113,11 @@ async def _committed(admin: Admin, group_id: str) -> dict[TopicPartition, Commit
 
 
 async def named_partitions(admin: Admin, topics: Iterable[str]) -> list[TopicPartition]:
-    """The partitions of topics, each of which may name some of them.
+    """Returns the partitions of topics; each topic may name some of its partitions.
 
     Raises:
-        WrongUsage: a partition is no number.
-        ValueError: a topic is not there.
+        WrongUsage: a partition is not a number.
+        ValueError: a topic does not exist.
     """
     known = await admin.list_topics()
     found: list[TopicPartition] = []
@@ -132,10 +133,10 @@ async def named_partitions(admin: Admin, topics: Iterable[str]) -> list[TopicPar
 
 
 async def check_partitions(admin: Admin, partitions: list[TopicPartition]) -> None:
-    """Refuses partitions that are not there, or that nobody leads, in Kafka's words.
+    """Refuses partitions that do not exist or have no leader, in Kafka's words.
 
     Raises:
-        ValueError: one of them is so.
+        ValueError: there is such a partition.
     """
     topics = await described_topics(admin, partitions)
     missing = [each for each in partitions if each not in topics[each.topic].partitions]
@@ -148,10 +149,10 @@ async def check_partitions(admin: Admin, partitions: list[TopicPartition]) -> No
 
 
 def topic_argument(text: str) -> tuple[str, list[int] | None]:
-    """The name in `topic` or `topic:0,1`, and the partitions where some are named.
+    """Reads the name in `topic` or `topic:0,1`, and the partitions if some are named.
 
     Raises:
-        WrongUsage: a partition is no number.
+        WrongUsage: a partition is not a number.
     """
     name, colon, indexes = text.partition(":")
     if not colon:
@@ -167,10 +168,10 @@ def topic_argument(text: str) -> tuple[str, list[int] | None]:
 async def described_topics(
     admin: Admin, partitions: Iterable[TopicPartition]
 ) -> dict[str, TopicMetadata]:
-    """The topics of partitions.
+    """Describes the topics of partitions.
 
     Raises:
-        ValueError: one is not there, or may not be described.
+        ValueError: one does not exist, or may not be described.
     """
     found = {}
     for name, topic in (await admin.describe_topics({each.topic for each in partitions})).items():
@@ -181,7 +182,7 @@ async def described_topics(
 
 
 async def ask_offsets(admin: Admin, partitions: Iterable[TopicPartition], position: int) -> Offsets:
-    """The offsets of partitions at a position.
+    """Asks for the offsets of partitions at a position.
 
     Raises:
         ValueError: a broker refuses one of them.
@@ -198,7 +199,9 @@ async def ask_offsets(admin: Admin, partitions: Iterable[TopicPartition], positi
 async def _at_time(
     admin: Admin, partitions: list[TopicPartition], time_ms: int, *, says: bool
 ) -> Offsets:
-    """The first record at or after a time; the end where there is none, in Kafka's words."""
+    """The offset of the first record at or after a time; the end where there is none, with Kafka's
+    message.
+    """
     found = await ask_offsets(admin, partitions, time_ms)
     empty = [each for each, offset in found.items() if offset < 0]
     if says:
@@ -211,7 +214,7 @@ async def _at_time(
 
 
 async def _within(admin: Admin, wanted: Offsets) -> Offsets:
-    """Offsets outside of a partition become its nearest end, with a warning, as in Kafka."""
+    """Replaces offsets outside of a partition by its nearest end, with a warning, as in Kafka."""
     first = await ask_offsets(admin, wanted, EARLIEST)
     last = await ask_offsets(admin, wanted, LATEST)
     return {
@@ -247,7 +250,7 @@ async def _current(
 
 
 def _milliseconds(text: str) -> int:
-    """A moment in milliseconds, of UTC unless it says otherwise, told to the millisecond."""
+    """Reads a date and time into milliseconds; UTC unless it names another zone."""
     date, letter, clock = text.partition("T")
     if not letter:
         raise ValueError(
@@ -264,8 +267,9 @@ def _milliseconds(text: str) -> int:
 
 
 def _read_file(path: str, group_id: str) -> Offsets:
-    """Lines of `topic,partition,offset`, or with the group in front; nothing, and why on standard
-    error, when a line is none."""
+    """Reads lines of `topic,partition,offset`, or with the group in front; returns nothing, with
+    the reason on standard error, when a line is malformed.
+    """
     try:
         with open(path, encoding="utf-8") as file:
             lines = list(filter(None, map(str.strip, file)))

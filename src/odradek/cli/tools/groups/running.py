@@ -51,7 +51,7 @@ def run_action(
 
 
 def words_of(text: str | None) -> list[str]:
-    """The words of a list with commas, each with one capital, as states and types are written."""
+    """Splits a list at its commas and capitalizes each word, as states and types are written."""
     return [word.strip().capitalize() for word in (text or "").split(",") if word.strip()]
 
 

@@ -63,8 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Does what is asked. As with Kafka's tool the status is 0 if a broker refuses, or none
-    answers: the output has the error."""
+    """Runs the action. As with Kafka's tool the status is 0 even if a broker refuses, or none
+    answers: the output has the error.
+    """
     action = the_action(arguments, _ACTIONS, end=".")
     _check(action, arguments)
     actions = {
@@ -78,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(action: str, arguments: argparse.Namespace) -> None:
-    """Refuses what Kafka's tool refuses before it asks anybody."""
+    """Refuses flags that Kafka's tool refuses before it sends a request."""
     wrong = arguments.parser.error
     if arguments.bootstrap_server is None:
         wrong('Missing required argument "[bootstrap-server]"')
@@ -177,10 +178,10 @@ def _show_offsets(
 
 
 async def _described(admin: Admin, group_ids: list[str]) -> list[GroupDescription]:
-    """The groups, in order.
+    """Describes the groups, in order.
 
     Raises:
-        KafkaError: one is not there, or no share group.
+        KafkaError: one does not exist, or is not a share group.
     """
     found = await admin.describe_groups(group_ids)
     groups: list[GroupDescription] = []
@@ -240,7 +241,9 @@ async def _as_json(admin: Admin, group: GroupDescription) -> dict[str, object]:
 
 
 async def _delete(admin: Admin, arguments: argparse.Namespace) -> int:
-    """Looks first what the groups are, as Kafka's tool does: DeleteGroups deletes any kind."""
+    """Checks first that they are share groups, as Kafka's tool does: DeleteGroups deletes groups of
+    any kind.
+    """
     group_ids = await _groups(admin, arguments)
     states = {each.group_id: each.state for each in await admin.list_groups(types=[SHARE.lower()])}
     failed: dict[str, str] = {}

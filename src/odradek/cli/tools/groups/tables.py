@@ -16,7 +16,7 @@ _WIDTH: Final = 15
 
 
 def is_of_consumers(group: GroupListing) -> bool:
-    """Whether consumers know a group; of one that nobody ever joined no protocol is known."""
+    """Whether a group is one of consumers; a group without members so far has no protocol."""
     return group.protocol_type in ("", "consumer")
 
 
@@ -32,7 +32,7 @@ class OffsetRow(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """How many offsets are ahead."""
+        """The number of offsets ahead."""
         if self.current_offset is None or self.log_end_offset is None:
             return None
         return self.log_end_offset - self.current_offset
@@ -185,7 +185,7 @@ def print_listing(groups: Iterable[GroupListing], *, types: bool, states: bool) 
 
 
 def print_new_offsets(plans: Mapping[str, Mapping[TopicPartition, int]]) -> None:
-    """GROUP TOPIC PARTITION NEW-OFFSET, of all groups in one table."""
+    """GROUP TOPIC PARTITION NEW-OFFSET, all groups in one table."""
     rows = [
         (group_id, topic, index, offset)
         for group_id, offsets in plans.items()
@@ -200,12 +200,12 @@ def print_new_offsets(plans: Mapping[str, Mapping[TopicPartition, int]]) -> None
 
 
 def column_width(texts: Iterable[str], least: int = _WIDTH) -> int:
-    """The width of a column, in which all of these have room."""
+    """The width of a column that fits all of these."""
     return max([least, *(len(text) for text in texts)])
 
 
 def write_row(widths: list[int], *cells: object, padded: bool = False) -> None:
-    """Prints a row behind a line break, as these tables have them."""
+    """Prints a line break and a row, as these tables do."""
     texts = [MISSING if cell is None else str(cell) for cell in cells]
     line = " ".join(f"{text:<{width}}" for text, width in zip(texts, widths, strict=True))
     print("\n" + (line + " " if padded else line), end="")

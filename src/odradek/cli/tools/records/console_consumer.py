@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints until there is nothing more to print, or somebody stops it."""
+    """Prints until there is nothing more to print, or until it is stopped."""
     require_one(arguments, ("topic", "include"))
     if arguments.partition is None and arguments.offset is not None:
         arguments.parser.error("The partition is required when offset is specified.")

@@ -49,7 +49,7 @@ _SETTINGS: Final[tuple[tuple[str, str, Callable[[str], object], str], ...]] = (
 
 
 class _Deprecated(argparse.Action):
-    """A flag under its old name; `const` is the sentence about it."""
+    """A flag under its old name; `const` is the warning about it."""
 
     def __call__(
         self,

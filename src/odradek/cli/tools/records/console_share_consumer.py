@@ -1,4 +1,4 @@
-"""`odradek console-share-consumer`: prints what a share group is handed, as
+"""`odradek console-share-consumer`: prints the records that a share group acquires, as
 `kafka-console-share-consumer.sh` does.
 
 Every record is accepted once it is printed, or released or rejected instead. The number of records
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints until there is nothing more to print, or somebody stops it."""
+    """Prints until there is nothing more to print, or until it is stopped."""
     require(arguments, "topic", "bootstrap-server")
     if arguments.reject and arguments.release:
         arguments.parser.error("At most one of --reject and --release may be specified.")

@@ -1,4 +1,6 @@
-"""`odradek consumer-perf-test`: how fast records come out, as `kafka-consumer-perf-test.sh`."""
+"""`odradek consumer-perf-test`: measures how fast records are read, as
+`kafka-consumer-perf-test.sh` does.
+"""
 
 import argparse
 import random
@@ -109,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _read(
     consumer: Consumer, arguments: argparse.Namespace, moment: Callable[[datetime], str]
 ) -> Counter[str]:
-    """Returns how many records came, by topic."""
+    """Returns the number of records read, by topic."""
     counts: Counter[str] = Counter()
     details = arguments.show_detailed_stats
     interval_s = arguments.reporting_interval / 1000

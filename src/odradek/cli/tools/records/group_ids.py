@@ -1,4 +1,4 @@
-"""The group of a console consumer, which may be named by its flag and as a property."""
+"""The group of a console consumer, which a flag or a property may name."""
 
 import argparse
 from collections.abc import Mapping

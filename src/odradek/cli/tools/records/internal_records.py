@@ -1,5 +1,6 @@
-"""The records of internal topics as Kafka's formatters print them: JSON objects, one behind the
-other without a line's end, of the kinds that a formatter is for."""
+"""The records of internal topics as Kafka's formatters print them: JSON objects without line ends,
+of the kinds that the formatter is for.
+"""
 
 import struct
 import sys

@@ -1,4 +1,4 @@
-"""Takes typed lines apart into keys, values and headers, as Kafka's `LineMessageReader` does.
+"""Splits lines into keys, values and headers, as Kafka's `LineMessageReader` does.
 
 Bytes stay as they are. The separator of headers is a regular expression, in Kafka with Java's
 syntax, here with RE2's.
@@ -37,13 +37,13 @@ class Line(NamedTuple):
 
 
 class LineReader:
-    """Takes lines apart as Kafka's `LineMessageReader` does."""
+    """Splits lines as Kafka's `LineMessageReader` does."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         """Chooses the separators.
 
         Raises:
-            ValueError: two of them are the same, or that of headers is no expression.
+            ValueError: two of them are the same, or that of headers is not a regular expression.
         """
         given = {**_SEPARATORS, **properties}
         _check_different(given)
@@ -62,7 +62,7 @@ class LineReader:
         self._null = None if marker is None else marker.encode()
 
     def read(self, number: int, line: bytes) -> Line:
-        """Takes a line apart.
+        """Splits a line.
 
         Raises:
             ValueError: a separator is missing.
@@ -107,7 +107,9 @@ class LineReader:
 
 
 def _parted(data: bytes, separator: bytes) -> tuple[bytes, bool, bytes]:
-    """The parts around the separator, and whether it is there; an empty one is everywhere."""
+    """Returns the parts around the separator, and whether it was found; an empty separator is
+    always found.
+    """
     left, found, right = data.partition(separator) if separator else (b"", True, data)
     return left, bool(found), right
 

@@ -1,4 +1,4 @@
-"""The flags of Kafka's message formatters, and how a record is written by them.
+"""The flags of Kafka's message formatters, and how these write a record.
 
 Keys and values are written as they are, bytes included.
 """
@@ -31,7 +31,7 @@ def add_formatter(parser: argparse.ArgumentParser) -> None:
 
 
 def check_formatter(arguments: argparse.Namespace) -> None:
-    """Ends the command where a class is named that is not here."""
+    """Ends the command if a flag names a class that does not exist here."""
     if simple_name(arguments.formatter) not in _FORMATTERS:
         arguments.parser.error(
             f"--formatter: there are no Java classes here, only {', '.join(_FORMATTERS)}"
@@ -39,7 +39,7 @@ def check_formatter(arguments: argparse.Namespace) -> None:
 
 
 def formatter_of(arguments: argparse.Namespace) -> Callable[[ConsumerRecord], None]:
-    """Writes one record, as the flags say."""
+    """Returns the function that writes a record as the flags say."""
     properties: dict[str, str] = {}
     if arguments.formatter_config:
         properties = read_properties(arguments.formatter_config)
@@ -57,8 +57,9 @@ def formatter_of(arguments: argparse.Namespace) -> Callable[[ConsumerRecord], No
 def _reader_of(
     part: str, properties: Mapping[str, str], class_name: str = ""
 ) -> Callable[[bytes], bytes]:
-    """Prints a part as its deserializer does. As in Kafka, if there is no such class, bytes are
-    printed as they are, with a message."""
+    """Returns the function that prints a key or value as its deserializer does. As in Kafka, if
+    there is no such class, bytes are printed as they are, with a message.
+    """
     name = f"{part}.deserializer"
     kind = "key" if part == "key" else "value"
     of_all = properties.get(f"{name}.deserializer.encoding", "")

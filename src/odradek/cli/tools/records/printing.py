@@ -1,6 +1,7 @@
-"""How console consumers print: until there is nothing more, or somebody stops them, and then they
-tell on standard error how many records went by; on standard output, too, that they have ended, for
-Kafka's system tests."""
+"""How console consumers print: until there is nothing more, or until they are stopped. Then they
+print the number of records on standard error and, for Kafka's system tests, a line on standard
+output.
+"""
 
 import argparse
 import sys
@@ -16,12 +17,12 @@ _MOST_AT_ONCE: Final = 500
 
 
 def add_events(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag with which Kafka's system tests have the end of a consumer reported."""
+    """Adds the flag by which Kafka's system tests ask for a line at the end."""
     parser.add_argument("--enable-systest-events", action="store_true", help=argparse.SUPPRESS)
 
 
 class Printed:
-    """How many records went by; nothing is said of that before the command `has_begun`."""
+    """Counts the printed records; the count is printed only if the command `has_begun`."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.has_begun = False
@@ -32,17 +33,17 @@ class Printed:
 
     @property
     def is_enough(self) -> bool:
-        """Whether as many went by as are wanted."""
+        """Whether the requested number of records was printed."""
         return self.count >= self._most != ALL
 
     @property
     def left(self) -> int | None:
-        """How many records to read next, at most; None where there is no end."""
+        """The largest number of records to read next; None where there is no limit."""
         return None if self._most == ALL else min(_MOST_AT_ONCE, self._most - self.count)
 
     @property
     def wait_ms(self) -> int:
-        """How long to wait for them."""
+        """How long to wait for the next records."""
         return _POLL_MS if self._timeout_ms < 0 else max(1, self._timeout_ms)
 
     @property
@@ -52,7 +53,7 @@ class Printed:
 
 
 def run_printing(work: Callable[[], Awaitable[int]], printed: Printed) -> int:
-    """Runs a console consumer's work, and tells in any case what has come of it."""
+    """Runs a console consumer, and prints the count however it ends."""
     try:
         return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
     finally:

@@ -1,4 +1,6 @@
-"""`odradek producer-perf-test`: how fast records go in, as `kafka-producer-perf-test.sh`."""
+"""`odradek producer-perf-test`: measures how fast records are written, as
+`kafka-producer-perf-test.sh` does.
+"""
 
 import argparse
 import asyncio
@@ -87,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Sends, and tells from time to time and at the end."""
+    """Sends, and prints statistics from time to time and at the end."""
     _check(arguments)
     take_old_flags(arguments)
 
@@ -145,7 +147,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 async def _send(producer: Producer, arguments: argparse.Namespace, is_transactional: bool) -> int:
-    """Returns how many records were sent; none has failed then."""
+    """Returns the number of records sent, none of which failed."""
     payload = _payloads(arguments)
     if arguments.warmup_records > 0:
         print(
@@ -197,7 +199,7 @@ async def _send(producer: Producer, arguments: argparse.Namespace, is_transactio
 async def _paced(
     arguments: argparse.Namespace, producer: Producer, is_transactional: bool
 ) -> AsyncIterator[int]:
-    """The numbers of records, none before its time, in transactions of a length."""
+    """Yields the numbers of records, each at its time, in transactions of a given duration."""
     started_s = time.perf_counter()
     async with contextlib.AsyncExitStack() as transaction:
         transaction_ends_s = started_s
@@ -239,7 +241,7 @@ def _payloads(arguments: argparse.Namespace) -> Callable[[int], bytes]:
 
 
 class _Stats:
-    """Latencies, in all and since the last line."""
+    """Latencies, of all records and of those since the last line."""
 
     def __init__(self, window_s: float) -> None:
         self._reports_after_s = window_s
@@ -251,7 +253,7 @@ class _Stats:
         self._window_bytes = 0
 
     def add(self, latency_ms: float, size: int) -> None:
-        """A record was delivered."""
+        """Counts a delivered record."""
         self._latencies.append(latency_ms)
         self._bytes += size
         self._window_bytes += size
@@ -261,11 +263,11 @@ class _Stats:
 
     @property
     def count(self) -> int:
-        """How many records were delivered."""
+        """The number of delivered records."""
         return len(self._latencies)
 
     def announce(self, text: str) -> None:
-        """Prints a line before the next one from time to time; the last line does without."""
+        """Prints a line from time to time, but only before another record."""
         self._announced = text
 
     def _print_window(self, elapsed_s: float) -> None:

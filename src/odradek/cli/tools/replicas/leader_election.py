@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Elects, and says for which partitions."""
+    """Elects leaders, and prints for which partitions."""
     kind = _checked_type(arguments)
 
     async def work() -> int:

@@ -1,5 +1,6 @@
-"""Replicas that move from one log directory of their broker to another, in the words of
-`kafka-reassign-partitions.sh`."""
+"""Moves replicas between the log directories of their broker, as `kafka-reassign-partitions.sh`
+does.
+"""
 
 import asyncio
 from collections.abc import Iterable
@@ -14,18 +15,18 @@ _PAUSE_S: Final = 0.1
 
 
 class TimedOut(ValueError):
-    """Some moves could not begin in time."""
+    """Not all moves could begin in time."""
 
 
 class Directories(NamedTuple):
-    """The log directories in which replicas lie, and those that they move to."""
+    """The log directories of replicas, now and after their moves."""
 
     current: Moves
     future: Moves
 
 
 async def directories_of(admin: Admin, broker_ids: Iterable[int]) -> Directories:
-    """Asks brokers for all that they have; those that do not answer have nothing."""
+    """Asks brokers for their log directories; those that do not answer have none."""
     found = Directories({}, {})
     for broker_id, described in (await admin.describe_log_dirs(sorted(set(broker_ids)))).items():
         if isinstance(described, KafkaError):
@@ -38,14 +39,14 @@ async def directories_of(admin: Admin, broker_ids: Iterable[int]) -> Directories
 
 
 class MoveState(NamedTuple):
-    """How far a move is."""
+    """The state of a move."""
 
     text: str
     is_done: bool
 
 
 async def move_states(admin: Admin, moves: Moves) -> dict[Replica, MoveState]:
-    """How far each of the moves is, in the order of brokers."""
+    """Returns the state of each move, in the order of brokers."""
     directories = await directories_of(admin, [each.broker_id for each in moves])
     return {
         each: _state(each, moves[each], directories.current.get(each), directories.future.get(each))
@@ -71,7 +72,7 @@ def _state(replica: Replica, target: str, current: str | None, future: str | Non
 
 
 async def begin_moves(admin: Admin, moves: Moves, timeout_ms: int) -> None:
-    """Begins moves, those of replicas that are still to come as soon as they are there.
+    """Begins moves; those of replicas that do not exist yet begin once they do.
 
     Raises:
         ValueError: a broker refuses, or the time is over.
@@ -110,7 +111,7 @@ async def _alter(admin: Admin, moves: Moves) -> dict[Replica, KafkaError | None]
 
 
 async def take_back(admin: Admin, moves: Moves, timeout_ms: int) -> bool:
-    """Sends replicas that are under way back to where they lie; False if none is."""
+    """Cancels the moves of replicas; False if none is moving."""
     directories = await directories_of(admin, [each.broker_id for each in moves])
     under_way = {
         each: directories.current[each]

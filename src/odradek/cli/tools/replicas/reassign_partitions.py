@@ -1,8 +1,8 @@
 """`odradek reassign-partitions`: moves partitions, as `kafka-reassign-partitions.sh` does.
 
-`--generate` proposes, `--execute` begins, `--verify` and `--list` look, `--cancel` takes back. The
-plan is Kafka's JSON. A throttle is kept by settings of topics and brokers, so it stays until a
-`--verify` finds everything done and clears it.
+`--generate` proposes a plan, `--execute` begins it, `--verify` and `--list` show its progress,
+`--cancel` cancels it. The plan is Kafka's JSON. A throttle consists of settings of topics and
+brokers, so it stays until a `--verify` finds everything done and clears it.
 """
 
 import argparse
@@ -110,7 +110,7 @@ _TAKES: Final = {
 
 
 class Refused(ValueError):
-    """An answer that says by itself what is wrong."""
+    """The tool refuses; the message is complete."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -162,7 +162,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Does what is asked, in Kafka's words."""
+    """Runs the action, in Kafka's words."""
     action = the_action(arguments, [*_ACTIONS])
     check_whom_to_ask(
         arguments,
@@ -366,7 +366,7 @@ async def _throttle(
     under_way: Mapping[TopicPartition, PartitionReassignment],
     rate: int,
 ) -> None:
-    """Leaders hold back on the replicas of now, followers on those that come.
+    """Throttles leaders on the current replicas, and followers on the new ones.
 
     Partitions of the plan that stay where they are count too, as in Kafka's tool.
     """
@@ -401,7 +401,7 @@ async def _throttle(
 
 
 async def _throttle_moves(admin: Admin, moves: Moves, rate: int) -> None:
-    """Brokers hold back on all that moves between their log directories."""
+    """Throttles brokers on all moves between their log directories."""
     change = ConfigChange(BROKER_RATES[2], str(rate))
     brokers = sorted({each.broker_id for each in moves})
     await _alter(admin, {ConfigResource.broker(each): [change] for each in brokers})
@@ -437,7 +437,7 @@ async def _alter(admin: Admin, changes: Mapping[ConfigResource, Sequence[ConfigC
 async def _placed(
     admin: Admin, topics: Iterable[str], wanted: Iterable[TopicPartition] | None = None
 ) -> dict[TopicPartition, Placed]:
-    """The current replicas of the wanted partitions, or of all partitions of the topics."""
+    """Returns the current replicas of these partitions, or of all partitions of the topics."""
     replicas: Plan = {}
     for name, topic in (await admin.describe_topics(sorted(topics))).items():
         if isinstance(topic, KafkaError):

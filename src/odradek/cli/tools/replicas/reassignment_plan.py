@@ -1,4 +1,4 @@
-"""Plans of a reassignment: Kafka's JSON, read with care and written as its tool writes it."""
+"""Reassignment plans: Kafka's JSON, checked when read, and written as Kafka's tool writes it."""
 
 import json
 from collections import Counter
@@ -36,10 +36,11 @@ class Placed(NamedTuple):
 
 
 def read_plan(data: Any) -> tuple[Plan, Moves]:
-    """The plan of a file: the partitions' new replicas, and their log directories if not `any`.
+    """Reads the plan in a file: the new replicas of partitions, and their log directories if not
+    `any`.
 
     Raises:
-        ValueError: it is none, or it repeats itself.
+        ValueError: it is malformed, or contains something twice.
     """
     found = []
     directories = []
@@ -70,7 +71,7 @@ def read_plan(data: Any) -> tuple[Plan, Moves]:
 
 
 def check_plan(plan: Plan) -> None:
-    """Refuses what cannot be begun.
+    """Refuses a plan that cannot be carried out.
 
     Raises:
         ValueError: the plan is empty, or a partition has no replicas, or one twice.
@@ -88,10 +89,10 @@ def check_plan(plan: Plan) -> None:
 
 
 def read_topics(data: Any) -> list[str]:
-    """The topics to move, as `--generate` is given them.
+    """Reads the topics to move, the input of `--generate`.
 
     Raises:
-        ValueError: they are not named as they should.
+        ValueError: the file is malformed.
     """
     return [field(row, "topic", str) for row in rows(data, "topics")]
 
@@ -118,15 +119,15 @@ def as_json(placed: Mapping[TopicPartition, Placed]) -> str:
 
 
 def anywhere(replicas: tuple[int, ...]) -> Placed:
-    """Replicas in whatever log directory."""
+    """Returns replicas in any log directory."""
     return Placed(replicas, (ANY_DIRECTORY,) * len(replicas))
 
 
 def repeated(items: Iterable[T]) -> list[T]:
-    """Each of the items that are there more than once."""
+    """Returns the items that occur more than once."""
     return [each for each, count in Counter(items).items() if count > 1]
 
 
 def joined(items: Iterable[object]) -> str:
-    """Items as lists are shown."""
+    """Formats items as a list."""
     return ",".join(map(str, items))

@@ -1,1 +1,1 @@
-"""Commands that only scripts of Kafka's are called by."""
+"""Commands that only the scripts of Kafka have."""

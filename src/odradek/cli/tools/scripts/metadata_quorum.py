@@ -1,5 +1,6 @@
-"""`kafka-metadata-quorum.sh describe`: the brokers that keep the cluster's metadata, as Kafka's
-tool prints them. A broker of ours tells its controller as a quorum of one."""
+"""`kafka-metadata-quorum.sh describe`: the metadata quorum, as Kafka's tool prints it. Our brokers
+report their controller as a quorum of one.
+"""
 
 import argparse
 import json

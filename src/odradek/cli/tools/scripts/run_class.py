@@ -1,5 +1,7 @@
-"""`kafka-run-class.sh CLASS`: runs the tool that is a Java class of Kafka's, by the name that the
-class has or had: many moved from `kafka.tools` and `kafka.admin` to `org.apache.kafka.tools`."""
+"""`kafka-run-class.sh CLASS`: runs the tool that corresponds to a Java class of Kafka, by its
+current or an earlier name: many moved from `kafka.tools` and `kafka.admin` to
+`org.apache.kafka.tools`.
+"""
 
 import argparse
 import re
@@ -55,7 +57,7 @@ def _read_words(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[s
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the tool with the words behind the class."""
+    """Runs the tool with the words after the class."""
     words: list[str] = arguments.words
     while words and words[0] in (*_FLAGS, _NAMED):
         del words[: 2 if words[0] == _NAMED else 1]

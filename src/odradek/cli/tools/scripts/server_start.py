@@ -1,4 +1,4 @@
-"""`kafka-server-start.sh server.properties`: `odradek start` by the words of Kafka's script."""
+"""`kafka-server-start.sh server.properties`: `odradek start` with the script's arguments."""
 
 import argparse
 import os

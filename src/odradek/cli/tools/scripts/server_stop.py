@@ -1,6 +1,7 @@
-"""`kafka-server-stop.sh`: tells brokers of this machine to end, in order: all that
-`kafka-server-start.sh` or the container image has begun, or the one of a number. An image's broker
-has its number from the environment, which no word of the process tells: it goes with all only."""
+"""`kafka-server-stop.sh`: stops brokers of this machine in order: all that `kafka-server-start.sh`
+or the container image started, or the one with a node id. A broker of the image has its id from the
+environment, not from its arguments, so it is stopped only together with all.
+"""
 
 import argparse
 import contextlib
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Signals them; 1 where there is none, or one that belongs to somebody else."""
+    """Signals the brokers; 1 if there is none, or one belongs to another user."""
     name = os.environ.get("SIGNAL") or "TERM"  # as Kafka's script has it
     number = signal_of(name)
     if number is None:
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def signal_of(name: str) -> signal.Signals | None:
-    """The signal of a name, with `SIG` or without, or of a number, as `kill -s` takes it."""
+    """Returns the signal of a name, with or without `SIG`, or of a number, as `kill -s` does."""
     names = signal.Signals.__members__
     found = names.get(name) or names.get(f"SIG{name}")
     if found is None and name.isdecimal():
@@ -64,7 +65,9 @@ def _chosen(node_id: str | None, role: str) -> Iterator[int]:
 
 
 def running_brokers() -> Iterator[tuple[int, list[str]]]:
-    """The numbers of their processes, and the words that `kafka-server-start.sh` was given."""
+    """Returns the process ids of running brokers, and the arguments that `kafka-server-start.sh`
+    got.
+    """
     for process, words in processes():
         given = [] if _words_behind(_BEGUN_BY_IMAGE, words) else words_of_start(words)
         if given is not None:
@@ -72,7 +75,7 @@ def running_brokers() -> Iterator[tuple[int, list[str]]]:
 
 
 def words_of_start(words: Sequence[str]) -> list[str] | None:
-    """The words of a broker behind the name of the script; None for another process."""
+    """Returns a broker's arguments after the name of the script; None for another process."""
     return _words_behind(_BEGUN, words)
 
 
@@ -85,7 +88,7 @@ def _words_behind(begun: tuple[str, ...], words: Sequence[str]) -> list[str] | N
 
 
 def node_id_of(process: int, words: Sequence[str]) -> str | None:
-    """The number of a broker, by the file that it was begun with; None where that is gone."""
+    """Returns the node id of a broker from its settings file; None if the file is gone."""
     parser = argparse.ArgumentParser()
     server_start.add_arguments(parser)
     given, _ = parser.parse_known_args(words)

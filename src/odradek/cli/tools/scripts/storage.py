@@ -1,7 +1,8 @@
-"""`kafka-storage.sh`: gives new log directories to a cluster, and tells to which one they belong.
+"""`kafka-storage.sh`: assigns new log directories to a cluster, and prints the cluster that
+directories belong to.
 
-A broker of ours needs no formatting: it makes up a cluster id at its first start. If a script
-formats the directory, the cluster gets the id that the script has chosen.
+Our brokers need no formatting: they generate a cluster id at their first start. If a script formats
+the directory, the cluster gets the id that the script has chosen.
 """
 
 import argparse
@@ -46,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Does what is asked for; 1 with the reason where that cannot be."""
+    """Runs the action; 1 with the reason if it fails."""
     if arguments.action == "random-uuid":
         print(uuid_text(uuid4()))
         return 0
@@ -62,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _config(path: str) -> BrokerConfig:
-    """The settings with which `odradek start --config` would begin."""
+    """Returns the settings that `odradek start --config` would use."""
     parser = argparse.ArgumentParser()
     start.add_arguments(parser)
     return start.configure(start.collect_settings(parser.parse_args(["--config", path])))

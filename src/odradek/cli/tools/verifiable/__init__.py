@@ -1,1 +1,1 @@
-"""The tools that Kafka's system tests read along with: each event is a line of JSON."""
+"""The tools of Kafka's system tests: they print each event as a line of JSON."""

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Reads until there was enough, or somebody stops it."""
+    """Reads until it has enough records, or until it is stopped."""
     arguments.command_property = [f"{name}={value}" for name, value in _flags(arguments).items()]
     check_arguments(arguments, "topic", "group-id")
     return run_async(
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _flags(arguments: argparse.Namespace) -> dict[str, object]:
-    """The settings of flags; each wins over the file's, even if the flag was not given."""
+    """Returns the settings of flags; each overrides the file's, even if only by its default."""
     flags = {
         "group.protocol": arguments.group_protocol,
         "group.id": arguments.group_id,
@@ -97,7 +97,7 @@ async def _work(arguments: argparse.Namespace) -> int:
 
 
 class _Reading:
-    """One run: reads, commits, and listens to its group."""
+    """One run: reads, commits, and follows rebalances."""
 
     def __init__(self, consumer: Consumer, arguments: argparse.Namespace) -> None:
         self._consumer = consumer
@@ -108,8 +108,9 @@ class _Reading:
         self._count = 0
 
     async def run(self) -> None:
-        """Reads until there was enough. An error of that is printed on standard error, and ends the
-        tool as usual, as in Kafka's tool."""
+        """Reads until it has enough records. An error is printed on standard error and ends the
+        tool as usual, as in Kafka's tool.
+        """
         tell("startup_complete")
         self._consumer.subscribe([self._topic], listener=self)
         try:
@@ -123,11 +124,11 @@ class _Reading:
             print(text_of(error), file=sys.stderr)
 
     def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """Tells which have come."""
+        """Prints the assigned partitions."""
         tell("partitions_assigned", partitions=[_place(each) for each in partitions])
 
     def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Tells which have gone."""
+        """Prints the revoked partitions."""
         tell("partitions_revoked", partitions=[_place(each) for each in partitions])
 
     on_partitions_lost = on_partitions_revoked

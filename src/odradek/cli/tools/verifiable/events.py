@@ -1,8 +1,8 @@
-"""The part that both verifiable tools share: how they read words, print events, and end.
+"""The parts that both verifiable tools share: how they read words, print events, and end.
 
-An event is one line of JSON on standard output, written at once: a test reads along, and asks the
-tool to end by SIGTERM or Ctrl-C. The last lines are printed then, too; the status is a Java
-machine's, 128 and the number of the signal.
+An event is one line of JSON on standard output, flushed at once: a test reads it while the tool
+runs, and ends the tool by SIGTERM or Ctrl-C. The last lines are printed then, too; the exit status
+is that of a JVM, 128 plus the number of the signal.
 """
 
 import argparse
@@ -27,7 +27,7 @@ _TOGETHER: Final = "Options --{} and --{} are mutually exclusive."
 
 
 def add_shared_arguments(parser: argparse.ArgumentParser, old_config_flag: str) -> None:
-    """Adds the flags of both tools; without a word they print their help."""
+    """Adds the flags of both tools; without arguments they print their help."""
     parser.set_defaults(read_words=_words_or_help, command_property=[])
     parser.add_argument("--topic", metavar="NAME")
     parser.add_argument("--bootstrap-server", metavar="HOST:PORT[,..]")
@@ -65,10 +65,10 @@ def tell(name: str, **facts: object) -> None:
 
 
 class Ending:
-    """Whether a tool was asked to end; `on_signal` is called when that is by a signal."""
+    """Tells whether a tool was asked to end; `on_signal` is called if a signal asked."""
 
     def __init__(self, on_signal: Callable[[], None] = lambda: None) -> None:
-        """Begins to heed signals, on the loop that runs."""
+        """Begins to handle signals, on the running loop."""
         loop = asyncio.get_running_loop()
         self._on_signal = on_signal
         self._asked: asyncio.Future[int] = loop.create_future()
@@ -86,16 +86,16 @@ class Ending:
 
     @property
     def is_asked(self) -> bool:
-        """Whether somebody did."""
+        """Whether the tool was asked to end."""
         return self._asked.done()
 
     @property
     def status(self) -> int:
-        """With what the tool ends."""
+        """The exit status of the tool."""
         return self._asked.result() if self.is_asked else 0
 
     async def cut_short(self, work: Coroutine[None, None, None]) -> None:
-        """Runs `work` until it is done, or somebody asked."""
+        """Runs `work` until it is done, or until the tool is asked to end."""
         task = asyncio.ensure_future(work)
         either: set[asyncio.Future[Any]] = {task, self._asked}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

@@ -1,5 +1,6 @@
-"""`kafka-verifiable-producer.sh`: sends growing numbers, and prints which were acknowledged and
-which were not, an event each."""
+"""`kafka-verifiable-producer.sh`: sends ascending numbers, and prints an event for each that was
+acknowledged or failed.
+"""
 
 import argparse
 import asyncio
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Sends until all is sent, or somebody stops it."""
+    """Sends until all records are sent, or until it is stopped."""
     check_arguments(arguments, "topic")
     return run_async(
         partial(_work, arguments), lambda error: print(text_of(error), file=sys.stderr)
@@ -89,7 +90,7 @@ async def _work(arguments: argparse.Namespace) -> int:
 
 
 def _config(arguments: argparse.Namespace) -> dict[str, object]:
-    """The settings: a file wins over the flags, as in Kafka's tool. A record is tried once."""
+    """Returns the settings: a file overrides the flags, as in Kafka's. A record is tried once."""
     config = {"acks": arguments.acks, "retries": 0, **client_config(arguments, PRODUCER_SETTINGS)}
     return config | {
         name: value for name, value in given_properties(arguments).items() if name == _SERVERS
@@ -108,7 +109,7 @@ class _Sending:
         self._began_s = time.perf_counter()
 
     async def run(self) -> None:
-        """Sends all."""
+        """Sends all records."""
         tell("startup_complete")
         most = self._arguments.max_messages
         for number in count() if most < 0 else range(most):
@@ -136,8 +137,9 @@ class _Sending:
         return str(number) if prefix is None else f"{prefix}.{number}"
 
     def _creation_time(self) -> int | None:
-        """The time of the next record, if it is set. Each is later than the one before by the age
-        of this run then, as in Kafka's tool."""
+        """Returns the time of the next record, if times are set. Each is later than the one before
+        by the age of this run, as in Kafka's tool.
+        """
         if self._arguments.message_create_time == _NOW:
             return None
         created_ms = self._created_ms
@@ -145,8 +147,9 @@ class _Sending:
         return created_ms
 
     async def _pace(self, number: int) -> None:
-        """Waits until the next record may leave. If none may, a second one has passed, as in
-        Kafka's tool."""
+        """Waits until the next record may be sent. If the rate allows none, it waits a second, as
+        in Kafka's tool.
+        """
         throughput = self._arguments.throughput
         if throughput == 0 and number:
             await asyncio.get_running_loop().create_future()
@@ -173,8 +176,9 @@ class _Sending:
     def _delivered(
         self, told: dict[str, str | None], delivery: "asyncio.Future[RecordMetadata]"
     ) -> None:
-        """Tells what has become of a record. If the output is closed the tool ends: its last lines
-        fail as well, and say so."""
+        """Prints the result of a record. If the output is closed the tool ends; its last lines fail
+        too, and report that.
+        """
         error = delivery.exception()
         try:
             if isinstance(error, KafkaError):

@@ -1,1 +1,1 @@
-"""How Kafka's tools say things, since scripts look for their words, and how they read values."""
+"""The wording of Kafka's tools, which scripts look for, and how the tools read values."""

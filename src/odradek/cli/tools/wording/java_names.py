@@ -148,14 +148,14 @@ def java_text(error: BrokerError) -> str:
 
 
 def execution_exception(error: BrokerError) -> ValueError:
-    """The message of a tool that passes on the failure of a future still wrapped in its
-    ExecutionException."""
+    """Returns the message of a tool that reports a failure wrapped in an ExecutionException."""
     return ValueError(f"java.util.concurrent.ExecutionException: {java_text(error)}")
 
 
 def in_java_order(names: Iterable[str], *, is_copy: bool = False) -> list[str]:
-    """Names in the order in which a Java `HashMap` that they were put into hands them out, or a
-    copy of it, which is the order of settings and groups in the output of Kafka's tools."""
+    """Sorts names in the order in which a Java `HashMap` iterates over them, or a copy of it: the
+    order of settings and groups in the output of Kafka's tools.
+    """
     names = list(names)
     # A table of 16 buckets that doubles when it is filled to three quarters; a copy has what it
     # takes from the beginning.
@@ -172,7 +172,8 @@ def in_java_order(names: Iterable[str], *, is_copy: bool = False) -> list[str]:
 
 
 def simple_name(class_name: str) -> str:
-    """The name of a class of Kafka's without its package, old or new; that of another class whole,
-    whose simple name may be the same."""
+    """Returns the name of one of Kafka's classes without its package, old or new; the full name of
+    another class, since the simple name may be the same.
+    """
     found = _KAFKAS_CLASS.fullmatch(class_name.strip())
     return found[1] if found else class_name

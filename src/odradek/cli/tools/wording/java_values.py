@@ -40,19 +40,19 @@ _PRINTABLE: Final = re.compile(rb"[ -~]")
 
 
 def java_int(text: str) -> int:
-    """Reads a number of 32 bits.
+    """Reads a 32-bit integer.
 
     Raises:
-        ValueError: it is none, in Java's words.
+        ValueError: the text is not one, in Java's words.
     """
     return _number(text, 32)
 
 
 def java_long(text: str) -> int:
-    """Reads a number of 64 bits.
+    """Reads a 64-bit integer.
 
     Raises:
-        ValueError: it is none, in Java's words.
+        ValueError: the text is not one, in Java's words.
     """
     return _number(text, 64)
 
@@ -81,7 +81,7 @@ def _number(text: str, bits: int) -> int:
 
 
 def text_reader(class_name: str, encoding: str = "") -> Callable[[bytes], bytes]:
-    """Chooses the function that prints as a deserializer does; `encoding` is of its text.
+    """Returns the function that prints as a deserializer does; `encoding` is that of text.
 
     The reader raises ValueError for bytes that its deserializer refuses.
 
@@ -128,7 +128,7 @@ def _integer(data: bytes) -> str:
 
 
 def java_float(value: float, most_digits: int) -> str:
-    """A number as Java writes it, in the fewest digits that mean it: `1.0E10`, `0.001`."""
+    """Formats a number as Java does, in the fewest digits that identify it: `1.0E10`, `0.001`."""
     if value != value or value in (float("inf"), float("-inf")):
         return "NaN" if value != value else f"{'-' if value < 0 else ''}Infinity"
     layout = ">d" if most_digits == 17 else ">f"
@@ -154,10 +154,11 @@ def _plain(mantissa: str, exponent: int) -> str:
 
 
 def java_date(pattern: str) -> Callable[[datetime], str]:
-    """Writes moments in a pattern of Java's: the letters y M d H m s S, and text.
+    """Returns the function that formats times by a Java pattern of the letters y M d H m s S, and
+    text.
 
     Raises:
-        ValueError: it has letters of other meaning, or of none.
+        ValueError: the pattern has other letters.
     """
     if pattern.count("'") % 2:
         raise ValueError("Unterminated quote")

@@ -1,4 +1,4 @@
-"""The JSON files of tools, read like Kafka's: errors have its words."""
+"""The JSON files of tools, read as Kafka's tools read them, with the same errors."""
 
 import json
 from typing import Any
@@ -8,14 +8,14 @@ VERSION = 1
 
 
 class NoJson(ValueError):
-    """A file holds something else; the text says what the reader stumbled over."""
+    """A file is not valid JSON; the message says where the reader failed."""
 
 
 def read_json(path: str) -> Any:
-    """The value of a file.
+    """Reads the value in a file.
 
     Raises:
-        NoJson: it is none.
+        NoJson: the file is not valid JSON.
         ValueError: the file cannot be read.
     """
     try:
@@ -28,10 +28,10 @@ def read_json(path: str) -> Any:
 
 
 def rows(data: Any, name: str) -> list[Any]:
-    """The list of this name.
+    """Returns the list of this name.
 
     Raises:
-        ValueError: there is none, or the file is of another version.
+        ValueError: there is none, or the file has another version.
     """
     version = field({"version": VERSION} | data if isinstance(data, dict) else data, "version", int)
     if version != VERSION:
@@ -41,10 +41,10 @@ def rows(data: Any, name: str) -> list[Any]:
 
 
 def field(row: Any, name: str, kind: type) -> Any:
-    """The field of an object, which must be there and of this kind.
+    """Returns a field of an object.
 
     Raises:
-        ValueError: it is not.
+        ValueError: it is missing, or of another type.
     """
     if not isinstance(row, dict):
         raise ValueError(f"Expected JSON object, received {_shown(row)}")

@@ -15,7 +15,7 @@ _BY_TOPIC: Final = {
 
 
 def print_metrics(group: str, client_id: str, topics: Mapping[str, Mapping[str, int]]) -> None:
-    """Prints totals by topic and name, and over all topics; `group` is of the latter."""
+    """Prints totals by topic and name, and over all topics; `group` is the group of the latter."""
     rows: dict[str, int] = {}
     for topic, totals in topics.items():
         for name, value in totals.items():

@@ -20,7 +20,7 @@ _WORDS: Final = {
 
 
 def fault_of(expression: str) -> str | None:
-    """Explains what is wrong with an expression; None when nothing is."""
+    """Explains what is wrong with an expression; None if it is valid."""
     options = re2.Options()
     options.log_errors = False
     try:

@@ -1,1 +1,1 @@
-"""Archives that are tables of a lake as well: Delta's and Iceberg's."""
+"""Archives that are also lake tables: Delta's and Iceberg's."""

@@ -4,9 +4,9 @@
     orders/batch=0/date=2026-11-22/hour=03/part-*.parquet   as in an archive of plain Parquet
 
 It has the columns of the source, and `date` and `hour` by which it is partitioned. A batch is one
-transaction of the archive's application id with the batch's number as its version, which is
-Delta's own way to tell a repeated one. A compaction is a transaction that changes no data; it is
-committed on what it has looked at, or looked at again.
+transaction of the archive's application id with the batch's number as its version, which is Delta's
+own way to recognize a repeated one. A compaction is a transaction that changes no data; if the
+table has changed since it was read, it is read again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,10 +36,11 @@ class DeltaTable:
     """The table of one archive."""
 
     def __init__(self, spark: SparkSession, archive: str, archive_id: str, by: str | None) -> None:
-        """Opens the table, and makes it if it is not there and it is said how it is cut.
+        """Opens the table, and creates it if it does not exist and its partitioning is given.
 
         Raises:
-            PipelineError: Delta is not there. Py4JError: the existing table cannot be read.
+            PipelineError: Delta's jars are missing.
+            Py4JError: the existing table cannot be read.
         """
         self._spark: Final = spark
         self._java: Final[Any] = jvm(spark).java
@@ -57,7 +58,7 @@ class DeltaTable:
             self._make([*TIME_COLUMNS[by]])
 
     def append(self, batch_id: int, files: Sequence[ArchivedFile]) -> None:
-        """Adds a batch as one transaction, unless it is there.
+        """Adds a batch as one transaction, unless the table has it.
 
         Raises:
             Py4JJavaError: it cannot be added.
@@ -73,14 +74,14 @@ class DeltaTable:
                 raise
 
     def paths(self) -> set[str]:
-        """The archive's files that are in the table as they were added."""
+        """Returns the archive's files that are unchanged in the table."""
         return set(self._current(self._latest()))
 
     def replace(self, old: Sequence[ArchivedFile], new: Sequence[ArchivedFile]) -> None:
-        """Puts files in the place of others that have the same records.
+        """Replaces files by others with the same records.
 
         Raises:
-            PipelineError: somebody has changed the table.
+            PipelineError: another writer has changed the table.
             Py4JJavaError: it cannot be done.
         """
         for _ in range(_ATTEMPTS):
@@ -93,13 +94,15 @@ class DeltaTable:
         raise PipelineError(f"the table at {self._archive} changes faster than it can be compacted")
 
     def may_forget(self, _before_ms: int) -> bool:
-        """Whether files may go that were replaced before: as with Delta's own VACUUM, yes."""
+        """Whether replaced files may be removed: yes, as with Delta's own VACUUM."""
         return True
 
     def _replaced(
         self, transaction: Any, old: Sequence[ArchivedFile], new: Sequence[ArchivedFile]
     ) -> Iterator[Any]:
-        """The rows of Delta's log that take files out and add others, as no change of data."""
+        """Returns the rows of Delta's log that remove files and add others, without a change of
+        data.
+        """
         version = transaction.getReadTableVersion()
         there = self._current(self._table.getSnapshotAsOfVersion(self._engine, version))
         if missing := [file.path for file in old if file.path not in there]:
@@ -120,7 +123,7 @@ class DeltaTable:
             yield actions.createAddFileSingleAction(without_change)
 
     def _current(self, snapshot: Any) -> dict[str, Any]:
-        """The archive's files in a snapshot; not those of which rows were deleted."""
+        """Returns the archive's files in a snapshot, except those with deleted rows."""
         kind = self._class("internal.actions.AddFile")
         ordinal = self._class("internal.InternalScanFileUtils").ADD_FILE_ORDINAL
         batches, found = snapshot.getScanBuilder().build().getScanFiles(self._engine), {}
@@ -137,7 +140,7 @@ class DeltaTable:
         return self._table.getLatestSnapshot(self._engine)
 
     def _added(self, transaction: Any, file: ArchivedFile) -> Iterator[Any]:
-        """The rows of Delta's log that add a file."""
+        """Returns the rows of Delta's log that add a file."""
         state = transaction.getTransactionState(self._engine)
         literal, writing = self._class("expressions.Literal"), self._class("Transaction")
         values = {name: literal.ofString(value) for name, value in file.times.items()}

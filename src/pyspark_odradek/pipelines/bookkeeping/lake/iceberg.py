@@ -2,12 +2,11 @@
 
     spark.sql.catalog.lake.type=hadoop   ... .warehouse=/data/lake     table lake.shop.orders
 
-A catalog is what the session's settings say of it, as for Iceberg's plug-in. The table has the
-columns of the source and is partitioned by the hours or days of `timestamp`, as Iceberg does: a
-query for a time reads only its files. A batch is one snapshot; that the archive's batches up to it
-are in the table is a property of the table, changed in the same commit, so it outlives snapshots
-that are expired. A compaction is a rewrite, which Iceberg refuses if a file is gone that it
-replaces.
+The session's settings define the catalog, as for Iceberg's plug-in. The table has the columns of
+the source and is partitioned by the hours or days of `timestamp`, as Iceberg does: a query for a
+time reads only its files. A batch is one snapshot; that the archive's batches up to it are in the
+table is a property of the table, changed in the same commit, so it outlives snapshots that are
+expired. A compaction is a rewrite, which Iceberg refuses if a file that it replaces is gone.
 """
 
 import json
@@ -66,10 +65,10 @@ class IcebergTable:
     def __init__(
         self, spark: SparkSession, archive: str, archive_id: str, by: str | None, name: str
     ) -> None:
-        """Opens the table, and makes it if it is not there and it is said how it is cut.
+        """Opens the table, and creates it if it does not exist and its partitioning is given.
 
         Raises:
-            PipelineError: Iceberg or the catalog is not there.
+            PipelineError: Iceberg's jars or the catalog are missing.
             Py4JError: the catalog cannot be used.
         """
         self._spark: Final = spark
@@ -82,7 +81,7 @@ class IcebergTable:
         self._table: Final = self._open(_catalog(spark, catalog_name), identifier, by)
 
     def append(self, batch_id: int, files: Sequence[ArchivedFile]) -> None:
-        """Adds a batch as one snapshot, unless it is there.
+        """Adds a batch as one snapshot, unless the table has it.
 
         Raises:
             Py4JJavaError: it cannot be added.
@@ -99,15 +98,15 @@ class IcebergTable:
                     raise
 
     def paths(self) -> set[str]:
-        """The archive's files that are in the table as they were added."""
+        """Returns the archive's files that are unchanged in the table."""
         self._table.refresh()
         return set(self._current())
 
     def replace(self, old: Sequence[ArchivedFile], new: Sequence[ArchivedFile]) -> None:
-        """Puts files in the place of others that have the same records.
+        """Replaces files by others with the same records.
 
         Raises:
-            PipelineError: somebody has changed the table.
+            PipelineError: another writer has changed the table.
             Py4JJavaError: it cannot be done.
         """
         self._table.refresh()
@@ -123,7 +122,8 @@ class IcebergTable:
         rewrite.commit()
 
     def may_forget(self, before_ms: int) -> bool:
-        """Whether files may go that were replaced before: when no snapshot has them any more.
+        """Whether files that were replaced before may be removed: when no snapshot has them any
+        more.
 
         Older snapshots expire; branches and tags keep theirs.
         """
@@ -131,7 +131,7 @@ class IcebergTable:
         return bool(self._table.refs().size() <= 1)
 
     def _current(self) -> dict[str, Any]:
-        """The archive's files in the table; not those of which rows were deleted."""
+        """Returns the archive's files in the table, except those with deleted rows."""
         tasks, found = self._table.newScan().planFiles().iterator(), {}
         while tasks.hasNext():
             task = tasks.next()
@@ -183,7 +183,7 @@ class IcebergTable:
 
 
 def time_of(file: ArchivedFile) -> str:
-    """The hour of a file, as Iceberg counts them, or its day; empty without either."""
+    """Returns the hour of a file, as Iceberg counts them, or its day; empty without either."""
     times = file.times
     if not times:
         return ""
@@ -195,7 +195,7 @@ def time_of(file: ArchivedFile) -> str:
 
 
 def _days(text: str) -> int:
-    """The days from 1970 to a date of any year: Python's end with the year 9999."""
+    """Returns the days from 1970 to a date of any year; Python's dates end with the year 9999."""
     year, month, day = map(int, text.rsplit("-", 2))
     times, years = divmod(year - _EPOCH.year, 400)
     return (date(_EPOCH.year + years, month, day) - _EPOCH).days + times * _DAYS_OF_400_YEARS

@@ -1,4 +1,4 @@
-"""Java libraries in Spark's driver, by way of py4j."""
+"""Java libraries in Spark's driver, through py4j."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ def jvm(spark: SparkSession) -> Any:
 
 
 def java_class(spark: SparkSession, name: str, library: str) -> Any:
-    """A class of a library.
+    """Returns a class of a library.
 
     Raises:
-        PipelineError: the library is not there.
+        PipelineError: the library is missing.
     """
     found = jvm(spark)
     for part in name.split("."):

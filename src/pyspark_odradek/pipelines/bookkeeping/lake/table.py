@@ -1,12 +1,12 @@
-"""An archive that is a Delta or Iceberg table as well.
+"""An archive that is also a Delta or Iceberg table.
 
     orders/_table.json   {"format": "iceberg", "table": "lake.shop.orders", "id": "...", ...}
 
 The files are the same as in any archive, and `audit` and `restore` see no difference. When the
 manifest has the files of a batch, one commit with the archive's id and the batch's number adds them
-to the table: a table that has them already stays as it is, so a batch that Spark repeats, at
-whatever step it was killed, is in the table once. A compaction is decided in the manifest and then
-committed to the table; if it was killed in between, the next one commits it. The files that it
+to the table: a table that has them already is left alone, so a batch that Spark repeats, at
+whatever step it was killed, is in the table once. A compaction is committed in the manifest first
+and then to the table; if it is killed in between, the next one commits it. The files that it
 replaced stay for a week, for readers of older versions of the table.
 
 Delta's and Iceberg's own Java libraries write the tables, not their plug-ins for Spark: each
@@ -39,28 +39,28 @@ class LakeTable(Protocol):
     """A table to which the files of batches are added."""
 
     def append(self, batch_id: int, files: Sequence[ArchivedFile]) -> None:
-        """Adds a batch, unless it is there."""
+        """Adds a batch, unless the table has it."""
         ...
 
     def paths(self) -> set[str]:
-        """The archive's files that are in the table as they were added."""
+        """Returns the archive's files that are unchanged in the table."""
         ...
 
     def replace(self, old: Sequence[ArchivedFile], new: Sequence[ArchivedFile]) -> None:
-        """Puts files in the place of others that have the same records.
+        """Replaces files by others with the same records.
 
         Raises:
-            PipelineError: somebody has changed the table.
+            PipelineError: another writer has changed the table.
         """
         ...
 
     def may_forget(self, before_ms: int) -> bool:
-        """Whether files may go that were replaced before a time."""
+        """Whether files that were replaced before a time may be removed."""
         ...
 
 
 def begun_table(spark: SparkSession, archive: str) -> LakeTable | None:
-    """The table that an archive is as well; None if it is plain Parquet.
+    """Returns the lake table of an archive; None if it is plain Parquet.
 
     Raises:
         PipelineError: the format's jars or its catalog are missing, or the table is gone.
@@ -73,7 +73,7 @@ def begun_table(spark: SparkSession, archive: str) -> LakeTable | None:
 
 
 def refuse_unusable(spark: SparkSession, settings: PipelineSettings, archive: str) -> None:
-    """Sees that an archive can be what the settings ask for, before anything is made.
+    """Checks that an archive can be made as the settings ask, before anything is created.
 
     Raises:
         PipelineError: the format's jars are missing, or the archive was begun as something else.
@@ -93,10 +93,10 @@ def refuse_unusable(spark: SparkSession, settings: PipelineSettings, archive: st
 
 
 def open_table(spark: SparkSession, settings: PipelineSettings, output: Output) -> LakeTable | None:
-    """The table that the settings ask for, made if it is not there; None for plain Parquet.
+    """Opens or creates the table that the settings ask for; None for plain Parquet.
 
-    A run creates it under the lock for writing: two runs at once would each write another archive
-    id, by which a run knows which batches the table has.
+    A run creates it under the lock for writing: two runs at once would write different archive ids,
+    by which a run knows which batches the table has.
 
     Raises:
         PipelineError: the format's catalog is missing, the table cannot be opened, or somebody
