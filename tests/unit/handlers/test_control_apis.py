@@ -311,11 +311,10 @@ def long_command(api):
     """Sends a command about many replicas; its frame is decoded on a thread."""
     states = [{**STATES_OF[api], "partition_index": index} for _, index in MANY]
     topic = {"topic_name": "orders", "topic_id": TOPIC_ID, "partition_states": states}
-    plain = {
-        "ungrouped_partition_states": [{"topic_name": "orders", **each} for each in states],
-        "topic_states": [topic],
-    }
-    return REQUESTS[api] | plain
+    fields = REQUESTS[api] | {"topic_states": [topic]}
+    if api == LEADER_AND_ISR:
+        fields["ungrouped_partition_states"] = [{"topic_name": "orders", **each} for each in states]
+    return fields
 
 
 STATES_OF = {
