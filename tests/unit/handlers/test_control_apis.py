@@ -310,11 +310,13 @@ MANY = [TopicPartition("orders", index) for index in range(4 * SLICE_ENTRIES)]
 def long_command(api):
     """Sends a command about many replicas; its frame is decoded on a thread."""
     states = [{**STATES_OF[api], "partition_index": index} for _, index in MANY]
-    topic = {"topic_name": "orders", "topic_id": TOPIC_ID, "partition_states": states}
-    fields = REQUESTS[api] | {"topic_states": [topic]}
-    if api == LEADER_AND_ISR:
-        fields["ungrouped_partition_states"] = [{"topic_name": "orders", **each} for each in states]
-    return fields
+    topic = {"topic_name": "orders", "partition_states": states}
+    if api == STOP_REPLICA:
+        return REQUESTS[api] | {"topic_states": [topic]}
+    return REQUESTS[api] | {
+        "ungrouped_partition_states": [{"topic_name": "orders", **each} for each in states],
+        "topic_states": [topic | {"topic_id": TOPIC_ID}],
+    }
 
 
 STATES_OF = {
