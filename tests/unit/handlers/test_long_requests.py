@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from kio.schema.errors import ErrorCode as KioErrorCode
+from tests.unit.coordinator.transactional.transactions import TransactionWorld
 from tests.unit.handlers.conftest import run
 
 from odradek.controller.configs.entries import ConfigDescriber
@@ -205,31 +206,44 @@ def test_many_entries_are_answered_in_slices(cluster, background, name):
     assert entries(answer) == len(MANY)
 
 
+class CountingWorld(TransactionWorld):
+    """Counts how often a transactional id is asked about."""
+
+    asked = 0
+
+    @property
+    def partitions(self):
+        """How many partitions ids are divided among."""
+        self.asked += 1
+        return 1
+
+    @partitions.setter
+    def partitions(self, _count):
+        """Leaves it at one."""
+
+
 def test_many_transactions_are_verified_in_slices(cluster, background):
     """Another broker that asks about 10 000 transactions at once held up everybody."""
     cluster.create("t")
-    verified = []
-
-    def verify(transactional_id, _producer, partitions):
-        verified.append(transactional_id)
-        return [ErrorCode.NONE] * len(partitions)
-
-    cluster.replace(transactions=SimpleNamespace(verify_partitions=verify))
+    world = CountingWorld()
+    cluster.replace(transactions=world.coordinator)
     topics = [{"name": "t", "partitions": [0]}]
     fields = {"producer_id": 5, "producer_epoch": 0, "verify_only": True, "topics": topics}
-    transactions = [{"transactional_id": f"x{each}", **fields} for each in MANY]
+    names = [f"x{each}" for each in MANY]
+    transactions = [{"transactional_id": each, **fields} for each in names]
     body = messages.encode_request(ADD_PARTITIONS, 5, {"transactions": transactions})
     exchange = cluster.exchange(ADD_PARTITIONS, 5, body)
+    world.asked = 0
     cluster.dispatcher().handle_frame(exchange)
-    most = len(verified)
-    while len(verified) < len(MANY):
-        before = len(verified)
+    most = world.asked
+    while world.asked < len(MANY):
+        before = world.asked
         background.step()
-        most = max(most, len(verified) - before)
+        most = max(most, world.asked - before)
     assert most <= SLICE_ENTRIES
     assert run(background, exchange) >= len(MANY) // SLICE_ENTRIES
     answered = cluster.answer(exchange, ADD_PARTITIONS, 5).results_by_transaction
-    assert [each.transactional_id for each in answered] == verified
+    assert [each.transactional_id for each in answered] == names
 
 
 def test_a_marker_does_not_come_behind_one_that_was_asked_for_later(cluster, background):
