@@ -17,7 +17,10 @@ async def delete_all_and_move(cluster: odradek.Cluster, end: int) -> None:
     """Nothing is left of what the producer has written, where it writes from now on."""
     target = 3 - cluster.partition_state("a", 0).leader
     async with Admin(cluster.bootstrap_servers) as admin:
-        assert await admin.delete_records({A: end}) == {A: end}
+        async with asyncio.timeout(FOREVER_S):
+            # A commit is answered before its marker is in the partition.
+            while await admin.delete_records({A: end}) != {A: end}:
+                await asyncio.sleep(0.01)
         assert await admin.alter_partition_reassignments({A: [target]}) == {A: None}
         async with asyncio.timeout(FOREVER_S):
             while await admin.list_partition_reassignments([A]):
