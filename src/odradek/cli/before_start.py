@@ -33,8 +33,6 @@ _NAMED_AT_MOST: Final = 3
 def check_before_start(config: BrokerConfig, given: Mapping[str, str]) -> None:
     """Refuses a start that would fail, or that would not do what the user intended.
 
-
-
     Raises:
         StartError: with what to do about it.
         ConfigError: a setting promises something that is not served.

@@ -35,8 +35,6 @@ _USUAL_RECORD_BYTES: Final = 128
 def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     """The archive as a job; it continues where an earlier one to the same directory ended.
 
-
-
     Raises:
         PipelineError: no directory is given, or it belongs to something else; or there is no such
             topic; or Spark lacks the jars of the format.

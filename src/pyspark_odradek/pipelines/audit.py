@@ -3,10 +3,11 @@
 It checks three things; without findings all is well:
 
 - the files: each exists, with the size and the SHA-256 of the manifest; the manifest has every
-batch, and it and the description of the topic are unchanged; - the offsets: none occurs twice, and
-none is missing that Spark has completed; - the topic: where both have offsets, every record of the
-topic is in the archive once, unchanged. An archive may have more, since a topic loses records to
-compaction, retention and deletion: a fact, not a finding.
+  batch, and it and the description of the topic are unchanged;
+- the offsets: none occurs twice, and none is missing that Spark has completed;
+- the topic: where both have offsets, every record of the topic is in the archive once, unchanged.
+  An archive may have more, since a topic loses records to compaction, retention and deletion: a
+  fact, not a finding.
 
 A topic also has offsets without records, after compaction or transactions, so missing offsets are
 reported only where the topic has records. Later records of the topic are not compared. Files of no

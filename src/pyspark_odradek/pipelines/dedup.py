@@ -34,8 +34,6 @@ _ID: Final = "_id"
 def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     """The job; it continues where an earlier one with the same checkpoint ended.
 
-
-
     Raises:
         PipelineError: there is no output, or there are two, or the directory belongs to something
             else or was begun with another `by`, or there is no such topic.
