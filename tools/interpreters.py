@@ -45,6 +45,7 @@ TESTING: Final = (
     "pyarrow>=15",
     "pytest>=9.0,<9.2",
     "pytest-timeout>=2.4",
+    "pytest-xdist>=3.6",
     "xxhash>=3.4",
 )
 # The variables that choose which sources run.
