@@ -75,6 +75,11 @@ class MemberThread(threading.Thread):
                         self.acknowledged.note(done.partition, done.offset)
             except KafkaException:
                 continue
+        # A rebalance that is handed over within `close` lets librdkafka wait for itself, for ever
+        # (its issue 4884): the last one is served before.
+        consumer.unsubscribe()
+        while consumer.assignment():
+            consumer.poll(0.1)
         consumer.close()
 
 
