@@ -1,6 +1,6 @@
 """The settings of brokers, topics and groups: Kafka's names, types, defaults and bounds.
 
-A name's table is imported when it is first asked for: a client needs none of the broker's.
+A table is imported at its first use: a client needs none of the broker's.
 """
 
 from typing import TYPE_CHECKING

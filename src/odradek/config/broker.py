@@ -3,8 +3,8 @@
 Four layers lie over one another: what was set for this broker at run time, what was set for all
 brokers at run time, the properties the broker was started with, and the table's defaults. The first
 layer that knows a setting decides. `dynamic` says what may be in the upper two. Unknown names are
-no error in any of them, since people share one file between versions; those in the properties are
-kept in `unknown` and named once by the server.
+no error in any of them, since versions share files; those in the properties are kept in `unknown`,
+and the server logs them once.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -103,7 +103,7 @@ class BrokerConfig:
 
     @property
     def controller_listeners(self) -> list[EndPoint]:
-        """The rest of `listeners`: the controller's, which are not opened."""
+        """The controller's listeners among `listeners`, which are not opened."""
         return endpoints_of("listeners", self._values, _protocols(self._values), controllers=True)
 
     @property
@@ -132,8 +132,9 @@ class BrokerConfig:
         return self._values.get(f"listener.name.{listener_name.lower()}.{name}")
 
     def of_listener(self, listener_name: str, name: str, mechanism: str | None = None) -> Any:
-        """A setting as it counts for a listener, and a SASL mechanism on it: its own value there,
-        else the one for all."""
+        """The value of a setting for a listener, and for a SASL mechanism on it: its own, else the
+        one for all.
+        """
         prefix = f"listener.name.{listener_name.lower()}."
         names = [prefix + name, name]
         if mechanism is not None:
@@ -158,11 +159,11 @@ class BrokerConfig:
         return LogConfig.from_stored(stored, self._topic_defaults)
 
     def layers(self, name: str) -> list[Layered]:
-        """Where a broker setting has a value, the deciding place first, the default last."""
+        """The values of a broker setting by layer: the one in effect first, the default last."""
         return layers_of(name, BROKER_SETTINGS, self._sources())
 
     def topic_layers(self, name: str) -> list[Layered]:
-        """Where the broker has a value for a topic setting, the deciding place first."""
+        """The broker's values for a topic setting by layer, the one in effect first."""
         synonyms = BROKER_SYNONYMS.get(name)
         return self.layers(synonyms[0].name) if synonyms else []
 
@@ -178,7 +179,7 @@ class BrokerConfig:
         return {*self._static, *self._cluster, *self._broker}
 
     def check_dynamic(self, settings: Mapping[str, str], *, per_broker: bool) -> None:
-        """Refuses what `update_dynamic` could not take.
+        """Refuses changes that `update_dynamic` could not apply.
 
         Raises:
             ConfigError: a name may not change in this scope, or a value is illegal.
@@ -193,18 +194,20 @@ class BrokerConfig:
             check(BrokerConfig(merged), changed)
 
     def check_by(self, check: "Callable[[BrokerConfig, frozenset[str]], None]") -> None:
-        """Asks `check` as well before a change at run time is accepted: about the settings as they
-        would be, and the names of those that change. It raises `ConfigError`."""
+        """Adds a check of changes at run time. `check` gets the settings as they would be and the
+        names of those that change, and raises `ConfigError` to refuse.
+        """
         self._checks.append(check)
 
     def update_dynamic(
         self, *, cluster: Mapping[str, str], broker: Mapping[str, str]
     ) -> list[ConfigError]:
-        """Takes what was set at run time for all brokers and for this one, and tells listeners.
+        """Applies the settings of run time, for all brokers and for this one, and notifies
+        listeners.
 
-        Answers what is wrong with settings that are left out: they were checked when they were
-        set, but maybe by another version, or beside another file. All for this broker are left out
-        where they do not go together with the others; those for all brokers always do.
+        Returns the faults of settings that are left out: they were checked when they were set, but
+        maybe by another version, or beside another file. All for this broker are left out where
+        they do not go together with the others; those for all brokers always do.
         """
         cluster, problems = usable(BROKER_SETTINGS, cluster, per_broker=False)
         broker, others = usable(BROKER_SETTINGS, broker, per_broker=True)
@@ -275,7 +278,7 @@ class BrokerConfig:
 
 
 def _is_known(name: str) -> bool:
-    """Whether a property means something: a setting, or one for a single listener or provider."""
+    """Whether a property is a setting, or one for a single listener or provider."""
     is_of_one = base_name(name) is not None or name.startswith("config.providers.")
     return name in BROKER_SETTINGS or is_of_one
 

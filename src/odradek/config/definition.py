@@ -3,7 +3,7 @@
 One row per setting, in one table per kind of resource. The parser, `--help`, DescribeConfigs and
 the reference pages all read the row, so they cannot disagree. Values arrive as text, from a
 properties file or a request, and are parsed by Kafka's rules: surrounding blanks do not count,
-numbers are plain decimal ones, lists are separated by commas. This module knows no setting by name.
+numbers are plain decimal ones, lists are separated by commas. No setting is named in this module.
 """
 
 import re
@@ -57,7 +57,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigError(ValueError):
-    """A setting's value is not acceptable: which setting, which value, and why.
+    """A setting's value is not acceptable; the text names the setting, the value and the reason.
 
     `text` is the whole sentence where it is not the usual one of these three.
     """

@@ -2,8 +2,8 @@
 
 A name that is not known is kept like any other, since a plug-in may know it. A known one must be
 dynamic, and reach as far as it is set: some only hold for one broker, those of certificates only
-for one listener. Thread counts change by a factor of two at most, so that a slip of a finger does
-not stop a broker. Values are checked here one by one; whether they go together is `BrokerConfig`'s.
+for one listener. Thread counts change by a factor of two at most, so that a typing error does not
+stop a broker. Values are checked here one by one; whether they go together is `BrokerConfig`'s.
 """
 
 from collections.abc import Mapping
@@ -89,7 +89,7 @@ def usable(
 
 
 def check_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """Refuses values that the broker that runs could not take over.
+    """Refuses values that the running broker could not apply.
 
     Raises:
         ConfigError: which, and why.

@@ -18,7 +18,7 @@ _ENDPOINT: Final = re.compile(
 
 
 def named_listener(text: str) -> str:
-    """`NAME://HOST:PORT`, or `HOST:PORT` for a listener without protection."""
+    """Adds `PLAINTEXT://` to `HOST:PORT`; returns `NAME://HOST:PORT` as it is."""
     return text if "://" in text else PLAIN + text
 
 

@@ -1,4 +1,4 @@
-"""Where a broker's setting has a value: the layers, and the names that may stand for it.
+"""The layers in which a broker's setting may have a value, and the names that it may have there.
 
 Kafka's rules. A layer is looked through under every name that means the same, the finest first;
 what is found under other names before the setting's own does not count for it, so that
@@ -57,7 +57,7 @@ def synonyms_of(name: str) -> tuple[str, ...]:
 
 
 def base_name(name: str) -> str | None:
-    """Which setting one for a single listener (and mechanism) is; None for any other."""
+    """The setting's name without its listener and mechanism; None if it has none."""
     match = _LISTENER_NAME.fullmatch(name)
     if match is None:
         return None
@@ -66,8 +66,7 @@ def base_name(name: str) -> str | None:
 
 
 def place_of(name: str) -> tuple[str | None, str | None]:
-    """The listener, in small letters, and the SASL mechanism that a setting is for; None for
-    all."""
+    """The listener, in lower case, and the SASL mechanism that a setting is for; None for all."""
     match = _LISTENER_NAME.fullmatch(name)
     if match is None:
         return None, None
@@ -80,7 +79,7 @@ def layers_of(
     table: Mapping[str, Setting],
     sources: Iterable[tuple[Mapping[str, str], ConfigSource]],
 ) -> list[Layered]:
-    """Where a setting has a value, the deciding place first, the table's default last."""
+    """The values of a setting by layer: the one in effect first, the table's default last."""
     names = names_of(name)
     found = [
         Layered(each, settings[each], source)

@@ -1,4 +1,4 @@
-"""The settings about listeners as far as they depend on each other.
+"""Checks the settings of listeners that depend on each other.
 
 Values that Apache Kafka refuses are refused in its words. Two things are taken that Kafka does not
 take: a single broker without a listener of the name that brokers would use among themselves, as

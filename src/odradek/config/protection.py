@@ -1,4 +1,4 @@
-"""Settings that promise protection which is not served: refused, not ignored.
+"""Refuses settings that promise protection which is not served.
 
 If they had no effect, their user would believe the broker protected, or a suite that it tests
 access rules. So the command and the brokers inside a program refuse them alike.
@@ -68,8 +68,8 @@ _ZOOKEEPER_UNSERVED: Final[Mapping[str, str]] = {
 def check_protection(
     config: BrokerConfig, given: Mapping[str, str], *, is_cluster: bool = False
 ) -> None:
-    """Refuses to serve openly what was to be protected. A broker that meets others in ZooKeeper
-    `is_cluster`, too.
+    """Refuses settings under which data would be served unprotected. A broker that meets others in
+    ZooKeeper `is_cluster`, too.
 
     Raises:
         ConfigError: with what to do about it.

@@ -42,7 +42,7 @@ class UnreadableFile(ValueError):
 
 
 class FoundBatch(NamedTuple):
-    """A batch where it lies in its file. `header.position` is 0: it speaks of `data`."""
+    """A batch and its place in its file. `header.position` is 0, as it refers to `data`."""
 
     position: int
     header: BatchHeader

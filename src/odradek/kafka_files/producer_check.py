@@ -1,4 +1,4 @@
-"""Compares what lies beside a log about its producers with its batches, which come one by one.
+"""Compares the producer snapshots and transaction indexes of a log with its batches, one by one.
 
 The batches are replayed as a start would replay them. That gives the producers as they were at the
 offset of each snapshot, and the aborted transactions whose markers a segment holds. Where records

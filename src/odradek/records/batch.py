@@ -107,7 +107,7 @@ class BatchHeader:
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record, or of the last that compaction took away."""
+        """The offset of the last record, even if compaction has removed it."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -117,7 +117,7 @@ class BatchHeader:
 
     @property
     def codec(self) -> int:
-        """The id of the codec, 0 to 7; 5 to 7 exist nowhere."""
+        """The id of the codec, 0 to 7; 5 to 7 are not defined."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -177,7 +177,7 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def _read_header(data: bytes, at: i64, position: int) -> BatchHeader:
-    """The header that begins at `at`. From `bytes`, since numbers are read there without a call."""
+    """The header that begins at `at`. Compiled code reads numbers from `bytes` without a call."""
     return BatchHeader(
         position,
         read_i64_be(data, at),
@@ -273,7 +273,9 @@ def is_partial(buffer: Buffer, position: int) -> bool:
 def stamp(
     buffer: bytearray | memoryview, header: BatchHeader, base_offset: int, leader_epoch: int
 ) -> None:
-    """Gives the magic-2 batch of `header` its place in a log. The checksum stays right."""
+    """Writes base offset and leader epoch into the magic-2 batch of `header`. The checksum stays
+    right.
+    """
     length = header.size_bytes - LOG_OVERHEAD_BYTES
     _PLACE.pack_into(buffer, header.position, base_offset, length, leader_epoch)
     header.base_offset = base_offset

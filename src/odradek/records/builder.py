@@ -40,7 +40,8 @@ _END_MARKER: Final = struct.Struct(">hi")
 
 
 class RecordBatchBuilder:
-    """One batch in the making. `build` comes after the last `append`; again, if `set_producer` did.
+    """A batch under construction. Call `build` after the last `append`, and again after
+    `set_producer`.
 
     `log_append_time_ms` other than -1 makes it a LogAppendTime batch of that time.
     """
@@ -141,14 +142,14 @@ class RecordBatchBuilder:
         *,
         is_transactional: bool = False,
     ) -> None:
-        """Sets the producer, before `build`: batches are filled before it is known."""
+        """Sets the producer, before `build`: a batch is filled before its producer is known."""
         self._producer_id = producer_id
         self._producer_epoch = producer_epoch
         self._base_sequence = base_sequence
         self._is_transactional = is_transactional
 
     def build(self, last_offset: int = -1) -> bytes:
-        """The batch. `last_offset` keeps offsets that have no record any more, at its end."""
+        """Builds the batch. `last_offset` keeps offsets at its end whose records are gone."""
         attributes = self._codec
         max_timestamp = self._max_timestamp
         if self._log_append_time_ms != NO_TIMESTAMP:
@@ -187,7 +188,7 @@ def assemble_batch(
     base_sequence: int,
     record_count: int,
 ) -> bytes:
-    """A batch of magic 2 from its fields and its records, compressed already where they are."""
+    """Assembles a batch of magic 2 from its fields and its records, compressed already."""
     tail = _TAIL.pack(
         attributes,
         last_offset_delta,

@@ -67,9 +67,10 @@ class BinaryBuffers:
 
 
 class BinaryViewBuffers:
-    """A finished column of byte strings that lie where they were decoded: Arrow's binary views. A
-    view has a length and, of a string of 12 bytes at most, the string; of others the first four
-    bytes, the number of a buffer of `data`, and the position in it."""
+    """A finished column of byte strings that were not copied: Arrow's binary views. A view has a
+    length and, of a string of 12 bytes at most, the string; of others the first four bytes, the
+    number of a buffer of `data`, and the position in it.
+    """
 
     def __init__(self, validity: bytes | None, null_count: int, views: bytes, data: list[bytes]):
         self.validity = validity
@@ -165,7 +166,7 @@ class _BinaryColumn:
 
     @property
     def size_bytes(self) -> i64:
-        """How many bytes its values have."""
+        """The size of its values in bytes."""
         return len(self._data)
 
     def append(self, value: bytes) -> None:
@@ -187,7 +188,7 @@ class _BinaryColumn:
 
 
 class _ViewColumn:
-    """A growing column of byte strings that stay where they are."""
+    """A growing column of byte strings that are not copied."""
 
     def __init__(self) -> None:
         self._validity = _Validity()
@@ -197,11 +198,11 @@ class _ViewColumn:
 
     @property
     def size_bytes(self) -> i64:
-        """How many bytes its values have."""
+        """The size of its values in bytes."""
         return self._size_bytes
 
     def point_into(self, data: bytes) -> None:
-        """Makes values appended from now on lie in this buffer."""
+        """Makes values appended from now on point into this buffer."""
         if not self._data or self._data[-1] is not data:
             self._data.append(data)
 
@@ -349,12 +350,12 @@ class ColumnDecoder:
 
     @property
     def is_full(self) -> bool:
-        """Whether `append` would take nothing before a `finish`."""
+        """Whether `append` takes nothing more before a `finish`."""
         return self._row_count >= self._max_rows or self.data_bytes >= self._max_bytes
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last batch seen, which may have held nothing for us."""
+        """The offset after the last batch seen, even if no row came from it."""
         return self._next_offset
 
     @property
@@ -416,13 +417,13 @@ class ColumnDecoder:
         self._next_offset = header.next_offset
 
     def _is_of_other_times(self, header: BatchHeader) -> bool:
-        """Whether a batch of magic 2 has no record with a time that is wanted, by its header."""
+        """Whether the header of a magic-2 batch rules out all times that are wanted."""
         is_late = header.max_timestamp > self._latest_ms
         is_append_time = header.timestamp_type != CREATE_TIME
         return header.max_timestamp < self._earliest_ms or (is_append_time and is_late)
 
     def _append_messages(self, buffer: Buffer, header: BatchHeader) -> None:
-        """The slow way, for the formats that nobody writes any more."""
+        """Decodes the old formats; slow, since they are rare."""
         records = read_batch(
             buffer, header, check_crc=self._check_crc, limit_bytes=self._limit_bytes
         )
@@ -458,7 +459,7 @@ class ColumnDecoder:
             self._value_views.append(value, 0, len(value))
 
     def _append_records(self, buffer: Buffer, header: BatchHeader) -> None:
-        """Every record of one batch of magic 2, walked where it lies if that is in `bytes`."""
+        """Decodes every record of a magic-2 batch, without a copy if the buffer is `bytes`."""
         if header.codec == 0 and isinstance(buffer, bytes):
             start = header.position + HEADER_BYTES
             self._walk(buffer, start, header.end_position, header)

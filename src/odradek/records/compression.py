@@ -1,9 +1,9 @@
 """The five codecs, in Kafka's framings, in both directions.
 
-Decompressing trusts nothing: the result may grow to `limit_bytes` and no further, and no
-allocation is made on a client's word beyond it. gzip and lz4 decode in steps; snappy says
-its size first; a zstd frame is walked block by block for an upper bound (its encoders often
-leave the size out) and decoded into exactly that much.
+Decompressing trusts nothing: the result may grow to `limit_bytes` and no further, whatever size a
+client claims. gzip and lz4 decode in steps; snappy says its size first; a zstd frame is walked
+block by block for an upper bound (its encoders often leave the size out) and decoded into exactly
+that much.
 
 Framings differ by message format: snappy is written in the Xerial framing of the Java
 clients and read in both; lz4 in magic 0 carries a header checksum that covers too much
@@ -332,10 +332,10 @@ def _decompress_zstd(data: Buffer, limit_bytes: int) -> bytes:
 
 
 def _decompress_large_zstd(data: Buffer, room_bytes: int) -> bytes:
-    """On a helper thread: never keeps the others from running for long.
+    """Decompresses on a helper thread without stopping the others for long.
 
-    Clearing and copying hundreds of megabytes would, each for a tenth of a second. Mapped memory is
-    clear, and a copy in pieces lets the others in between.
+    Clearing or copying hundreds of megabytes at once would stop them for a tenth of a second.
+    Mapped memory is clear already, and a copy in pieces lets other threads run in between.
     """
     with mmap(-1, room_bytes) as room, memoryview(room) as view:
         size_bytes = cramjam.zstd.decompress_into(data, view)
@@ -350,7 +350,7 @@ def zstd_bound(data: memoryview) -> int:
     """At most how many bytes the frames of `data` decode to, from their headers alone.
 
     Raises:
-        EOFError: a frame is cut off, or this is none.
+        EOFError: a frame is cut off, or the data is no frame.
     """
     bound = 0
     position = 0

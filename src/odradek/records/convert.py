@@ -18,7 +18,8 @@ def down_convert(
     from_offset: int = 0,
     limit_bytes: int = DEFAULT_LIMIT_BYTES,
 ) -> bytes:
-    """The batches of `buffer` in `magic` (0 or 1); those that are as old already are copied.
+    """Converts the batches of `buffer` to `magic` (0 or 1); batches of that format or older are
+    copied.
 
     A last batch that the buffer cuts off is left out. Records below `from_offset` are left
     out where they are single messages; a compressed set is kept whole, as its consumer expects.

@@ -12,7 +12,7 @@ from odradek.errors import BrokerError, ErrorCode
 
 
 class CorruptRecords(BrokerError):
-    """Bytes that are not what somebody wrote: CORRUPT_MESSAGE."""
+    """The bytes were changed after they were written: CORRUPT_MESSAGE."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)

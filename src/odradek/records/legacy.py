@@ -6,11 +6,11 @@
              16 magic (1)
              17 attributes (1): bits 0-2 codec, bit 3 LogAppendTime (magic 1)
 
-So a message takes 26 bytes (magic 0) or 34 (magic 1) around its key and value. A compressed
-one is a wrapper: its value is a whole set of messages, its offset that of the *last* one.
-Inside, magic 0 has the offsets of the log; magic 1 has 0, 1, 2..., counted back from the
-wrapper's. A wrapper's LogAppendTime counts for all inside. Speed was given up for clarity:
-nothing that is still written daily comes this way.
+So a message takes 26 bytes (magic 0) or 34 (magic 1) around its key and value. A compressed one is
+a wrapper: its value is a whole set of messages, its offset that of the *last* one. Inside, magic 0
+has the offsets of the log; magic 1 has 0, 1, 2..., counted back from the wrapper's. A wrapper's
+LogAppendTime counts for all inside. Clarity matters more than speed here: these formats are rarely
+written today.
 """
 
 import struct
@@ -83,7 +83,7 @@ def read_message(
 
 
 def first_offset(buffer: Buffer, header: BatchHeader) -> int:
-    """The offset of the first record in the message of `header`, which only its inside tells."""
+    """The first record's offset in the message of `header`; a compressed one is read for it."""
     if header.codec == Compression.NONE:
         return header.base_offset
     return read_message(buffer, header)[0].offset

@@ -37,7 +37,7 @@ class Record:
 
     @property
     def is_control(self) -> bool:
-        """It is a transaction's end marker, not anybody's data."""
+        """True for a transaction's end marker, which consumers never see."""
         return self.batch.is_control
 
     @property

@@ -1,4 +1,4 @@
-"""The checks a leader makes of records before they may enter its log, as Kafka makes them.
+"""Validates records before a leader appends them to its log, as Kafka does.
 
 `validate_produced` takes what one produce request holds for one partition and gives `ValidRecords`:
 the bytes to append, wanting only `assign` for their place in the log. A batch of magic 2 that suits
@@ -6,9 +6,9 @@ the topic is walked once and left as it is, compressed or not: at most its times
 largest timestamp are corrected in place. It is rewritten only if the topic has another codec or
 another message format.
 
-Which check answers with which error is Kafka's: bytes that cannot be trusted are
-CORRUPT_MESSAGE, well-sealed nonsense is INVALID_RECORD, and complaints about single records
-name them. Sequences and transactions are the producer state's business, not looked at here.
+The errors are Kafka's: bytes that cannot be trusted are CORRUPT_MESSAGE, malformed records under a
+right checksum are INVALID_RECORD, and errors of single records name them. The producer state checks
+sequences and transactions.
 """
 
 from typing import Final
@@ -124,7 +124,7 @@ def magic_of_format_version(version: str | None) -> int:
 
 
 class ValidRecords:
-    """Records that may be appended: `data` holds the `batches`, all of them and nothing else.
+    """Records that may be appended: `data` holds exactly the `batches`.
 
     `max_timestamp_index` counts records from the first; -1 if none has a timestamp.
     `log_append_time_ms` is -1 for topics of CreateTime. Usable once `assign` was called.
@@ -148,7 +148,7 @@ class ValidRecords:
 
     @property
     def size_bytes(self) -> int:
-        """The size an append writes."""
+        """The number of bytes that an append writes."""
         return self.batches[-1].end_position
 
     def assign(self, base_offset: int, leader_epoch: int) -> None:
@@ -196,7 +196,7 @@ class ValidMessages(ValidRecords):
 class PreparedRecords:
     """Records that were validated before their append, by the rules of that time.
 
-    `source` is what came, unchanged, for a log whose rules are others by now.
+    `source` is the unchanged request data, in case the log's rules have changed since.
     """
 
     def __init__(self, source: memoryview, rules: BatchRules, valid: ValidRecords) -> None:
@@ -222,8 +222,8 @@ def validate_produced(
 ) -> ValidRecords:
     """Checks what a produce request holds for one partition and fits it to the topic.
 
-    `buffer` is changed in place where it is writable, else copied. Control batches and
-    base offsets other than 0 are the right of the broker's own coordinators.
+    `buffer` is changed in place where it is writable, else copied. Only the broker's own
+    coordinators may send control batches and base offsets other than 0.
 
     Raises:
         CorruptRecords: lengths, magic, checksum or codec say that the bytes are damaged.
@@ -303,8 +303,8 @@ def _unpacked(data: bytes, header: BatchHeader, rules: BatchRules) -> bytes:
     """The records of a compressed batch.
 
     Raises:
-        InvalidRecords: UNKNOWN_SERVER_ERROR, which is what Kafka says where its codecs fail: a
-            client would send what is CORRUPT_MESSAGE again, and again in vain.
+        InvalidRecords: UNKNOWN_SERVER_ERROR, as in Kafka where a codec fails. For CORRUPT_MESSAGE a
+            client would send the same bytes again.
     """
     try:
         if header.codec == _LZ4:
@@ -315,7 +315,7 @@ def _unpacked(data: bytes, header: BatchHeader, rules: BatchRules) -> bytes:
 
 
 def _check_client_header(header: BatchHeader) -> None:
-    """Checks the fields a producer may set for its batch as a whole."""
+    """Checks the fields of the header that a producer sets."""
     if header.base_offset != 0:
         raise InvalidRecords(f"the base offset of a batch is 0, not {header.base_offset}")
     if header.record_count <= 0:
@@ -342,7 +342,7 @@ def _check_records(
     rules: BatchRules,
     now_ms: int,
 ) -> None:
-    """The rules about single records, decided for most batches from the summary alone."""
+    """Checks single records; for most batches the summary alone decides."""
     largest = header.base_timestamp + summary.max_timestamp_delta
     smallest = header.base_timestamp + summary.min_timestamp_delta
     is_usual = -_USUAL < smallest <= largest < _USUAL

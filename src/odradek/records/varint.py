@@ -1,8 +1,8 @@
 """Zigzag varints, as records of magic 2 have them. Compiled: the inner step of every walk.
 
-The readers take `bytes`, whose single bytes compiled code reaches without making an object
-(of a memoryview or bytearray it would make one each). Past the end they raise IndexError,
-which whoever walks turns into a corrupt record: so no step compares positions itself.
+The readers take `bytes`, whose single bytes compiled code reaches without making an object (of a
+memoryview or bytearray it would make one each). Past the end they raise IndexError, which the
+caller turns into a corrupt record, so no step compares positions.
 
 The hot loops of `walk` and `columnar` take their varints packed, value and size in one
 integer: that travels in a register, a tuple does not (2 against 7 ns).

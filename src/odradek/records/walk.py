@@ -1,4 +1,4 @@
-"""The walk over the records of one magic-2 batch that finds out whether they are well formed.
+"""Walks the records of one magic-2 batch and finds out whether they are well formed.
 
 This is the broker's one loop per produced record. It looks at every length, count and delta and at
 no payload, makes no objects, and remembers only what an append needs to know: the largest and
@@ -138,7 +138,9 @@ def _walk(
 
 
 def _skip_headers(data: bytes, position: i64, end: i64) -> i64:
-    """Where the headers that begin with their count end. Never goes far beyond the record."""
+    """Returns the end of the headers that begin with their count. Never reads far beyond the
+    record.
+    """
     left, position = read_varint(data, position)
     if left < 0:
         raise InvalidRecords(f"a record has {left} headers")

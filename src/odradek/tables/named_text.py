@@ -1,4 +1,4 @@
-"""Keys and values in JSON, which has no bytes."""
+"""Writes keys and values into JSON, which has no bytes."""
 
 import base64
 from typing import Any

@@ -1,8 +1,8 @@
-"""Values that stand elsewhere: `config.providers`, with the three providers that come with Kafka.
+"""Values from elsewhere: `config.providers`, with the three providers that come with Kafka.
 
 `${env:NAME}`, `${file:PATH:KEY}` and `${directory:PATH:FILE}` in a value are replaced by the value
-of the provider of that name, which is not resolved again. As in Kafka a reference of which no
-provider knows stays as it is, and a class of somebody else's is refused.
+of the provider of that name, which is not resolved again. As in Kafka, a reference that no provider
+knows stays as it is; a class other than the three is refused.
 """
 
 import os
@@ -79,7 +79,7 @@ def _of_environment(environment: Mapping[str, str], is_allowed: Match) -> _Looku
 
 
 def _where_allowed(allowed: str | None, look_up: _Lookup) -> _Lookup:
-    """Looks up nothing outside of `allowed.paths`, if these are given."""
+    """Refuses paths outside of `allowed.paths`, if these are given."""
     if allowed is None:
         return look_up
     roots = [os.path.normpath(path.strip()) for path in allowed.split(",")]

@@ -79,7 +79,7 @@ class Bounds:
 
 
 def open_bounds(options: ReadOptions, *, patiently: bool = False) -> Bounds:
-    """The bounds by these options: the broker's, unless only a path is given."""
+    """Opens the bounds for these options: the broker's, unless only a path is given."""
     if options.client.bootstrap_servers is None:
         return SegmentBounds(DataDirectory(options.log_dirs))
     cluster = open_cluster(options, patiently=patiently)

@@ -75,7 +75,7 @@ def plan_stretch(bounds: Bounds, options: ReadOptions, stretch: Stretch) -> Stre
 def _bound(
     name: str, moment: Moment | None, partitions: Sequence[TopicPartition], otherwise: int
 ) -> OffsetBound:
-    """A moment as planning knows it; `otherwise` is for partitions of which it says nothing."""
+    """Converts a moment for planning; `otherwise` is for partitions that it does not name."""
     if moment is None:
         return EndOfLog(otherwise)
     if isinstance(moment, datetime):

@@ -1,4 +1,4 @@
-"""Offsets in the forms that options and checkpoints speak: words, numbers, times, JSON.
+"""Offsets as options and checkpoints write them: words, numbers, times, JSON.
 
 A bound says where a read begins or ends before any partition is known; resolving it against
 a topic gives one offset per partition. The JSON forms are those of Spark's Kafka connector,
@@ -6,9 +6,9 @@ so that its options and its checkpoints mean the same here. Pure: nothing is ask
 broker or a file in this module.
 
 A checkpoint has the ids of its topics too, since offsets mean nothing in a recreated topic of the
-same name. The connector has no place for them and refuses what it does not know, but a topic
-without partitions is nothing to it: so an id is the name of such a topic,
-`{"orders": {"0": 23}, "orders:Lb2x9S6qTsGBvCdLxkJp4w": {}}`. No topic's name has a colon.
+same name. The connector has no place for them and refuses unknown fields, but it ignores a topic
+without partitions: so an id is the name of such a topic, `{"orders": {"0": 23},
+"orders:Lb2x9S6qTsGBvCdLxkJp4w": {}}`. No topic's name has a colon.
 """
 
 import json

@@ -1,1 +1,1 @@
-"""Ranges are read, from a broker or from files where they lie, and decoded."""
+"""Reads ranges, from a broker or from its files in place, and decodes them."""

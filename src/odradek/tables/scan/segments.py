@@ -183,7 +183,7 @@ class PartitionFiles:
         )
 
     def _behind(self, segment: "OpenSegment", start: int, reached: int, end: int) -> int:
-        """Where to read on behind a segment that was read from `start` on."""
+        """The place to continue from after a segment that was read from `start` on."""
         following = segment.place.end
         if reached >= end or (following is None and reached > start):
             # The last segment may have grown, or may not be the last one any more.

@@ -108,7 +108,7 @@ class BatchCommit:
         self._may_lack_records = may_lack_records
 
     def commit(self, batch_id: int, shares: Sequence[Share]) -> None:
-        """Makes the records of all shares visible. If it fails, a repeated batch continues it.
+        """Makes the records of all shares visible. If it fails, a repeated batch completes it.
 
         Raises:
             OutdatedQuery: a newer run has the query's name, or the batch was committed in part

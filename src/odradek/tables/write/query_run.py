@@ -1,5 +1,4 @@
-"""The identity of an exactly-once stream: the names and notes by which runs of a query know each
-other.
+"""The identity of an exactly-once stream: the names and notes that the runs of a query share.
 
 Notes are offsets of groups without members, all of one partition of the target topic. Brokers
 forget them after `offsets.retention.minutes`.
@@ -24,7 +23,7 @@ _BOOKKEEPING: Final = re.compile(r"spark\..+\.sink(\.\d+|\.cut)?")
 
 
 def is_bookkeeping(group_id: str) -> bool:
-    """Whether the offsets of a group are notes of a sink, and nobody's place in a topic."""
+    """Whether the offsets of a group are notes of a sink, not positions in a topic."""
     return _BOOKKEEPING.fullmatch(group_id) is not None
 
 
@@ -56,7 +55,8 @@ class QueryRun:
         return f"spark.{self.checkpoint}.sink.{task}"
 
     def transactional_id(self, what: int | str) -> str:
-        """The id that shuts out an attempt at the same task that still runs; or one at the `cut`.
+        """The id that fences an attempt at the same task that still runs, or an attempt at the
+        `cut`.
 
         It is the checkpoint's: a copy of it that runs under another name would write the same.
         """
@@ -73,7 +73,7 @@ class QueryRun:
         return f"spark.{self.checkpoint}.{self.marker.topic}."
 
     def is_claimed(self, claims: CommittedOffset | None) -> bool:
-        """Whether this run is the last that is written down; one that is not written down is new.
+        """Whether this run is the last one noted; a run that is not noted is new.
 
         Raises:
             OutdatedQuery: a newer run has the query's name.
@@ -120,7 +120,7 @@ class QueryRun:
         return notes
 
     async def write(self, admin: Admin, group_id: str, note: CommittedOffset) -> None:
-        """Writes a note down.
+        """Writes a note.
 
         Raises:
             KafkaError: the coordinator refuses, or does not answer.
@@ -132,5 +132,5 @@ class QueryRun:
 
 
 def runs_of(claims: CommittedOffset | None) -> list[str]:
-    """The runs that are written down, in their order."""
+    """The noted runs in their order."""
     return claims.metadata.split() if claims is not None else []

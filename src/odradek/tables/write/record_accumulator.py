@@ -1,4 +1,4 @@
-"""Rows on their way into batches, by partition. Compiled: all that is done once a row is here.
+"""Gathers rows in batches, by partition. Compiled, since this is the work done for each row.
 
 Keys and values come as Arrow lays them out, and go from there into a batch without an object
 that outlives the row. The writer decides where and when a batch is sent.
@@ -87,7 +87,7 @@ def checksum_of(rows: Rows) -> int:
 
 
 class OpenBatch:
-    """A partition's batch in the making, and the sequence that its next one begins with."""
+    """A partition's unfinished batch, and the sequence that its next one begins with."""
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition: Final = partition
@@ -122,7 +122,7 @@ class BatchSender(Protocol):
 
 
 class _Topic:
-    """Where the rows of a topic go. Its metadata is read after every send."""
+    """The destination of a topic's rows. Its metadata is read after every send."""
 
     def __init__(self, name: str, sticky: StickyPartitioner) -> None:
         self.name: Final = name
@@ -133,7 +133,7 @@ class _Topic:
 
 
 class RecordAccumulator:
-    """Batches in the making; full ones are handed to the sender.
+    """The unfinished batches; full ones are handed to the sender.
 
     Sizes in bytes: `batch_bytes` of one batch, `buffer_bytes` of all together.
     """
@@ -185,7 +185,7 @@ class RecordAccumulator:
         ]
 
     def take(self, batch: OpenBatch) -> bytes:
-        """The batch as it is sent; the partition's next one begins behind it."""
+        """Takes the batch as it is sent; the partition's next one begins after it."""
         builder = batch.builder
         assert builder is not None, f"{batch.partition} has nothing to send"
         self._buffered_bytes -= batch.size_bytes

@@ -160,7 +160,7 @@ class BatchTransaction:
         return Share(self._task, content, is_written=True)
 
     def begin(self, batch_id: int) -> bool:
-        """Takes the task over; False when its share was written by an earlier attempt.
+        """Fences earlier attempts at the task; False when one of them has written its share.
 
         Raises:
             OutdatedQuery: a newer run has the query's name, or later batches were written.
@@ -177,7 +177,8 @@ class BatchTransaction:
         """Adds partitions; comes before the first records of a partition.
 
         Raises:
-            KafkaError: a newer attempt has the name, or the coordinator does not answer.
+            KafkaError: a newer attempt has the transactional id, or the coordinator does not
+                answer.
         """
         assert self._manager is not None, "the transaction has begun"
         self._runner.run(self._manager.add_partitions(partitions))
