@@ -91,7 +91,7 @@ RETRY_MS: Final = 200
 
 class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
     """The view of broker `broker_id`, published into `cache`. `ids_in_logs` gives the ids that
-    topics have in the logs here."""
+    topics have in the logs here, `is_missing_logs` whether a log directory could not be read."""
 
     def __init__(
         self,
@@ -105,6 +105,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
         on_broken: OnBroken = fail,
         *,
         ids_in_logs: Callable[[], Mapping[str, UUID]] = dict,
+        is_missing_logs: Callable[[], bool] = bool,
         keeps_acls: bool = False,
         keeps_tokens: bool = False,
     ) -> None:
@@ -126,7 +127,7 @@ class ZooKeeperMetadataStore(MetadataStore, ControlledBroker):
         # A broker without an authorizer does not follow ACLs.
         self._acls: Final = ClusterAcls(zookeeper, view) if keeps_acls else None
         self._tokens: Final = ClusterTokens(zookeeper, view) if keeps_tokens else None
-        membership = Membership(broker_id, zookeeper, clock, view)
+        membership = Membership(broker_id, zookeeper, clock, view, is_missing_logs)
         self._membership: Final = membership
         self._election: Final = ControllerElection(
             membership, zookeeper, clock, timer, view, self._make_controller

@@ -5,7 +5,7 @@ then publishes it. A `BrokerError` in a result is about the one item that was re
 the same call are done.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, Generic, TypeVar
@@ -46,9 +46,13 @@ class Change(Generic[T]):
 
 
 def difference(
-    before: MetadataImage, after: MetadataImage, *, are_deleted: bool = True
+    before: MetadataImage,
+    after: MetadataImage,
+    *,
+    are_deleted: bool = True,
+    found: Iterable[str] = (),
 ) -> MetadataDelta:
-    """The change from one image to another: topics, brokers, settings."""
+    """The change from one image to another: topics, brokers, settings; see `MetadataDelta`."""
     added, removed, changed = [], [], []
     for name, topic in after.topics.items():
         known = before.topics.get(name)
@@ -74,6 +78,7 @@ def difference(
         brokers_changed=before.brokers != after.brokers
         or before.controller_id != after.controller_id,
         are_deleted=are_deleted,
+        found=found,
     )
 
 

@@ -36,12 +36,15 @@ class ConfigResource(NamedTuple):
 
 
 class BrokerRegistration(NamedTuple):
-    """A live broker; `epoch` rises with every registration and fences earlier ones."""
+    """A live broker; `epoch` rises with every registration and fences earlier ones. With
+    `is_missing_logs` it could not read all its log directories when it started, so it does not know
+    which logs it has; only the metadata store keeps this."""
 
     id: int
     endpoints: tuple[EndPoint, ...]
     rack: str | None
     epoch: int
+    is_missing_logs: bool = False
 
     def endpoint(self, listener_name: str) -> EndPoint | None:
         """The end point of a listener's name, if the broker has it."""
@@ -235,6 +238,8 @@ class MetadataDelta:
 
     Removed topics `are_deleted`, unless they are only missing from the metadata. A topic whose name
     is `replaced` was removed because another one has the name; a deletion of it is not known.
+    Topics that were `found` are not made by the change, though they or some of their partitions are
+    new in the image: there may be logs of them.
     """
 
     def __init__(
@@ -251,6 +256,7 @@ class MetadataDelta:
         brokers_changed: bool = False,
         are_deleted: bool = True,
         replaced: frozenset[str] | None = None,
+        found: Iterable[str] = (),
     ) -> None:
         self.previous: Final = previous
         self.image: Final = image
@@ -266,6 +272,7 @@ class MetadataDelta:
             new = {topic.name for topic in self.topics_added}
             replaced = frozenset(topic.name for topic in self.topics_removed if topic.name in new)
         self.replaced: Final = replaced
+        self.found: Final = frozenset(found)
         # Set if the change is a slice of a large one, which is too expensive to compare as a whole.
         self._partitions: Sequence[tuple[str, PartitionImage]] | None = None
 
@@ -311,6 +318,7 @@ class MetadataDelta:
                 brokers_changed=self.brokers_changed and is_first,
                 are_deleted=self.are_deleted,
                 replaced=self.replaced,
+                found=self.found,
             )
             whole._partitions = step._partitions
             yield whole
@@ -360,6 +368,7 @@ class MetadataDelta:
             brokers_changed=self.brokers_changed,
             are_deleted=self.are_deleted,
             replaced=self.replaced,
+            found=self.found,
         )
 
 

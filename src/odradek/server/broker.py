@@ -291,7 +291,7 @@ class BrokerServer:
             return zookeeper_metadata(
                 *(self.config, self.metadata, self.clock, self.timer, self._rng, self.peers),
                 self._on_broken_metadata,
-                lambda: self.logs.topic_ids,
+                lambda: self.logs,
             )
         return embedded_metadata(
             self.config,

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
-from uuid import UUID
 
 from odradek.background import Background
 from odradek.clock import Clock
@@ -25,6 +24,7 @@ from odradek.server.errors import StartError
 from odradek.server.peers.channels import PeerChannels
 from odradek.server.peers.control_plane import SocketControlPlane
 from odradek.storage import checkpoints, names
+from odradek.storage.manager.log_manager import LogManager
 from odradek.timer import Timer
 
 if TYPE_CHECKING:
@@ -83,10 +83,10 @@ def zookeeper_metadata(
     rng: Random,
     peers: PeerChannels,
     on_broken: OnBroken,
-    ids_in_logs: Callable[[], Mapping[str, UUID]],
+    logs: Callable[[], LogManager],
 ) -> ZooKeeperMetadata:
-    """A store on the ensemble that `zookeeper.connect` names; not connected yet. `ids_in_logs`
-    gives the ids that topics have in the logs here."""
+    """A store on the ensemble that `zookeeper.connect` names; not connected yet. `logs` gives the
+    logs here once they are open."""
     # A broker that stands alone does without kazoo, and without the modules of an election.
     from odradek.controller.zookeeper_store import ZooKeeperMetadataStore
     from odradek.metadata.zookeeper import open_session
@@ -105,7 +105,8 @@ def zookeeper_metadata(
         clock,
         rng.randbytes,
         on_broken,
-        ids_in_logs=ids_in_logs,
+        ids_in_logs=lambda: logs().topic_ids,
+        is_missing_logs=lambda: logs().is_missing_logs,
         keeps_acls=bool(config["authorizer.class.name"]),
         keeps_tokens=bool(config["delegation.token.secret.key"]),
     )

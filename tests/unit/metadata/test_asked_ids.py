@@ -106,6 +106,51 @@ def test_a_broker_whose_disk_is_dead_does_not_know() -> None:
     assert id_in(cluster) == uuid_text(topic.topic_id)
 
 
+@pytest.mark.parametrize("first", [[4], []], ids=["another controller", "its own controller"])
+@pytest.mark.parametrize("replicas", [[1], [4]], ids=["as they were", "others"])
+def test_a_dead_disk_without_another_topic(first: list[int], replicas: list[int]) -> None:
+    """Nothing that its broker is told of lies there, so it would speak for a topic of which it may
+    have the only log, and set that aside when the disk is back."""
+    cluster = Cluster(4)
+    cluster.controller.ask("create_topics", [NewTopic("a", ((1,),), {})])
+    topic = cluster.controller.image.topics["a"]
+    for broker in list(cluster.brokers.values()):
+        broker.close()
+    cluster.settle()
+    cluster.tree.put(TOPIC, json.dumps({"version": 2, "partitions": {"0": replicas}}))
+    disk = dict(cluster.logs[1])
+    cluster.logs[1].clear()
+    for broker_id in first:
+        cluster.start(broker_id)
+    broker = cluster.add(1)
+    broker.is_missing_logs = True
+    broker.register()
+    cluster.start(2)
+    assert id_in(cluster) is None
+    assert all("a" not in each.image.topics for each in cluster.brokers.values())
+    cluster.stop(1)
+    cluster.logs[1].update(disk)
+    cluster.start(1)
+    check_kept(cluster, topic)
+
+
+def test_a_dead_disk_of_a_broker_that_is_no_replica() -> None:
+    """The topic would wait for a log that cannot be there."""
+    cluster = Cluster(3)
+    create(cluster)
+    for broker in list(cluster.brokers.values()):
+        broker.close()
+    write(cluster)
+    cluster.logs.clear()
+    broker = cluster.add(4)
+    broker.is_missing_logs = True
+    broker.register()
+    for broker_id in (1, 2, 3):
+        cluster.start(broker_id)
+    assert id_in(cluster) is not None
+    assert [each.state().leader for each in cluster.brokers.values()] == [1, 1, 1, 1]
+
+
 @pytest.mark.parametrize("is_away", [False, True])
 def test_a_controller_that_knows_an_earlier_topic_of_the_name(is_away: bool) -> None:
     """It had no replica of it, so nobody waited for it with the deletion: it would give the new
@@ -198,3 +243,31 @@ def test_a_session_that_ends_as_ids_are_written_back(moment: int) -> None:
     tree.run()
     assert ends == expected
     assert "topic_id" in tree.text(TOPIC) or ends == ["lost"]
+
+
+@pytest.mark.parametrize("operation", ["get", "commit"])
+def test_a_session_that_ends_while_a_controller_asks(
+    monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    """The request would never end, and no other one of any controller begin: the broker would know
+    of nothing from then on."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    add_untold(cluster, 4)
+    write(cluster)
+    broker = cluster.brokers[2]
+    call = getattr(broker.zookeeper, operation)
+    ended: list[str] = []
+
+    def call_and_end(what: Any, *arguments: Any) -> None:
+        call(what, *arguments)
+        if not ended and TOPIC in (what, getattr(what[-1], "path", "")):
+            ended.append(operation)
+            broker.zookeeper.turns.append(broker.expire)
+
+    monkeypatch.setattr(broker.zookeeper, operation, call_and_end)
+    take_over(cluster, 4)
+    broker.register()
+    assert ended
+    check_kept(cluster, topic)
+    assert broker.image.controller_id == 4

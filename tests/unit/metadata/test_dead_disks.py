@@ -1,5 +1,6 @@
 """Brokers of a ZooKeeper cluster with real logs, one of whose disks is dead at a start."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ def start_on(cluster: Cluster, first: Path, second: Path) -> tuple[Broker, Disks
     broker = cluster.add(1)
     disks = Disks(str(first), more_directories=[str(second)])
     broker.store.subscribe(ListenerStage.REPLICAS, disks.replicas.apply_delta)
+    broker.is_missing_logs = disks.log_manager.is_missing_logs
     broker.register()
     cluster.settle()
     return broker, disks
@@ -52,4 +54,64 @@ def test_no_log_on_a_dead_disk_is_made_anew(tmp_path: Path, unclean: bool) -> No
     assert ends == {each: 1 for each in PARTITIONS if each not in lost}
     cluster.controller.ask("create_partitions", [NewPartitions("a", 4, ((1,),))])
     assert broker.state("a", 4).leader == 1, "what is new has nothing to lose"
+    disks.close()
+
+
+def die(cluster: Cluster, disks: Disks, disk: Path) -> None:
+    """All brokers end at once, so nobody changes a state, and a disk does not come back."""
+    for broker in list(cluster.brokers.values()):
+        broker.close()
+    cluster.settle()
+    disks.close()
+    disk.rename(disk.with_name("away"))
+    disk.write_text("a file where a directory should be", encoding="utf-8")
+
+
+def lost_and_kept(disks: Disks) -> tuple[list[TopicPartition], list[TopicPartition]]:
+    """The partitions with a log in the second directory, and in the first."""
+    homes = {log.topic_partition: log.log_directory.path for log in disks.log_manager.logs()}
+    second = disks.log_manager.directories[1].path
+    lost = sorted(each for each, home in homes.items() if home == second)
+    return lost, sorted(homes.keys() - set(lost))
+
+
+def test_no_log_on_a_dead_disk_of_the_controller_is_made_anew(tmp_path: Path) -> None:
+    """A controller that begins knows no topic, so each is new to it: it would make its own logs
+    anew on the disk that is left, and lead with them."""
+    cluster = Cluster()
+    broker, disks = start_on(cluster, tmp_path / "first", tmp_path / "second")
+    broker.ask("create_topics", [NewTopic("a", ((1,),) * len(PARTITIONS), {})])
+    lost, kept = lost_and_kept(disks)
+    assert len(lost) == len(kept) == 2
+    die(cluster, disks, tmp_path / "second")
+    broker, disks = start_on(cluster, tmp_path / "first", tmp_path / "second")
+    assert lost_and_kept(disks) == ([], kept)
+    leaders = {each: broker.state("a", each.partition).leader for each in PARTITIONS}
+    assert leaders == {each: -1 if each in lost else 1 for each in PARTITIONS}
+    broker.ask("create_topics", [NewTopic("b", ((1,),), {})])
+    assert broker.state("b").leader == 1, "what is new has nothing to lose"
+    disks.close()
+
+
+def test_no_log_on_a_dead_disk_is_made_anew_of_a_topic_that_had_no_id(tmp_path: Path) -> None:
+    """The controller takes the topic in once a broker has written its id back: as a new one, of
+    which a broker that leads it with a dead disk would make its log anew."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    cluster = Cluster(3)
+    cluster.brokers.pop(1).store.close()
+    broker, disks = start_on(cluster, first, second)
+    cluster.controller.ask("create_topics", [NewTopic("a", ((1, 2),) * len(PARTITIONS), {})])
+    lost, kept = lost_and_kept(disks)
+    die(cluster, disks, second)
+    cluster.logs[1].clear()
+    replicas = {str(each.partition): [1, 2] for each in PARTITIONS}
+    cluster.tree.put("/brokers/topics/a", json.dumps({"version": 2, "partitions": replicas}))
+    cluster.start(3)
+    broker, disks = start_on(cluster, first, second)
+    assert cluster.controller.id == 3
+    assert "a" not in broker.image.topics
+    cluster.start(2)
+    assert lost_and_kept(disks) == ([], kept)
+    led = [each for each in PARTITIONS if broker.state("a", each.partition).leader == 1]
+    assert led == kept, f"not {lost}"
     disks.close()

@@ -1,7 +1,11 @@
 """Nodes and lists that the ensemble refuses to read, for a while: nobody is told when that is over,
 and all goes on once it is."""
 
+import json
+
 import pytest
+from tests.unit.metadata.test_overwritten_topics import add_untold, take_over
+from tests.unit.metadata.test_topic_ids import check_kept
 from tests.unit.metadata.zookeeper_cluster import Cluster
 
 from odradek.metadata import NewTopic
@@ -77,6 +81,56 @@ def test_a_topic_that_cannot_be_read_for_a_while() -> None:
     cluster.tree.put("/brokers/topics/b", '{"version":1,"partitions":{"0":[2,1],"1":[1]}}')
     cluster.settle()
     assert cluster.controller.state("b", 1).leader == 1
+
+
+def test_a_topic_that_a_new_controller_cannot_read_for_a_while() -> None:
+    """It would be taken for deleted, and its logs with it."""
+    cluster = Cluster(3)
+    topic = create(cluster)
+    cluster.tree.unreadable.add("/brokers/topics/a")
+    cluster.brokers.pop(1).store.close()
+    cluster.settle()
+    assert cluster.controller.state().leader == 2
+    check_kept(cluster, topic)
+    cluster.tree.unreadable.clear()
+    cluster.settle()
+    cluster.tree.put("/brokers/topics/a", '{"version":1,"partitions":{"0":[2,1],"1":[3]}}')
+    cluster.settle()
+    assert cluster.controller.state("a", 1).leader == 3
+    check_kept(cluster, topic)
+
+
+STATE = "/brokers/topics/a/partitions/0/state"
+
+
+@pytest.mark.parametrize("path", ["/brokers/topics/a/partitions", STATE])
+@pytest.mark.parametrize("count", [0, 1], ids=["as it was made", "changed"])
+@pytest.mark.parametrize("replicas", [[2, 3], [1]], ids=["as they were", "others"])
+@pytest.mark.parametrize("is_told", [True, False], ids=["told", "untold"])
+def test_states_that_a_new_controller_cannot_read_for_a_while(
+    path: str, count: int, replicas: list[int], is_told: bool
+) -> None:
+    """The state would be taken for one of nobody in sync, and the topic have no leader for ever, or
+    its logs be deleted as a tool's node says."""
+    cluster = Cluster(4)
+    cluster.controller.ask("create_topics", [NewTopic("a", ((2, 3),), {})])
+    topic = cluster.controller.image.topics["a"]
+    for _ in range(count):
+        cluster.stop(2)
+        cluster.start(2)
+    if not is_told:
+        add_untold(cluster, 5)
+    cluster.tree.unreadable.add(path)
+    cluster.tree.put("/brokers/topics/a", json.dumps({"version": 2, "partitions": {"0": replicas}}))
+    take_over(cluster, 4 if is_told else 5)
+    cluster.tree.unreadable.clear()
+    cluster.settle(100)
+    check_kept(cluster, topic)
+    assert cluster.controller.state().leader in (2, 3)
+    assert cluster.controller.state().replicas == (2, 3)
+    assert [each.replicas.deleted for each in cluster.brokers.values()] == [[]] * len(
+        cluster.brokers
+    )
 
 
 def test_a_list_that_was_watched_before_it_could_not_be_read() -> None:

@@ -199,8 +199,13 @@ def test_settings_come_back(settings: dict[str, str]) -> None:
     assert znodes.read_config("/x", znodes.config_json(settings)) == settings
 
 
-@given(st.sampled_from(["h", "10.0.0.1", "::1"]), st.integers(0, 65535), st.none() | _NAMES)
-def test_brokers_come_back(host: str, port: int, rack: str | None) -> None:
+@given(
+    st.sampled_from(["h", "10.0.0.1", "::1"]),
+    st.integers(0, 65535),
+    st.none() | _NAMES,
+    st.booleans(),
+)
+def test_brokers_come_back(host: str, port: int, rack: str | None, is_missing_logs: bool) -> None:
     endpoints = (EndPoint("IN", "PLAINTEXT", host, port), EndPoint("OUT", "SSL", host, port))
-    broker = BrokerRegistration(7, endpoints, rack, 3)
+    broker = BrokerRegistration(7, endpoints, rack, 3, is_missing_logs)
     assert znodes.read_broker(7, znodes.broker_json(broker, 12), 3) == broker

@@ -126,6 +126,7 @@ class Broker:
         self.connections = ControlConnections()
         self.is_deaf = False
         self.is_paused = False
+        self.is_missing_logs = False
         self.losses = 0
         self.leads: set[TopicPartition] = set()
         self.hosts: set[TopicPartition] = set()
@@ -142,6 +143,7 @@ class Broker:
             cluster.random.randbytes,
             self.broken.append,
             ids_in_logs=lambda: self.replicas.topic_ids,
+            is_missing_logs=lambda: self.is_missing_logs,
             keeps_acls=cluster.keeps_acls,
             keeps_tokens=cluster.keeps_tokens,
         )

@@ -114,17 +114,17 @@ class BrokerChannel:
             if broker_id in partition.replicas:
                 self._roles.add(topic_partition)
                 self._stopped.pop(topic_partition, None)
-                if self._is_new(partition, before):
+                if self._is_new(before, is_found=topic.name in delta.found):
                     self._new.add(topic_partition)
                 continue
             if before is not None and broker_id in before.replicas:
                 self._roles.discard(topic_partition)
                 self.stop([topic_partition], partition.leader_epoch)
 
-    def _is_new(self, partition: PartitionImage, before: PartitionImage | None) -> bool:
+    def _is_new(self, before: PartitionImage | None, *, is_found: bool) -> bool:
         """Whether the broker has never had the replica; else a failed disk may have its log."""
         if before is None:
-            return partition.partition_epoch == 0
+            return not is_found
         return self.broker.id not in before.replicas
 
     def note_roles(self) -> None:

@@ -72,7 +72,8 @@ def first_image(
     ]
     after = after.with_topics(removed=[*gone, *other]).with_topics(found)
     named = [each.name for each in after.configs if each.type is ConfigResourceType.TOPIC]
-    return difference(image, without_settings(after, named))
+    led = [topic.name for topic in found if not is_fresh(topic.partitions)]
+    return difference(image, without_settings(after, named), found=led)
 
 
 def with_partitions(
@@ -89,19 +90,21 @@ def with_added(
     topics: Iterable[TopicImage],
     before: Mapping[str, TopicImage] = MappingProxyType({}),
 ) -> Change[None]:
-    """The image with topics that are not in it, as they are; `before` has what was known of them
+    """The image with topics that were found, as they are; `before` has what was known of them
     earlier."""
     new = [
         present(topic, before.get(topic.name), image.brokers)
         for topic in topics
         if topic.name not in image.topics
     ]
-    return Change(None, MetadataDelta(image, image.with_topics(new), added=new))
+    names = [topic.name for topic in new]
+    return Change(None, MetadataDelta(image, image.with_topics(new), added=new, found=names))
 
 
 def with_started(image: MetadataImage, topics: Iterable[TopicImage]) -> Change[None]:
     """The image with topics that were never led, and are from now on."""
-    return with_added(image, [_started(topic, image) for topic in topics])
+    new = [_started(topic, image) for topic in topics if topic.name not in image.topics]
+    return Change(None, MetadataDelta(image, image.with_topics(new), added=new))
 
 
 def as_written(partition: PartitionImage, assignment: ReplicaAssignment) -> PartitionImage:
@@ -141,7 +144,7 @@ def with_reading(image: MetadataImage, topic: TopicImage) -> Change[None]:
     if not is_fresh(more):
         partitions += more
     after = image.with_topics([known._replace(partitions=tuple(partitions))])
-    return Change(None, difference(image, after))
+    return Change(None, difference(image, after, found=[topic.name]))
 
 
 def with_nodes(image: MetadataImage, topics: Collection[TopicImage]) -> Change[None]:
@@ -230,6 +233,7 @@ def without_refused(delta: MetadataDelta, refused: Collection[TopicPartition]) -
         removed=delta.topics_removed,
         changed=[topic for topic in put if topic.name in image.topics],
         brokers_changed=delta.brokers_changed,
+        found=delta.found,
     )
 
 

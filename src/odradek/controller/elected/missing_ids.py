@@ -55,17 +55,20 @@ class MissingIds:
     def own_id(self, name: str, topic: TopicNode, led: Sequence[PartitionImage]) -> UUID | None:
         """The id that a topic with the states `led` has in the logs of this broker, if this is one
         of its replicas or in sync."""
-        broker_id = self._context.broker_id
-        replicas = [*(each.replicas for each in topic.assignments), *(each.isr for each in led)]
-        is_mine = any(broker_id in each for each in replicas)
+        is_mine = self._context.broker_id in _owners(topic, led)
         return self._ids_in_logs().get(name) if is_mine else None
 
-    def is_unknown(self, led: Sequence[PartitionImage], told: frozenset[int]) -> bool:
+    def is_unknown(
+        self, topic: TopicNode, led: Sequence[PartitionImage], told: frozenset[int]
+    ) -> bool:
         """Whether nobody knows the id of a topic with the states `led`. Brokers may know it that
-        are away and in sync, or have not been `told` since its node was read."""
-        live = self._live().keys()
+        are away and in sync, or have not been `told` since its node was read. A broker that is
+        missing logs may have one of the topic, this broker too."""
+        live = self._live()
+        missing = {each.id for each in live.values() if each.is_missing_logs}
         is_in_sync = not led or any(replica in live for each in led for replica in each.isr)
-        return is_in_sync and live <= {*told, self._context.broker_id}
+        has_told = live.keys() <= {*told, self._context.broker_id}
+        return is_in_sync and has_told and missing.isdisjoint(_owners(topic, led))
 
     def ask(self, name: str, node: Node) -> None:
         """Tells all brokers everything but the topic. A node that somebody has written again has
@@ -80,3 +83,9 @@ class MissingIds:
     def settle(self, name: str) -> None:
         """The topic has an id."""
         self._asked.pop(name, None)
+
+
+def _owners(topic: TopicNode, led: Sequence[PartitionImage]) -> set[int]:
+    """The replicas of a topic's node, and those that are in sync by its states."""
+    named = [*(each.replicas for each in topic.assignments), *(each.isr for each in led)]
+    return {replica for each in named for replica in each}

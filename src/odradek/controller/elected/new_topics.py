@@ -51,6 +51,8 @@ class NewTopics:
         self._asked: Final = ids.asked()
         self._nodes: Final[dict[str, Node]] = {}
         self._topics: Final[dict[str, TopicNode]] = {}
+        # With the partitions that only the image has.
+        self._whole: Final[dict[str, TopicNode]] = {}
         # The topics without an id that were ever led.
         self._begun: Collection[str] = ()
         self._found: Final[dict[str, TopicImage]] = {}
@@ -73,6 +75,7 @@ class NewTopics:
         topic = self._understand(name, node)
         if topic is not None:
             self._topics[name] = topic
+            self._whole[name] = self._with_missing(name, topic)
 
     def _read_folders(self) -> None:
         without_id = [name for name, topic in self._topics.items() if topic.topic_id is None]
@@ -92,8 +95,8 @@ class NewTopics:
     def _read_states(self, found: Iterable[str]) -> None:
         """Reads the states of all partitions. Whatever a node without an id leaves out, somebody
         may have the records of."""
-        whole = {name: self._with_missing(name, topic) for name, topic in self._topics.items()}
-        read_states(self._context, [*partitions_in(whole), *_partitions_at(found)], self._end)
+        partitions = [*partitions_in(self._whole), *_partitions_at(found)]
+        read_states(self._context, partitions, self._end)
 
     def _end(self, states: Mapping[TopicPartition, PartitionImage | None]) -> None:
         if not self._context.is_open:
@@ -158,7 +161,7 @@ class NewTopics:
         states: Mapping[TopicPartition, PartitionImage | None],
     ) -> TopicNode:
         """A topic's node with those partitions that only the image has and that have a state."""
-        whole = self._with_missing(name, node).assignments
+        whole = self._whole[name].assignments
         led = [
             index + 1
             for index in range(len(whole))
@@ -180,7 +183,7 @@ class NewTopics:
         is_asked = asked is not None and asked.node == self._nodes[name]
         told = asked.told if asked is not None and is_asked else frozenset()
         own_id = self._ids.own_id(name, topic, led)
-        if own_id is None and self._ids.is_unknown(led, told):
+        if own_id is None and self._ids.is_unknown(topic, led, told):
             self._new_ids[name] = self._ids.new_id() if known is None else known.topic_id
         return own_id or self._new_ids.get(name)
 

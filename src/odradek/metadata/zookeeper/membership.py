@@ -5,7 +5,7 @@ the node is the broker's epoch.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -39,10 +39,15 @@ UNREGISTERED: Final = -1
 
 class Membership:
     """That of broker `broker_id`. `session_number` rises with every session that was lost; after
-    `close` there is none to come."""
+    `close` there is none to come. `is_missing_logs` is asked at each registration."""
 
     def __init__(
-        self, broker_id: int, zookeeper: ZooKeeperClient, clock: Clock, view: BrokerView
+        self,
+        broker_id: int,
+        zookeeper: ZooKeeperClient,
+        clock: Clock,
+        view: BrokerView,
+        is_missing_logs: Callable[[], bool],
     ) -> None:
         self.broker_id: Final = broker_id
         self.epoch = UNREGISTERED
@@ -52,6 +57,7 @@ class Membership:
         self._zookeeper: Final = zookeeper
         self._clock: Final = clock
         self._view: Final = view
+        self._is_missing_logs: Final = is_missing_logs
 
     @property
     def is_live(self) -> bool:
@@ -63,7 +69,10 @@ class Membership:
     ) -> None:
         """Begins a session; the znodes of our earlier one are removed."""
         path = znodes.broker_path(self.broker_id)
-        broker = BrokerRegistration(self.broker_id, tuple(endpoints), rack, UNREGISTERED)
+        is_missing_logs = self._is_missing_logs()
+        broker = BrokerRegistration(
+            self.broker_id, tuple(endpoints), rack, UNREGISTERED, is_missing_logs
+        )
 
         def on_end(outcome: BrokerRegistration | BrokerError) -> None:
             self.is_registering = False

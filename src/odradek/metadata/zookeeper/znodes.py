@@ -196,6 +196,9 @@ def broker_json(broker: BrokerRegistration, wall_ms: int) -> bytes:
     value["host"] = None if first is None else first.host
     value["version"] = 5
     value["timestamp"] = str(wall_ms)
+    if broker.is_missing_logs:
+        # Of ours alone: Kafka passes over what it does not know.
+        value["missing_logs"] = 1
     return _encode(value)
 
 
@@ -209,7 +212,9 @@ def read_broker(broker_id: int, data: bytes, epoch: int) -> BrokerRegistration:
     node.version(2, 3, 4, 5)
     protocols = node.optional("listener_security_protocol_map", dict) or {}
     endpoints = tuple(_endpoint(node, text, protocols) for text in node.list_of("endpoints", str))
-    return BrokerRegistration(broker_id, endpoints, node.optional("rack", str), epoch)
+    is_missing_logs = node.optional("missing_logs", int) == 1
+    rack = node.optional("rack", str)
+    return BrokerRegistration(broker_id, endpoints, rack, epoch, is_missing_logs)
 
 
 def _endpoint(node: "_Node", text: str, protocols: Mapping[str, object]) -> EndPoint:

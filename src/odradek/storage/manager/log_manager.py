@@ -76,6 +76,8 @@ class LogManager:
         ]
         self._logs = LogTable()
         self._unreadable: dict[TopicPartition, UnreadableLog] = {}
+        self.is_missing_logs = False
+        """Whether a directory was offline at the start, so that nobody knows its logs."""
         self.flusher = LogFlusher(background, timer)
         self.checkpoints = OffsetCheckpoints(self.directories, self._logs)
         self.cleaner = LogCleaner(
@@ -128,6 +130,7 @@ class LogManager:
         found = loader.load(self._online(), on_progress)
         self._unreadable = loader.unreadable
         self._check_any_online()
+        self.is_missing_logs = bool(self.offline_dirs)
         self.futures.load(self._config.log_defaults)
         for each in found:
             self._deletion.finish(each.directory, each.deleted)
