@@ -7,7 +7,7 @@ broker's server of ZooKeeper may lag behind, so others may have written the id b
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from odradek.controller.elected.context import ControllerContext, KnownNode
@@ -16,10 +16,12 @@ from odradek.controller.elected.missing_ids import MissingIds
 from odradek.metadata.image import PartitionImage, TopicImage
 from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.client import Created, Node, Refusal, SetData
-from odradek.metadata.zookeeper.reads import gather_children
+from odradek.metadata.zookeeper.reads import UNREADABLE, gather_children
 from odradek.metadata.zookeeper.znodes import NO_STATE, TopicNode
 from odradek.model import NO_LEADER, TopicPartition
 
+States: TypeAlias = Mapping[TopicPartition, PartitionImage | None]
+"""The states of partitions; None where there is none."""
 logger = logging.getLogger(__name__)
 
 
@@ -27,8 +29,9 @@ class NewTopics:
     """Reads the nodes, the partitions and the states of topics for the controller of `context`.
     `known` gives what this broker was told of a topic before it was elected; `understand` gives
     the content of a node, or None; `on_changed` hears of each topic whose node changes later,
-    `on_refused` of new ids that could not be written; `on_read` gets the topics, without those
-    whose ids only others may know."""
+    `on_refused` of new ids that could not be written, `on_unread` of each topic with states that
+    could not be read; `on_read` gets the topics, without those and those whose ids only others may
+    know."""
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class NewTopics:
         understand: Callable[[str, Node], TopicNode | None],
         on_changed: Callable[[str], None],
         on_refused: Callable[[], None],
+        on_unread: Callable[[str], None],
         on_read: Callable[[list[TopicImage]], None],
     ) -> None:
         self._context: Final = context
@@ -46,6 +50,7 @@ class NewTopics:
         self._understand: Final = understand
         self._on_changed: Final = on_changed
         self._on_refused: Final = on_refused
+        self._on_unread: Final = on_unread
         self._on_read: Final = on_read
         # Not who is told from now on: the nodes may have been read before.
         self._asked: Final = ids.asked()
@@ -55,6 +60,7 @@ class NewTopics:
         self._whole: Final[dict[str, TopicNode]] = {}
         # The topics without an id that were ever led.
         self._begun: Collection[str] = ()
+        self._unread: set[str] = set()
         self._found: Final[dict[str, TopicImage]] = {}
         self._new_ids: Final[dict[str, UUID]] = {}
 
@@ -84,6 +90,7 @@ class NewTopics:
         def on_folders(nodes: Mapping[str, Node | None]) -> None:
             there = (folders[path] for path, node in nodes.items() if node is not None)
             self._begun = dict.fromkeys(there)
+            self._unread = {folders[path] for path, node in nodes.items() if node is UNREADABLE}
             self._read_partitions()
 
         self._context.gather(folders, on_folders)
@@ -96,13 +103,22 @@ class NewTopics:
         """Reads the states of all partitions. Whatever a node without an id leaves out, somebody
         may have the records of."""
         partitions = [*partitions_in(self._whole), *_partitions_at(found)]
-        read_states(self._context, partitions, self._end)
+        read_states(self._context, partitions, partial(self._end, partitions))
 
-    def _end(self, states: Mapping[TopicPartition, PartitionImage | None]) -> None:
+    def _end(
+        self,
+        partitions: Iterable[TopicPartition],
+        states: States,
+    ) -> None:
         if not self._context.is_open:
             return
+        self._unread |= {each.topic for each in partitions if each not in states}
         led = _by_topic(states)
         for name, topic in self._topics.items():
+            if name in self._unread:
+                self._context.topic_nodes.pop(name, None)
+                self._on_unread(name)
+                continue
             whole = self._with_led(name, topic, states)
             topic_id = self._id_of(name, whole, led.get(name, ()))
             if topic_id is None:
@@ -158,7 +174,7 @@ class NewTopics:
         self,
         name: str,
         node: TopicNode,
-        states: Mapping[TopicPartition, PartitionImage | None],
+        states: States,
     ) -> TopicNode:
         """A topic's node with those partitions that only the image has and that have a state."""
         whole = self._whole[name].assignments
@@ -200,16 +216,18 @@ class NewTopics:
 def read_states(
     context: ControllerContext,
     partitions: Iterable[TopicPartition],
-    then: Callable[[Mapping[TopicPartition, PartitionImage | None]], None],
+    then: Callable[[States], None],
 ) -> None:
-    """Reads the states of partitions; None where there is no state."""
+    """Reads the states of partitions; None where there is no state. Those that cannot be read are
+    left out."""
     paths = {znodes.state_path(each): each for each in partitions}
 
     def on_nodes(nodes: Mapping[str, Node | None]) -> None:
         states: dict[TopicPartition, PartitionImage | None] = {}
         for path, node in nodes.items():
             where = paths[path]
-            states[where] = None if node is None else partition_of(where, node)
+            if node is not UNREADABLE:
+                states[where] = None if node is None else partition_of(where, node)
         then(states)
 
     context.gather(paths, on_nodes)
@@ -228,7 +246,7 @@ def topic_image(
     name: str,
     topic_id: UUID,
     node: TopicNode,
-    states: Mapping[TopicPartition, PartitionImage | None],
+    states: States,
 ) -> TopicImage:
     """A topic as its node and the states of its partitions have it."""
     partitions = []
@@ -247,7 +265,7 @@ def _partitions_at(paths: Iterable[str]) -> list[TopicPartition]:
 
 
 def _by_topic(
-    states: Mapping[TopicPartition, PartitionImage | None],
+    states: States,
 ) -> dict[str, list[PartitionImage]]:
     found: dict[str, list[PartitionImage]] = {}
     for where, state in states.items():

@@ -34,6 +34,7 @@ from odradek.controller.elected.image_changes import (
 from odradek.controller.elected.missing_ids import MissingIds
 from odradek.controller.elected.new_topics import (
     NewTopics,
+    States,
     partitions_in,
     read_states,
     topic_image,
@@ -173,13 +174,17 @@ class TopicReader:
                 # With an older version it is the node of a recreated topic.
                 is_later = self._context.topic_nodes[name].version == node.version
                 topic_id = known.topic_id if is_later else topic.topic_id or known.topic_id
-                read_states(
-                    self._context,
-                    partitions_in({name: topic}),
-                    lambda states: on_states(known, topic_image(name, topic_id, topic, states)),
-                )
+                partitions = partitions_in({name: topic})
 
-        def on_states(known: TopicImage, topic: TopicImage) -> None:
+                def on_states(states: States) -> None:
+                    if all(each in states for each in partitions):
+                        take(known, topic_image(name, topic_id, topic, states))
+                    else:
+                        self._read_later(name)
+
+                read_states(self._context, partitions, on_states)
+
+        def take(known: TopicImage, topic: TopicImage) -> None:
             if self._context.is_open:
                 self._write_again(_lost(topic, known))
                 self._events.submit(lambda image: with_reading(image, topic), is_written=True)
@@ -187,6 +192,15 @@ class TopicReader:
                 self._put_right([name])
 
         self._context.watch_node(znodes.topic_path(name), on_node, lambda: self._on_changed(name))
+
+    def _read_later(self, name: str) -> None:
+        """Reads a topic again after a while: some of its states could not be read."""
+        logger.warning("states of topic %s cannot be read; it stays as it is known", name)
+        self._after_ms(RETRY_MAX_MS, partial(self.read, name))
+
+    def _pass_over(self, name: str) -> None:
+        self._not_understood.add(name)
+        self._read_later(name)
 
     def _known(self, name: str) -> TopicImage | None:
         return self._before.get(name) or self._view.image.topic(name)
@@ -284,6 +298,7 @@ class TopicReader:
             self._understood,
             self._on_changed,
             partial(self._after_ms, RETRY_MAX_MS, self.read_all),
+            self._pass_over,
             on_read,
         )
         new.read(names)
