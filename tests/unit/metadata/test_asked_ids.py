@@ -270,4 +270,5 @@ def test_a_session_that_ends_while_a_controller_asks(
     broker.register()
     assert ended
     check_kept(cluster, topic)
-    assert broker.image.controller_id == 4
+    cluster.controller.ask("create_topics", [NewTopic("b", ((2,),), {})])
+    assert broker.state("b").leader == 2
