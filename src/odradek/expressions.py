@@ -26,8 +26,10 @@ _TOKEN: Final = re.compile(
     r"""(?P<quoted>\\Q.*?(?:\\E|\Z))
     | (?P<property>\\(?:[pP]|x)\{[^}]*\})
     | (?P<space>\\[sS])
-    | (?P<code>\\u[0-9a-fA-F]{4})
+    | (?P<code>\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2})
     | (?P<escaped>\\.)
+    | (?P<any>\.)
+    | (?P<end>\$(?![)$]*(?:\||\Z)))
     | (?P<open>\[\^?\]?)
     | (?P<close>\])
     | (?P<both>&&)
@@ -35,7 +37,9 @@ _TOKEN: Final = re.compile(
     | (?P<named>\(\?<(?![=!])\w*>?)
     | (?P<group>\(\?(?:<?[=!]|[A-Za-z-]+|>))
     | (?P<brace>\{(?:\d+(?:,\d*)?\}\+?)?)
-    | (?P<possessive>[*+?]\+)""",
+    | (?P<possessive>[*+?]\+)
+    | (?P<begin>\()
+    | (?P<finish>\))""",
     re.DOTALL | re.VERBOSE,
 )
 # Java's names for characters of ASCII that RE2 has as POSIX's.
@@ -70,9 +74,19 @@ _OF_RE2_ALONE: Final = re.compile(
     r"invalid repetition size: \{\d+,?\}|.*repetition operator: .*\}|pattern too large.*"
 )
 
+_LAST_OF_ASCII: Final = 0x7F
 # The two first bits of a byte in the midst of a character in UTF-8.
 _FIRST_TWO_BITS: Final = 0b1100_0000
 _CONTINUATION: Final = 0b1000_0000
+
+# What ends a line for Java; for RE2 only the first does.
+_NO_LINE_END: Final = r"[^\n\r\x{85}\x{2028}\x{2029}]"
+
+# Letters beyond ASCII that RE2 takes for k and s where case is ignored, and others of the same
+# category and as many bytes. Java ignores the case of ASCII alone.
+_LIKE_ASCII: Final = {"\u212a": "\u1e00", "\u017f": "\u00df"}
+_IN_TEXT: Final = str.maketrans(_LIKE_ASCII)
+_IN_BYTES: Final = [(each.encode(), other.encode()) for each, other in _LIKE_ASCII.items()]
 
 re2: Any = LazyModule("re2")
 
@@ -112,10 +126,12 @@ def splitter(expression: str) -> Split:
     Raises:
         ExpressionError: as `java_pattern`.
     """
-    program = _program(_in_re2(expression))
+    translated = _InRe2(expression)
+    program = _program(translated.text)
 
     def split(text: bytes) -> list[bytes]:
-        spans = [each.span() for each in program.finditer(text) if not _is_no_place(each, text)]
+        read = _like_ascii(text) if translated.ignores_case else text
+        spans = [each.span() for each in program.finditer(read) if not _is_no_place(each, text)]
         if not spans:
             return [text]
         begins = [0, *(end for _, end in spans)]
@@ -126,6 +142,12 @@ def splitter(expression: str) -> Split:
         return parts
 
     return split
+
+
+def _like_ascii(text: bytes) -> bytes:
+    for each, other in _IN_BYTES:
+        text = text.replace(each, other)
+    return text
 
 
 def _is_no_place(match: Any, text: bytes) -> bool:
@@ -164,27 +186,81 @@ def java_pattern(expression: str) -> Match:
         ExpressionError: it is none.
         ExpressionsUnavailable: RE2 cannot be imported.
     """
-    translated = _in_re2(expression)
+    translated = _InRe2(expression)
     try:
-        return compiled(translated)
+        match = compiled(translated.text)
     except ExpressionError as error:
         if _OF_RE2_ALONE.fullmatch(str(error)):
             raise UnreadableExpression(str(error)) from None
         raise
+    if translated.ignores_case:
+        return lambda text: match(text.translate(_IN_TEXT))
+    return match
 
 
-def _in_re2(expression: str) -> str:
-    parts: list[str] = []
-    is_in_class = False
-    end = 0
-    for token in _TOKEN.finditer(expression):
-        parts.append(expression[end : token.start()])
-        parts.append(_token_in_re2(token, is_in_class))
-        if token.lastgroup in ("open", "close"):
-            is_in_class = token.lastgroup == "open"
-        end = token.end()
-    _check_names(parts)
-    return "".join([*parts, expression[end:]])
+class _InRe2:
+    """A pattern of Java's in the syntax of RE2: `text`. With `ignores_case` RE2 ignores that of
+    `_LIKE_ASCII` as well."""
+
+    def __init__(self, expression: str) -> None:
+        self.ignores_case = False
+        self._is_in_class = False
+        # Whether a dot matches all characters, for each group that is open.
+        self._dot_all = [False]
+        self._beyond_ascii: list[str] = []
+        parts: list[str] = []
+        end = 0
+        for token in _TOKEN.finditer(expression):
+            parts.append(self._same(expression[end : token.start()]))
+            parts.append(self._token(token))
+            end = token.end()
+        _check_names(parts)
+        self.text = "".join([*parts, self._same(expression[end:])])
+        if self.ignores_case and self._beyond_ascii:
+            raise UnreadableExpression(
+                f"RE2 ignores the case of more letters than Java: {self._beyond_ascii[0]}"
+            )
+
+    def _same(self, text: str) -> str:
+        if not text.isascii():
+            self._beyond_ascii.append(text)
+        return text
+
+    def _token(self, token: re.Match[str]) -> str:
+        kind, text = token.lastgroup, self._same(token[0])
+        known = _token_in_re2(token, self._is_in_class)
+        if _is_about_case(kind, text):
+            self._beyond_ascii.append(text)
+        if kind in ("open", "close"):
+            self._is_in_class = kind == "open"
+        elif not self._is_in_class:
+            self._nest(kind, text, token.string[token.end() : token.end() + 1])
+            if kind == "any" and not self._dot_all[-1]:
+                return _NO_LINE_END
+        return known
+
+    def _nest(self, kind: str | None, text: str, following: str) -> None:
+        """Follows the groups, and the flags in them."""
+        if kind in ("begin", "named"):
+            self._dot_all.append(self._dot_all[-1])
+        elif kind == "finish" and len(self._dot_all) > 1:
+            self._dot_all.pop()
+        elif kind == "group":
+            on, _, off = text[2:].partition("-")
+            self.ignores_case |= "i" in on
+            is_all = "s" not in off and ("s" in on or self._dot_all[-1])
+            if following == ")":  # up to the end of the group around
+                self._dot_all[-1] = is_all
+            self._dot_all.append(is_all)
+
+
+def _is_about_case(kind: str | None, text: str) -> bool:
+    """Whether a token has letters beyond ASCII, or letters of one case."""
+    if kind == "property":
+        return text[1] == "x" or text[3:-1] not in _POSIX - {"Lower", "Upper"}
+    if kind == "code":
+        return int(text[2:], 16) > _LAST_OF_ASCII
+    return kind == "escaped" and text[1] in "pP"
 
 
 def _check_names(parts: list[str]) -> None:
@@ -258,6 +334,12 @@ def _possessive(text: str) -> str:
     raise UnreadableExpression(f"RE2 has no possessive repetitions: {text}")
 
 
+def _end_of_line(text: str) -> str:
+    raise UnreadableExpression(
+        f"RE2 has no end before the last line's end: {text} within a pattern"
+    )
+
+
 def _repetition(text: str) -> str:
     if text == "{":
         raise ExpressionError("{ begins no repetition")
@@ -276,6 +358,8 @@ def _group(text: str) -> str:
         raise UnreadableExpression(f"RE2 has no look-around and no atomic groups: {text}")
     if not _FLAGS_OF_JAVA.isdisjoint(kind):
         raise UnreadableExpression(f"RE2 has not all of these flags of Java's: {text}")
+    if "m" in kind.partition("-")[0]:
+        raise UnreadableExpression(f"RE2 has other ends of lines than Java: {text}")
     if kind.startswith("P"):
         raise ExpressionError(f"no group of Java's begins with {text}")
     return text
@@ -297,6 +381,7 @@ _WITHIN_CLASSES: Final[dict[str | None, _Reader]] = {
 }
 _OUTSIDE_CLASSES: Final[dict[str | None, _Reader]] = {
     "flags": _repeated_flags,
+    "end": _end_of_line,
     "named": _named_group,
     "group": _group,
     "brace": _repetition,

@@ -1,5 +1,8 @@
 """Regular expressions that clients choose: what is taken, and what is said of the rest."""
 
+import shutil
+import subprocess
+
 import pytest
 
 from odradek import expressions
@@ -8,7 +11,13 @@ from odradek.config.client_metrics import check_client_metrics, parse_match
 from odradek.config.definition import ConfigError
 from odradek.coordinator.regular_expressions import matching_names
 from odradek.errors import BrokerError, ErrorCode
-from odradek.expressions import ExpressionError, UnreadableExpression, compiled, java_pattern
+from odradek.expressions import (
+    ExpressionError,
+    UnreadableExpression,
+    compiled,
+    java_pattern,
+    splitter,
+)
 
 
 def test_the_whole_text_matches():
@@ -109,6 +118,11 @@ def test_a_pattern_of_javas_is_read_as_java_reads_it(pattern, fits, does_not):
         ("(?U)a", "flags"),
         ("(?ix)a b", "flags"),
         ("ab(?i){2}", "before flags"),
+        ("(?m)a", "ends of lines"),
+        ("a$.", "within a pattern"),
+        ("(a$)b", "within a pattern"),
+        *((f"(?i){each}", "ignores the case") for each in ("ä", r"\u00e4", r"\xe4", r"\x{e4}")),
+        *((f"(?i){each}", "ignores the case") for each in (r"\p{Lu}", r"\pL", r"[\p{Lower}]")),
         ("a{1001}", "repetition size"),
         ("a?{2}", "repetition operator"),
         (r"\p{L}{1000}\p{L}{1000}", "too large"),
@@ -142,3 +156,91 @@ def test_what_is_no_pattern_for_java_is_none_here(pattern, reason):
 def test_categories_of_characters_are_taken(name):
     """A pattern that is right in Kafka's own client was refused, as a script's name is."""
     assert java_pattern(rf"\p{{{name}}}|\P{{{name}}}")("a") is not None
+
+
+# A character of each kind that Java and RE2 read in two ways.
+TEXTS = list("aAbkKsSzZ_1-.$ \n\r\t\x0b\x85\u2028\u2029\u212a\u017f\u1e00\u00dfäÄ")
+TEXTS += [f"a{each}b" for each in TEXTS] + [f"a{each}" for each in TEXTS]
+PATTERNS = (
+    *(".", "a.b", "a.*", "(?s).", "(?s)a.b", "(?s:a.)b", "(?s:a.).", "((?s)a.)|.", "(?-s).", "[.]"),
+    *("(?s)(?-s:.)a", "a(?<n>.)b", r"\.", r"a\Q.\Eb", "^a$|b$", "(a$)", "(?:.|\r)*", "a$$", "[a$]"),
+    *(
+        "(?i)k",
+        "(?i)s",
+        "(?i)[a-z]",
+        "(?i)[^k]",
+        "(?i:a)s",
+        r"(?i)\w",
+        r"(?i)\W",
+        "(?i)[J-L]",
+        "(?i).",
+    ),
+    *(
+        r"(?i)\p{Alpha}",
+        r"(?i)\x6b",
+        r"(?i)\u0073",
+        "(?is)a.b",
+        "[^a]",
+        r"\w",
+        r"\s",
+        r"\S",
+        "(?i)[Z-a]",
+    ),
+    *(
+        r"(?i)\p{Punct}",
+        r"(?i)\P{Alpha}",
+        r"(?i)[^\w]",
+        r"(?i)\d",
+        r"(?i)a\sb",
+        "(?-i)k",
+        r"\p{Lu}",
+        "ä",
+    ),
+)
+JAVA = """
+import java.nio.charset.StandardCharsets;
+import java.util.HexFormat;
+import java.util.regex.Pattern;
+class Oracle {
+    public static void main(String[] words) {
+        for (String pattern : words[0].split(" ")) {
+            StringBuilder answers = new StringBuilder();
+            for (String text : words[1].split(" "))
+                answers.append(Pattern.matches(decoded(pattern), decoded(text)) ? '1' : '0');
+            System.out.println(answers);
+        }
+    }
+    static String decoded(String hex) {
+        return new String(HexFormat.of().parseHex(hex), StandardCharsets.UTF_8);
+    }
+}
+"""
+
+
+@pytest.mark.slow
+def test_patterns_match_what_they_match_in_java(tmp_path):
+    """A dot took a carriage return for a letter, and the sign for kelvin was a k."""
+    java = shutil.which("java")
+    if java is None:
+        pytest.skip("there is no Java")
+    source = tmp_path / "Oracle.java"
+    source.write_text(JAVA, encoding="utf-8")
+    words = [" ".join(each.encode().hex() for each in some) for some in (PATTERNS, TEXTS)]
+    command = [java, str(source), *words]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    answers = dict(zip(PATTERNS, told, strict=True))
+    read = {each: java_pattern(each) for each in PATTERNS}
+    ours = {
+        pattern: "".join("01"[match(text) is not None] for text in TEXTS)
+        for pattern, match in read.items()
+    }
+    assert ours == answers
+
+
+@pytest.mark.parametrize("text", ["a\r", "a\x85", "a\u2028", "a\u2029"])
+def test_a_dot_is_no_end_of_a_line(text):
+    """As in Java, of which a test asks a real one."""
+    assert java_pattern("a.")(text) is None
+    assert java_pattern("(?s)a.")(text) is not None
+    assert java_pattern("(?i)ask")("a\u017f\u212a") is None
+    assert splitter("(?i)k")("1K2\u212a3k4".encode()) == [b"1", "2\u212a3".encode(), b"4"]
