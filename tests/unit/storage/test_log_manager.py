@@ -523,6 +523,20 @@ def test_a_failing_directory_goes_alone(world, batches, values):
     assert os.path.exists(os.path.join(world.directories[1], ".kafka_cleanshutdown"))
 
 
+def test_a_directory_that_is_dead_at_the_start_may_have_any_log(world):
+    """The broker would say that it has none of a topic whose logs lie there; of a disk that fails
+    later it knows them."""
+    world.directories.append(world.directories[0] + "2")
+    manager = world.start()
+    manager.directories[1].fail(OSError(5, "gone"))
+    assert not manager.is_missing_logs
+    manager.shutdown()
+    os.rename(world.directories[1], world.directories[1] + "away")
+    with open(world.directories[1], "w") as file:
+        file.write("a file where a directory should be")
+    assert world.start().is_missing_logs
+
+
 def test_without_any_directory_the_start_fails(world):
     """The broker would run without a place for its records."""
     with open(world.directories[0], "w") as file:

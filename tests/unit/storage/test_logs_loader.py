@@ -143,6 +143,22 @@ def test_a_log_that_cannot_be_read_does_not_stop_the_others(world, batches, valu
     assert values(manager.get_or_create(broken, UUID(int=2), SMALL)) == []
 
 
+@pytest.mark.leaves_damage
+def test_a_log_that_cannot_be_read_has_the_id_of_its_topic(world):
+    """The topic would get another id, and the log be set aside once it is mended."""
+    manager = world.start()
+    manager.get_or_create(partition(0), UUID(int=1), SMALL)
+    manager.shutdown()
+    folder = f"{world.directories[0]}/many-0"
+    with open(f"{folder}/{0:020d}.log.swap", "wb") as file:
+        file.write(b"\xff" * 100)
+    manager = world.start()
+    assert manager.get(partition(0)) is None
+    assert manager.topic_ids == {"many": UUID(int=1)}
+    os.remove(f"{folder}/partition.metadata")
+    assert manager.topic_ids == {}
+
+
 class HalfBrokenFileSystem(OsFileSystem):
     """Cannot read what lies below one directory."""
 

@@ -29,7 +29,7 @@ from odradek.storage.log_directory import LogDirectory
 from odradek.storage.manager.closing import close_directory, flush_logs
 from odradek.storage.manager.future_logs import FutureLogs
 from odradek.storage.manager.housekeeping import Housekeeping
-from odradek.storage.manager.loading import create_log, read_topic_id, write_topic_id
+from odradek.storage.manager.loading import create_log, write_topic_id
 from odradek.storage.manager.log_deletion import LogDeletion
 from odradek.storage.manager.log_flusher import LogFlusher
 from odradek.storage.manager.log_table import LogTable
@@ -170,9 +170,13 @@ class LogManager:
 
     @property
     def topic_ids(self) -> dict[str, UUID]:
-        """The ids of topics, by the majority of their logs here."""
-        logs = [log for log in self._logs.all() if log.topic_id != NO_TOPIC_ID]
-        counts = Counter((log.topic_partition.topic, log.topic_id) for log in logs)
+        """The ids of topics, by the majority of their logs here, also of those that could not be
+        opened."""
+        logs = [(log.topic_partition.topic, log.topic_id) for log in self._logs.all()]
+        unreadable = [
+            (log.topic_partition.topic, log.topic_id) for log in self._unreadable.values()
+        ]
+        counts = Counter(each for each in logs + unreadable if each[1] != NO_TOPIC_ID)
         return dict(each for each, _ in reversed(counts.most_common()))
 
     def get_or_create(
@@ -290,7 +294,7 @@ class LogManager:
             if log.topic_id in topic_ids:
                 self._delete_or_warn(log.topic_partition)
         for topic_partition, unreadable in list(self._unreadable.items()):
-            if read_topic_id(unreadable.directory, unreadable.path) in topic_ids:
+            if unreadable.topic_id in topic_ids:
                 self._delete_or_warn(topic_partition)
         for directory in self._online() if topic_ids else ():
             directory.sync_names()

@@ -95,6 +95,14 @@ class UnreadableLog(NamedTuple):
         """The directory of its files."""
         return self.directory.file_path(names.partition_directory(self.topic_partition))
 
+    @property
+    def topic_id(self) -> UUID:
+        """The id of its topic; NO_TOPIC_ID if that cannot be read either."""
+        try:
+            return read_topic_id(self.directory, self.path) or NO_TOPIC_ID
+        except OSError:
+            return NO_TOPIC_ID
+
 
 # The messages of a load: numbers of bytes checked, and finally the log.
 _Result = int | Log | UnreadableLog
