@@ -218,7 +218,7 @@ def read_states(
     partitions: Iterable[TopicPartition],
     then: Callable[[States], None],
 ) -> None:
-    """Reads the states of partitions; None where there is no state. Those that cannot be read are
+    """Reads the states of partitions; None where there is no state. A state that cannot be read is
     left out."""
     paths = {znodes.state_path(each): each for each in partitions}
 
