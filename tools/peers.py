@@ -1,11 +1,11 @@
 """Fetches the programs that Odradek is compared with and tested against, once, into `.cache/`.
 
-Apache Kafka, its Spark connector, its clients of 2015 to 2017, ZooKeeper, Delta, Iceberg and
-Hadoop's client for S3 come from Maven artifacts, an old kafka-python, readers of Delta and Iceberg
-and a server like S3 from PyPI, kafkajs from npm, franz-go as a Go module, kcat and zsh from Debian:
-always by package name with the ordinary clients, so whatever mirror a machine is set up with is
-honoured. Each set lies in a folder of its own and is complete when its stamp file is there; two
-processes that want the same set wait for each other.
+Apache Kafka, its Spark connector, its clients of 2015 to 2017, ZooKeeper, Delta, Iceberg, Hadoop's
+client for S3 and its own file system come from Maven artifacts, an old kafka-python, readers of
+Delta and Iceberg and a server like S3 from PyPI, kafkajs from npm, franz-go as a Go module, kcat
+and zsh from Debian: always by package name with the ordinary clients, so whatever mirror a machine
+is set up with is honoured. Each set lies in a folder of its own and is complete when its stamp file
+is there; two processes that want the same set wait for each other.
 
 `python tools/peers.py` fetches everything; `python tools/peers.py kafka kcat` only what is named.
 A set that cannot be had raises `PeerUnavailable` with the client's own last words.
@@ -136,6 +136,17 @@ def s3_jars() -> list[Path]:
     artifact = f"org.apache.hadoop:hadoop-aws:{HADOOP_VERSION}"
     hadoop = _maven_set(f"hadoop-aws-{HADOOP_VERSION}", (artifact,), transitive=False)
     return hadoop + _maven_set(f"aws-sdk-{AWS_SDK_VERSION}", S3_ARTIFACTS, transitive=True)
+
+
+def hdfs_jars() -> list[Path]:
+    """The class path of Hadoop's file system: its servers, and PySpark's jars of the same version,
+    as one pattern."""
+    import pyspark
+
+    name = "hadoop-client-minicluster"
+    artifact = f"org.apache.hadoop:{name}:{HADOOP_VERSION}"
+    servers = _maven_set(f"{name}-{HADOOP_VERSION}", (artifact,), transitive=False)
+    return [*servers, Path(pyspark.__file__).parent / "jars" / "*"]
 
 
 def s3_server() -> Path:
@@ -294,6 +305,7 @@ SETS: dict[str, Callable[[], object]] = {
     "spark-connector": spark_connector_jars,
     "lake": lambda: (lake_jars(), lake_readers()),
     "s3": lambda: (s3_jars(), s3_server()),
+    "hdfs": hdfs_jars,
     "old-clients": lambda: [old_client_jars(version) for version in OLD_CLIENT_ARTIFACTS],
     "old-kafka-python": lambda: [old_kafka_python(version) for version in OLD_KAFKA_PYTHONS],
     "kafkajs": kafkajs,
