@@ -133,26 +133,38 @@ class NoteKeepers(Brokers):
         return _per_partition(body, ErrorCode.NONE)
 
     def _fetch(self, body: Any, _host: str) -> dict[str, object]:
-        unstable = {note for notes in self._pending.values() for note in notes}
-        groups = []
-        for group in body.groups:
-            topics = []
-            for topic in group.topics:
-                partitions = []
-                for index in topic.partition_indexes:
-                    note = (group.group_id, topic.name, index)
-                    offset, metadata = self.notes.get(note, (-1, ""))
-                    waits = body.require_stable and note in unstable
-                    code = ErrorCode.UNSTABLE_OFFSET_COMMIT if waits else ErrorCode.NONE
-                    partitions.append(
-                        {
-                            "partition_index": index, "committed_offset": offset,
-                            "metadata": metadata, "error_code": code,
-                        }
-                    )  # fmt: skip
-                topics.append({"name": topic.name, "partitions": partitions})
-            groups.append({"group_id": group.group_id, "topics": topics})
+        groups = [
+            {
+                "group_id": group.group_id,
+                "topics": [
+                    {"name": name, "partitions": [self._fetched(note, body) for note in notes]}
+                    for name, notes in self._asked_for(group)
+                ],
+            }
+            for group in body.groups
+        ]
         return {"groups": groups}
+
+    def _asked_for(self, group: Any) -> list[tuple[str, list[Note]]]:
+        if group.topics is None:
+            # All that are there, which are of one topic.
+            notes = [note for note in self.notes if note[0] == group.group_id]
+            return [(MARKER.topic, notes)] if notes else []
+        return [
+            (topic.name, [(group.group_id, topic.name, index) for index in topic.partition_indexes])
+            for topic in group.topics
+        ]
+
+    def _fetched(self, note: Note, body: Any) -> dict[str, object]:
+        is_unstable = any(note in notes for notes in self._pending.values())
+        waits = body.require_stable and is_unstable
+        offset, metadata = self.notes.get(note, (-1, ""))
+        return {
+            "partition_index": note[2],
+            "committed_offset": offset,
+            "metadata": metadata,
+            "error_code": ErrorCode.UNSTABLE_OFFSET_COMMIT if waits else ErrorCode.NONE,
+        }
 
     def _list(self, _body: Any, _host: str) -> dict[str, object]:
         states = [

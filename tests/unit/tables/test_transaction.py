@@ -187,13 +187,31 @@ def test_a_run_that_comes_does_not_wait_for_what_the_last_one_left(broker: Broke
 def test_queries_of_one_name_that_write_to_different_topics_do_not_meet(broker: Broker) -> None:
     """Jobs name their queries alike, `main`, and would shut each other out for ever."""
     broker.create_topic("other")
-    with attempt(broker, run="here") as here, attempt(broker, run="there", topic="other") as there:
+    elsewhere = {"run": "there", "topic": "other", "checkpoint": "d"}
+    with attempt(broker, run="here") as here, attempt(broker, **elsewhere) as there:
         assert here.begin(0)
         assert there.begin(0)
         shares = here.prepare(0, Content(3)), there.prepare(0, Content(3))
     driver(broker, run="here").commit(0, [shares[0]])
-    driver(broker, run="there", topic="other").commit(0, [shares[1]])
+    driver(broker, **elsewhere).commit(0, [shares[1]])
     assert write(broker, 1, run="here")
+
+
+def test_a_batch_that_may_be_in_another_topic_is_refused(broker: Broker) -> None:
+    """A query that was started with another topic, before its last batch was done, had it in
+    both."""
+    broker.create_topic("other")
+    write(broker, 3)
+    for batch_id in (2, 3):
+        with pytest.raises(OutdatedQuery, match=r"batch 3 was written to out.+Start .+ with out"):
+            write(broker, batch_id, run="run-2", topic="other")
+    assert not write(broker, 3, run="run-3")
+    assert write(broker, 4, run="run-4", topic="other")
+    with pytest.raises(OutdatedQuery, match="batch 4 was written to other"):
+        write(broker, 4, run="run-5")
+    broker.delete_topic("other")
+    until_forgotten(broker, query_run().cut_group, "other")
+    assert write(broker, 4, run="run-6")
 
 
 def test_a_query_with_another_checkpoint_has_batches_of_its_own(broker: Broker) -> None:
@@ -403,14 +421,14 @@ def test_a_topic_that_was_made_anew_gets_the_batch_that_is_repeated(broker: Brok
     assert not write(broker, 0, (1, 3), run="run-3")
 
 
-def until_forgotten(broker: Broker, group_id: str) -> None:
+def until_forgotten(broker: Broker, group_id: str, topic: str = "out") -> None:
     """The coordinator removes the offsets of a deleted topic after its deletion is answered."""
 
     async def committed() -> bool:
         async with Admin(broker.bootstrap_servers) as admin:
             found = (await admin.list_group_offsets([group_id]))[group_id]
         assert not isinstance(found, KafkaError)
-        return bool(found)
+        return any(part.topic == topic for part in found)
 
     for _ in range(400):
         if not asyncio.run(committed()):

@@ -82,6 +82,27 @@ def test_a_batch_that_was_cut_otherwise_is_not_written_twice(
     assert written(odradek_spark, copy, request) == Counter(range(40))
 
 
+def test_a_batch_that_is_in_a_topic_is_not_written_to_another(
+    odradek_spark: SparkAndBroker, copy: DataStreamWriter, adaptive, request
+) -> None:
+    """A query that was started again with another topic had rows of its last batch in both."""
+    adaptive(False)
+    odradek_spark.broker.create_topic("elsewhere")
+    with (
+        # The first is of the transaction that writes the cut down.
+        odradek_spark.broker.delay(1, "EndTxn", times=1),
+        odradek_spark.broker.fail("EndTxn", "UNKNOWN_SERVER_ERROR", times=TASKS - 1),
+        pytest.raises(StreamingQueryException, match="UNKNOWN_SERVER_ERROR"),
+    ):
+        odradek_spark.run(copy)
+    assert 0 < written(odradek_spark, copy, request).total() < 40
+    with pytest.raises(StreamingQueryException, match="batch 0 was written to test-"):
+        odradek_spark.run(copy.option("topic", "elsewhere"))
+    assert odradek_spark.broker.records("elsewhere", read_committed=True) == []
+    odradek_spark.run(copy.option("topic", f"{request.node.originalname.replace('_', '-')}-out"))
+    assert written(odradek_spark, copy, request) == Counter(range(40))
+
+
 def test_a_batch_of_which_nothing_was_committed_may_be_cut_anew(
     odradek_spark: SparkAndBroker, copy: DataStreamWriter, adaptive, request
 ) -> None:

@@ -8,7 +8,8 @@ down before the first share is committed:
     OffsetFetch        the claims: an older run that comes late finds the newer one here
     InitProducerId     of the cut: from now on no older driver can write one
     OffsetFetch        the claims again, and the cut of the last batch
-    ListTransactions   with the first batch of a run: what earlier ones have left open
+    OffsetFetch        with the first batch of a run: the cuts of batches for other topics
+    ListTransactions   then too: what earlier runs have left open
     InitProducerId     for tasks that an earlier run had and this one has not: takes their
                        shares back, and shuts them out
     OffsetFetch        if the batch was to be committed before, cut otherwise: the markers of its
@@ -156,6 +157,7 @@ class BatchCommit:
             self._run.check_follows(batch_id, note)
             last = Cut.read(note)
         if last is None or last.run != self._run.run:
+            await self._run.check_elsewhere(admin, batch_id)
             before = set(range(last.tasks)) if last is not None else set()
             await self._take_back(cluster, before | await self._left_open(admin), shares)
         if last is None or note is None or note.offset <= batch_id:

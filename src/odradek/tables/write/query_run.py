@@ -6,6 +6,9 @@ forget them after `offsets.retention.minutes`.
     spark.<query>.sink              the claims: the runs of the query, each when its first task came
     spark.<checkpoint>.sink.cut     how the last batch that was committed is cut into tasks
     spark.<checkpoint>.sink.<task>  the marker: the number behind the last batch of this task
+
+A checkpoint may go on with another topic, which has notes of its own, unless the last batch may be
+in the topic before: the cut is there before the first share is committed.
 """
 
 import re
@@ -118,6 +121,25 @@ class QueryRun:
                 raise note
             notes.append(note)
         return notes
+
+    async def check_elsewhere(self, admin: Admin, batch_id: int) -> None:
+        """Checks that no commit of this batch to another topic was begun: it would be in both.
+
+        Raises:
+            OutdatedQuery: one was, or one of a later batch.
+            KafkaError: a coordinator refuses, or does not answer.
+        """
+        found = await admin.list_group_offsets([self.cut_group], require_stable=True)
+        notes = found[self.cut_group]
+        if isinstance(notes, KafkaError):
+            raise notes
+        for part, note in notes.items():
+            if part != self.marker and note.offset > batch_id:
+                raise OutdatedQuery(
+                    f"query {self.query}: batch {note.offset - 1} was written to {part.topic}, at "
+                    f"least in part, and would be in {self.marker.topic} too. Start the query once "
+                    f"with {part.topic}, until this batch is done"
+                )
 
     async def write(self, admin: Admin, group_id: str, note: CommittedOffset) -> None:
         """Writes a note.

@@ -232,6 +232,35 @@ def test_letters_that_were_not_committed_are_not_tried_again(
     assert sorted(row.offset for rows in found if rows for row in rows.collect()) == [0, 1, 2, 3]
 
 
+def test_letters_of_a_batch_that_is_repeated_are_in_one_topic(
+    spark, broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was killed behind its letters, and was started again with another topic for them,
+    wrote them there too."""
+    broker.create_topic("moved", partitions=1, config={"retention.ms": "-1"})
+    broker.produce("moved", b"none")
+    first = PipelineSettings(
+        broker.bootstrap_servers, "moved", to=str(tmp_path / "table"), schema="id LONG",
+        dead_letters="first-letters",
+    )  # fmt: skip
+    second = replace(first, dead_letters="second-letters")
+
+    def dying(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Output, "commit", dying)
+        with pytest.raises(PySparkException, match="Killed"):
+            decode.build(spark, first).run()
+    with pytest.raises(PySparkException, match="batch 0 was written to first-letters"):
+        decode.build(spark, second).run()
+    decode.build(spark, first).run()
+    broker.produce("moved", b"nor this")
+    decode.build(spark, second).run()
+    found = [broker.records(f"{name}-letters", read_committed=True) for name in ("first", "second")]
+    assert [[letter.value for letter in letters] for letters in found] == [[b"none"], [b"nor this"]]
+
+
 def test_every_record_is_in_the_table_or_a_letter_once(
     spark, broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
