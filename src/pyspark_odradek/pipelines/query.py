@@ -31,6 +31,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> OnceJob:
 def _ask(spark: SparkSession, settings: PipelineSettings, sql: str) -> Outcome:
     topics = [name.strip() for name in settings.topic.split(",") if name.strip()]
     each = {name: topic_spans(replace(settings, topic=name)) for name in topics}
+    _check_names(spark, list(each))
     for name, spans in each.items():
         if not spans:
             raise no_topic(replace(settings, topic=name))
@@ -47,3 +48,19 @@ def _ask(spark: SparkSession, settings: PipelineSettings, sql: str) -> Outcome:
         for part, span in spans.items()
     }
     return Outcome(facts=facts)
+
+
+def _check_names(spark: SparkSession, topics: list[str]) -> None:
+    """Checks that each topic is a view of its own: usually Spark ignores the case of names.
+
+    Raises:
+        PipelineError: two topics would be one view.
+    """
+    if spark.conf.get("spark.sql.caseSensitive") == "true":
+        return
+    for topic in topics:
+        if same := [name for name in topics if name != topic and name.lower() == topic.lower()]:
+            raise PipelineError(
+                f"{topic} and {same[0]} are one name in Spark's SQL: set "
+                "spark.sql.caseSensitive to true, or ask for one of them"
+            )

@@ -29,7 +29,7 @@ from pyspark.sql import functions as f
 
 from odradek.client.errors import UnknownTopicOrPartition
 from odradek.model import TopicPartition
-from pyspark_odradek.pipelines.audit import compare_files, spans_of
+from pyspark_odradek.pipelines.audit import compare_files, content_of, spans_of
 from pyspark_odradek.pipelines.bookkeeping import described
 from pyspark_odradek.pipelines.bookkeeping.manifest import (
     Archived,
@@ -261,7 +261,7 @@ def check_begun(records: DataFrame, there: DataFrame) -> None:
     Raises:
         PipelineError: it has other records.
     """
-    content = f.xxhash64("key", "value", "headers", "timestamp")
+    content = content_of()
     ours = placed(records).select("partition", "place", content.alias("content"))
     place = f.col("offset").alias("place")
     theirs = there.select("topic", "partition", place, content.alias("found"))

@@ -31,6 +31,7 @@ from pyspark_odradek.pipelines.ends.tables import Number, Snapshot, Table
 from pyspark_odradek.pipelines.running.jobs import OnceJob, Outcome
 from pyspark_odradek.pipelines.running.settings import PipelineError
 from pyspark_odradek.progress import read_offsets, read_topic_ids
+from pyspark_odradek.schema import COLUMN_TYPES, spark_schema
 
 # The directories of an archive below those of its batches, by how it is cut.
 TIME_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
@@ -174,7 +175,10 @@ class Manifest:
 
     def frame(self, files: Iterable[ArchivedFile]) -> DataFrame:
         """The records of files, with the columns that were archived."""
-        return self._read(file.path for file in files)
+        if paths := [file.path for file in files]:
+            return self._read(paths)
+        # Spark reads a schema from files only.
+        return self._spark.createDataFrame([], spark_schema(tuple(COLUMN_TYPES)))
 
     def _read(self, paths: Iterable[str]) -> DataFrame:
         return self._spark.read.parquet(*(f"{self.table.directory}/{path}" for path in paths))

@@ -580,3 +580,13 @@ def test_topics_are_tables_in_sql(spark, archived, tmp_path: Path) -> None:
     assert spark.read.parquet(str(tmp_path / "answer")).collect()[0].n == 900
     with pytest.raises(PipelineError, match="there is no topic nowhere"):
         query_pipeline.build(spark, replace(archived, sql=sql, topic="nowhere")).run()
+
+
+def test_topics_whose_names_are_one_name_in_sql_are_refused(spark, broker, archived) -> None:
+    """Both were the one that came last."""
+    for name, value in (("Case", b"upper"), ("case", b"lower")):
+        broker.create_topic(name, partitions=1, config={})
+        broker.produce(name, value)
+    asked = replace(archived, topic="Case,case", sql="SELECT * FROM case")
+    with pytest.raises(PipelineError, match="Case and case are one name in Spark's SQL"):
+        query_pipeline.build(spark, asked).run()

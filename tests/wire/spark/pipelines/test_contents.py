@@ -1,0 +1,109 @@
+"""If these fail, an audit passes over a record that is not what it was, or is there twice, or does
+not end."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from tests.deadlines import deadline_s
+
+import odradek
+from pyspark_odradek.pipelines import PipelineSettings, archive, audit
+from pyspark_odradek.pipelines.audit import content_of, sums
+from pyspark_odradek.pipelines.bookkeeping.manifest import Manifest
+from pyspark_odradek.pipelines.ends.tables import Number
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+
+SCHEMA = (
+    "topic string, partition int, offset long, timestamp timestamp, timestampType int, "
+    "key binary, value binary, headers array<struct<key:string,value:binary>>"
+)
+TIME_MS = 1_700_000_000_000
+PLACE = ("t", 0, 0, datetime(2026, 11, 28, tzinfo=UTC), 0)
+PAIRS = [
+    ((b"a", None, None), (None, b"a", None)),
+    ((b"a", b"", None), (b"a", None, None)),
+    ((None, None, [("a", None), ("b", None)]), (None, None, [("a", b"b")])),
+    ((None, None, [("a", b"b"), ("c", None)]), (None, None, [("a", None), ("b", b"c")])),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_records_that_differ_in_what_is_null_are_told_apart(spark, one: Any, other: Any) -> None:
+    """Spark's checksum leaves out nulls."""
+    frames = [spark.createDataFrame([(*PLACE, *record)], SCHEMA) for record in (one, other)]
+    assert sums(frames[0]) != sums(frames[1])
+    first, second = (frame.select(content_of().alias("content")).first() for frame in frames)
+    assert first != second
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[odradek.Broker]:
+    with odradek.Broker() as broker:
+        yield broker
+
+
+def archived(spark, broker: odradek.Broker, topic: str, place: Path) -> PipelineSettings:
+    settings = PipelineSettings(broker.bootstrap_servers, topic, to=str(place), source=str(place))
+    archive.build(spark, settings).run()
+    return settings
+
+
+def transact(broker: odradek.Broker, topic: str, count: int, *, commit: bool) -> None:
+    """Each takes an offset more than it has records."""
+    servers = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic}
+    producer = Producer(servers)
+    producer.init_transactions(deadline_s(30))
+    producer.begin_transaction()
+    for number in range(count):
+        producer.produce(topic, str(number), partition=0, timestamp=TIME_MS)
+    producer.flush(deadline_s(30))
+    if commit:
+        producer.commit_transaction(deadline_s(30))
+    else:
+        producer.abort_transaction(deadline_s(30))
+
+
+def test_records_that_are_twice_are_found_where_the_topic_has_lost_them(
+    spark, broker, tmp_path: Path
+) -> None:
+    """There was room for them among the offsets of what was aborted."""
+    broker.create_topic("again", partitions=1, config={"retention.ms": "-1"})
+    transact(broker, "again", 9, commit=False)
+    transact(broker, "again", 4, commit=True)
+    settings = archived(spark, broker, "again", tmp_path / "a")
+    manifest = Manifest(spark, str(settings.to))
+    files = manifest.batch_files(0)
+    [place] = (tmp_path / "a").glob("batch=0-*")
+    shutil.copytree(place, tmp_path / "a/batch=1-0")
+    copies = [replace(file, path=file.path.replace(place.name, "batch=1-0")) for file in files]
+    document = manifest.table.document(0)
+    assert document is not None
+    both = {"files": list(map(asdict, copies)), "offsets": document["offsets"]}
+    manifest.table.commit(Number(1), both)
+    [finding] = audit.build(spark, settings).run().findings
+    assert finding.endswith(": 4 records are in the archive twice")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    below = TopicPartition("again", 0, 13)
+    admin.delete_records([below])[below].result(deadline_s(60))
+    findings = audit.build(spark, settings).run().findings
+    assert findings == [
+        "again-0: 3 records are in the archive twice",
+        f"{finding.partition(':')[0]}: 1 records are in the archive twice",
+    ]
+
+
+def test_an_archive_of_no_records_is_audited(spark, broker, tmp_path: Path) -> None:
+    """Spark reads no table of no files."""
+    broker.create_topic("aborted", partitions=1, config={"retention.ms": "-1"})
+    transact(broker, "aborted", 3, commit=False)
+    settings = archived(spark, broker, "aborted", tmp_path / "a")
+    outcome = audit.build(spark, settings).run()
+    assert (outcome.findings, outcome.facts["records"]) == ([], 0)
