@@ -204,7 +204,7 @@ def native_extensions(directory: Path) -> list[Extension]:
     try:
         extensions = mypycify(
             ["--strict", f"--cache-dir={os.devnull}", *modules],
-            opt_level="3",
+            opt_level=os.environ.get("MYPYC_OPT_LEVEL", "3"),
             debug_level="0",
             multi_file=True,
             group_name="odradek",

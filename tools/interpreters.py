@@ -8,8 +8,8 @@ A Python is found as python3.X, among pyenv's, or in `.cache/pythons`, where it 
 the packages of Debian's newest suite, with its own C library: nothing is installed. A version whose
 dependencies have no wheels is said to have none, and left out.
 
-Compiling takes four minutes of CPU a version. The version that `tools/setup` compiles for is tried
-uncompiled only: all other parts run it compiled.
+Compiling, unoptimized, takes a minute or two of CPU a version. The version that `tools/setup`
+compiles for is tried uncompiled only: all other parts run it compiled.
 """
 
 import argparse
@@ -189,10 +189,11 @@ def compile_for(version: str, python: Path) -> Path:
     """
     folder = CACHE / f"compiled-{version}"
     shutil.rmtree(folder, ignore_errors=True)
-    # Where a Python was unpacked, its headers name each other from here.
-    paths = {"CPATH": str(CACHE / version / "usr" / "include")}
+    # Where a Python was unpacked, its headers name each other from here. What the C compiler would
+    # optimize takes most of its time, and is the same C on every Python.
+    build = {"CPATH": str(CACHE / version / "usr" / "include"), "MYPYC_OPT_LEVEL": "0"}
     options = ("--no-deps", "--target", str(folder))
-    _run(*_newest_pip(), "--python", str(python), "install", *options, str(ROOT), env=paths)
+    _run(*_newest_pip(), "--python", str(python), "install", *options, str(ROOT), env=build)
     code = "import sys, odradek.cli.start as start; sys.exit(not start.is_compiled())"
     _run(str(python), "-c", code, env={"PYTHONPATH": str(folder)})
     return folder

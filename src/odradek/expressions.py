@@ -29,7 +29,7 @@ _TOKEN: Final = re.compile(
     | (?P<code>\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2})
     | (?P<escaped>\\.)
     | (?P<any>\.)
-    | (?P<end>\$(?![)$]*(?:\||\Z)))
+    | (?P<end>\$)
     | (?P<open>\[\^?\]?)
     | (?P<close>\])
     | (?P<both>&&)
@@ -127,6 +127,8 @@ def splitter(expression: str) -> Split:
         ExpressionError: as `java_pattern`.
     """
     translated = _InRe2(expression)
+    if translated.has_end:
+        raise UnreadableExpression("RE2 has no end before the last line's end: $ in a separator")
     program = _program(translated.text)
 
     def split(text: bytes) -> list[bytes]:
@@ -200,13 +202,16 @@ def java_pattern(expression: str) -> Match:
 
 class _InRe2:
     """A pattern of Java's in the syntax of RE2: `text`. With `ignores_case` RE2 ignores that of
-    `_LIKE_ASCII` as well."""
+    `_LIKE_ASCII` as well; `has_end` says whether there is a `$`."""
 
     def __init__(self, expression: str) -> None:
         self.ignores_case = False
         self._is_in_class = False
-        # Whether a dot matches all characters, for each group that is open.
+        self.has_end = False
+        # For each group that is open, whether a dot matches all characters, and whether a part of
+        # it ends with the end of the text.
         self._dot_all = [False]
+        self._ends = [False]
         self._beyond_ascii: list[str] = []
         parts: list[str] = []
         end = 0
@@ -240,18 +245,35 @@ class _InRe2:
         return known
 
     def _nest(self, kind: str | None, text: str, following: str) -> None:
-        """Follows the groups, and the flags in them."""
-        if kind in ("begin", "named"):
-            self._dot_all.append(self._dot_all[-1])
+        """Follows the groups, the flags in them, and the ends of their parts."""
+        if kind == "end":
+            self._end(following)
+        elif kind in ("begin", "named"):
+            self._open(self._dot_all[-1])
         elif kind == "finish" and len(self._dot_all) > 1:
             self._dot_all.pop()
+            if self._ends.pop():
+                self._end(following)
         elif kind == "group":
             on, _, off = text[2:].partition("-")
             self.ignores_case |= "i" in on
             is_all = "s" not in off and ("s" in on or self._dot_all[-1])
             if following == ")":  # up to the end of the group around
                 self._dot_all[-1] = is_all
-            self._dot_all.append(is_all)
+            self._open(is_all)
+
+    def _open(self, is_all: bool) -> None:
+        self._dot_all.append(is_all)
+        self._ends.append(False)
+
+    def _end(self, following: str) -> None:
+        """Refuses a `$` with more behind it, where it may match before the last line's end."""
+        if following not in ("", ")", "|", "$"):
+            raise UnreadableExpression(
+                f"RE2 has no end before the last line's end: $ and {following} within a pattern"
+            )
+        self.has_end = True
+        self._ends[-1] = True
 
 
 def _is_about_case(kind: str | None, text: str) -> bool:
@@ -334,12 +356,6 @@ def _possessive(text: str) -> str:
     raise UnreadableExpression(f"RE2 has no possessive repetitions: {text}")
 
 
-def _end_of_line(text: str) -> str:
-    raise UnreadableExpression(
-        f"RE2 has no end before the last line's end: {text} within a pattern"
-    )
-
-
 def _repetition(text: str) -> str:
     if text == "{":
         raise ExpressionError("{ begins no repetition")
@@ -381,7 +397,6 @@ _WITHIN_CLASSES: Final[dict[str | None, _Reader]] = {
 }
 _OUTSIDE_CLASSES: Final[dict[str | None, _Reader]] = {
     "flags": _repeated_flags,
-    "end": _end_of_line,
     "named": _named_group,
     "group": _group,
     "brace": _repetition,

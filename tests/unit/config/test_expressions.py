@@ -121,6 +121,8 @@ def test_a_pattern_of_javas_is_read_as_java_reads_it(pattern, fits, does_not):
         ("(?m)a", "ends of lines"),
         ("a$.", "within a pattern"),
         ("(a$)b", "within a pattern"),
+        (r"(a$|b)\n", "within a pattern"),
+        ("((a$)|b)*", "within a pattern"),
         *((f"(?i){each}", "ignores the case") for each in ("√§", r"\u00e4", r"\xe4", r"\x{e4}")),
         *((f"(?i){each}", "ignores the case") for each in (r"\p{Lu}", r"\pL", r"[\p{Lower}]")),
         ("a{1001}", "repetition size"),
@@ -152,6 +154,12 @@ def test_what_is_no_pattern_for_java_is_none_here(pattern, reason):
     assert type(refused.value) is ExpressionError
 
 
+def test_a_separator_has_no_end_of_the_text():
+    """Java would split before a last line's end."""
+    with pytest.raises(UnreadableExpression, match=r"\$ in a separator"):
+        splitter(",|a$")
+
+
 @pytest.mark.parametrize("name", ["L", "Lu", "M", "Nd", "P", "Pi", "S", "Sm", "Z", "Zs", "C", "Cs"])
 def test_categories_of_characters_are_taken(name):
     """A pattern that is right in Kafka's own client was refused, as a script's name is."""
@@ -163,7 +171,18 @@ TEXTS = list("aAbkKsSzZ_1-.$ \n\r\t\x0b\x85\u2028\u2029\u212a\u017f\u1e00\u00df√
 TEXTS += [f"a{each}b" for each in TEXTS] + [f"a{each}" for each in TEXTS]
 PATTERNS = (
     *(".", "a.b", "a.*", "(?s).", "(?s)a.b", "(?s:a.)b", "(?s:a.).", "((?s)a.)|.", "(?-s).", "[.]"),
-    *("(?s)(?-s:.)a", "a(?<n>.)b", r"\.", r"a\Q.\Eb", "^a$|b$", "(a$)", "(?:.|\r)*", "a$$", "[a$]"),
+    *(
+        "(?s)(?-s:.)a",
+        "a(?<n>.)b",
+        r"\.",
+        r"a\Q.\Eb",
+        "^a$|b$",
+        "(a$)",
+        "((a$)|b)|k",
+        "(?:.|\r)*",
+        "a$$",
+        "[a$]",
+    ),
     *(
         "(?i)k",
         "(?i)s",
