@@ -211,6 +211,38 @@ def test_what_a_listener_raises_is_told_once_each(
     play(scenario)
 
 
+class SlowFailing(Failing):
+    """Raises after the read that called it was given up."""
+
+    async def on_partitions_assigned(  # type: ignore[override]
+        self, partitions: list[TopicPartition]
+    ) -> None:
+        await asyncio.sleep(1)
+        super().on_partitions_assigned(partitions)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_a_listener_raises_twice_before_the_group_is_left_is_told(protocol: str) -> None:
+    """Fails when the second error goes with the membership: `unsubscribe` raises the first."""
+
+    async def scenario(stage: Stage) -> None:
+        told = SlowFailing(RuntimeError)
+        async with stage.member(protocol) as consumer:
+            consumer.subscribe([TOPIC], listener=told)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await consumer.getone()
+            await asyncio.sleep(2)
+            with pytest.raises(KafkaError, match="on_partitions_assigned of the listener failed"):
+                await consumer.unsubscribe()
+            with pytest.raises(KafkaError, match="on_partitions_revoked of the listener failed"):
+                await consumer.getmany(timeout_ms=0)
+            assert not await consumer.getmany(timeout_ms=0)
+            assert told.told == [("assigned", ALL), ("revoked", ALL)]
+
+    play(scenario)
+
+
 @failures
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_what_was_lost_is_given_up_though_the_listener_raises(

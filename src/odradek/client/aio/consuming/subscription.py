@@ -4,13 +4,14 @@ The membership gives up and takes partitions inside of `poll` and nowhere else.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.group import Membership, RebalanceListener
 from odradek.client.aio.waiting import is_being_cancelled
 from odradek.client.core.listed import each_once
-from odradek.client.errors import UsageError
+from odradek.client.errors import KafkaError, UsageError
 from odradek.errors import ErrorCode
 from odradek.expressions import ExpressionError, Match, java_pattern
 
@@ -32,6 +33,8 @@ class Subscription:
         self._membership: Membership | None = None
         self._polling: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
+        # They outlive their membership: leaving the group may be what one more listener fails at.
+        self._failures: deque[KafkaError] = deque()
         self.topics: frozenset[str] = frozenset()
         self.listener: RebalanceListener | None = None
         self.is_member = False
@@ -113,10 +116,15 @@ class Subscription:
             return topic in self.topics
         return self._pattern(topic) is not None
 
+    def tell_reader(self, failure: KafkaError) -> None:
+        """Keeps a failure until the reader polls, or leaves the group; each is raised once."""
+        self._failures.append(failure)
+
     @property
     def needs_poll(self) -> bool:
-        """Whether the membership has work to do before more records are returned."""
-        if self._polling is not None or self._leaving is not None:
+        """Whether the membership has work to do before more records are returned, or a failure to
+        tell."""
+        if self._polling is not None or self._leaving is not None or self._failures:
             return True
         return self._membership is not None and self.is_member and self._membership.needs_poll
 
@@ -133,15 +141,18 @@ class Subscription:
 
         Raises:
             UsageError: a listener reads.
-            KafkaError: this member cannot be one.
+            KafkaError: this member cannot be one, or its listener failed.
         """
         if self.is_called_by_listener:
             raise listener_reads()
         if self._leaving is not None:
             await asyncio.shield(self._leaving)
         membership = self._membership
-        if membership is None or not self.is_member:
-            return
+        if membership is not None and self.is_member:
+            await self._poll(membership)
+        self._raise_failure()
+
+    async def _poll(self, membership: Membership) -> None:
         membership.polled()
         # A member that leaves takes nothing more.
         while self._leaving is None and (self._polling is not None or membership.needs_poll):
@@ -157,7 +168,10 @@ class Subscription:
             finally:
                 if self._polling is polling and polling.done():
                     self._polling = None
-        membership.raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._failures:
+            raise self._failures.popleft()
 
     def was_read(self) -> None:
         """Marks the end of a read: from now on the reader may be late."""
@@ -199,8 +213,7 @@ class Subscription:
             self.is_member = False
             self._membership = self._pattern = self._leaving = None
             self.topics = frozenset()
-        if membership is not None:
-            membership.raise_failure()
+        self._raise_failure()
 
 
 def listener_reads() -> UsageError:

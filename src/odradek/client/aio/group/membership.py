@@ -4,7 +4,6 @@ may take."""
 import asyncio
 import inspect
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
@@ -99,6 +98,11 @@ class Interest(Protocol):
         """Whether the subscription has a topic."""
         ...
 
+    def tell_reader(self, failure: KafkaError) -> None:
+        """Keeps a failure that does not end the membership, for example its listener's, until the
+        reader has it; the reported change itself is done."""
+        ...
+
 
 class Membership:
     """A member of a group. `wakes` is called when `poll` has something to do; `is_read` returns
@@ -128,7 +132,6 @@ class Membership:
         # not overtake the next.
         self._in_turn = asyncio.Lock()
         self._committing: dict[asyncio.Task[None], Mapping[TopicPartition, CommittedOffset]] = {}
-        self._to_tell: deque[KafkaError] = deque()
         self.has_joined = False
         self.group_id = settings.text("group.id")
         self.instance_id = settings.text("group.instance.id") or None
@@ -389,16 +392,6 @@ class Membership:
         """Forgets the group's coordinator, which moved or went away."""
         self._cluster.forget_coordinator(self.group_id, GROUP)
 
-    def raise_failure(self) -> None:
-        """Raises for the reader, once, a failure that does not end the membership, for example its
-        listener's; the reported change itself is done.
-
-        Raises:
-            KafkaError: that failure.
-        """
-        if self._to_tell:
-            raise self._to_tell.popleft()
-
     def polled(self) -> None:
         """Records that the reader is alive, and that this member takes part in the group."""
         self.has_joined = True
@@ -456,7 +449,7 @@ class Membership:
             _LOGGER.warning("%s of the listener failed", name, exc_info=True)
             failure = KafkaError(f"{name} of the listener failed: {error!r}")
             failure.__cause__ = error
-            self._to_tell.append(failure)
+            self._interest.tell_reader(failure)
 
     def _known(self, fault: BaseException) -> KafkaError:
         """The failure of a task of this member, as an error for the reader."""

@@ -277,7 +277,7 @@ class ConsumerProtocolMembership(Membership):
                 self._must_look = True
                 _LOGGER.debug("the topics of group %s cannot be seen: %s", self.group_id, error)
             else:
-                self._to_tell.append(error)
+                self._interest.tell_reader(error)
                 self._wakes()
             return
         if wanted != self._wanted:
