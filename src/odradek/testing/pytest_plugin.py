@@ -157,8 +157,12 @@ def odradek_cluster(
 
 
 def _security_of(request: pytest.FixtureRequest) -> dict[str, Any]:
+    from odradek.server.in_process.protected.secret import hide_passwords
+
     mark = _marked(request)
-    return {name: mark[name] for name in _SECURITY if name in mark}
+    given = {name: mark[name] for name in _SECURITY if name in mark}
+    # A report of a failed fixture may show its variables.
+    return given | {"users": hide_passwords(given["users"])} if "users" in given else given
 
 
 def _clock_of(request: pytest.FixtureRequest) -> "Clock | None":

@@ -36,6 +36,7 @@ from odradek.server.in_process.kept_logs import KeptLogs
 from odradek.server.in_process.last_errors import LastErrors
 from odradek.server.in_process.loop_calls import RUNNING
 from odradek.server.in_process.own_thread import OwnThread
+from odradek.server.in_process.protected.secret import hide_passwords
 from odradek.server.in_process.quota_texts import read_quotas
 from odradek.server.in_process.scratch import Scratch
 from odradek.server.in_process.settings import (
@@ -105,12 +106,15 @@ class Broker(OwnThread, FaultCalls):
         quotas: Mapping[str, Mapping[str, float]] = {},
         **mistyped: Never,
     ) -> None:
+        # A report of a failed test may show the variables of this frame.
+        hidden_users = hide_passwords(users)
+        del users
         refuse_arguments(Broker, mistyped, BROKER_SETTINGS)
         refuse_settings(config, _DECIDED)
         if str(config.get("broker.id", broker_id)) != str(broker_id):
             refuse_settings(config, {"broker.id": "broker_id is its number"})
         self._clock: Clock = clock if clock is not None else SystemClock()
-        self._protection = protection_of(security, users, self._clock)
+        self._protection = protection_of(security, hidden_users, self._clock)
         self._data_dir = path_of(data_dir)
         # For the first start: afterwards they are the broker's.
         self._acls = read_acls(acls)
@@ -401,7 +405,7 @@ def bound_listeners(server: BrokerServer) -> str:
     )
 
 
-def protection_of(word: str | None, users: Mapping[str, str], clock: Clock) -> "Protection | None":
+def protection_of(word: str | None, users: object, clock: Clock) -> "Protection | None":
     """Makes the protection that `security` names, and imports what it needs only then."""
     if word is None:
         if users:

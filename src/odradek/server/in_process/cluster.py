@@ -39,6 +39,7 @@ from odradek.server.in_process.kept_logs import KeptLogs
 from odradek.server.in_process.last_errors import LastErrors
 from odradek.server.in_process.loop_calls import RUNNING
 from odradek.server.in_process.own_thread import OwnThread
+from odradek.server.in_process.protected.secret import hide_passwords
 from odradek.server.in_process.quota_texts import read_quotas
 from odradek.server.in_process.scratch import Scratch
 from odradek.server.in_process.settings import (
@@ -194,6 +195,9 @@ class Cluster(OwnThread, FaultCalls):
         quotas: Mapping[str, Mapping[str, float]] = {},
         **mistyped: Never,
     ) -> None:
+        # A report of a failed test may show the variables of this frame.
+        hidden_users = hide_passwords(users)
+        del users
         refuse_arguments(Cluster, mistyped, BROKER_SETTINGS)
         refuse_settings(config, _DECIDED)
         if brokers < 1:
@@ -207,7 +211,7 @@ class Cluster(OwnThread, FaultCalls):
         self._helpers = BrokerHelpers(self._servers, self._clock)
         self._faults = FaultBoard(self._servers)
         self._errors = LastErrors()
-        self._protection = protection_of(security, users, self._clock)
+        self._protection = protection_of(security, hidden_users, self._clock)
         self._acls = read_acls(acls)
         if self._acls and self._protection is None:
             self._acls += read_acls([UNPROTECTED_BROKERS])

@@ -2,10 +2,11 @@
 
 import logging
 import os
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from odradek.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig
+from odradek.config.definition import Setting
 from odradek.config.files.providers import resolved
 from odradek.config.protection import check_protection
 from odradek.config.single_node import SINGLE_NODE_DEFAULTS
@@ -84,7 +85,7 @@ def topic_name(name: object) -> str:
 
 
 def refuse_arguments(
-    call: Callable[..., object], mistyped: Mapping[str, object], settings: Container[str]
+    call: Callable[..., object], mistyped: Mapping[str, object], settings: Mapping[str, Setting]
 ) -> None:
     """Refuses arguments that a call does not take, and suggests the likely one, or the setting that
     was meant, which goes into `config` under Kafka's name.
@@ -96,9 +97,10 @@ def refuse_arguments(
         setting = name.replace("_", ".")
         called = call.__name__.removesuffix("_async")
         if setting in settings:
+            shown = "..." if settings[setting].is_sensitive else repr(value)
             raise TypeError(
                 f"{called} takes settings as config={{...}} under Kafka's names: "
-                f"config={{{setting!r}: {value!r}}}"
+                f"config={{{setting!r}: {shown}}}"
             )
         # Imported here: mistakes are rare, and a start should be quick.
         from inspect import Parameter, signature

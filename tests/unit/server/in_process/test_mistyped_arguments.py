@@ -59,6 +59,13 @@ def test_settings_that_arguments_decide(name: str) -> None:
             odradek.Cluster(config={name: "7"})
 
 
+def test_a_secret_setting_as_an_argument_is_not_shown() -> None:
+    """Fails when a password stands in the error, and so in the report of the test."""
+    any_broker: Any = odradek.Broker
+    with pytest.raises(TypeError, match=r"config=\{'ssl.key.password': \.\.\.\}"):
+        any_broker(ssl_key_password="gregor-and-grete")
+
+
 def test_a_topics_settings_as_arguments() -> None:
     async def main() -> None:
         async with odradek.Broker() as broker:

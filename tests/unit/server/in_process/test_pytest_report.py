@@ -2,7 +2,13 @@
 
 import pytest
 
+import odradek
+
 pytest_plugins = ["pytester"]
+
+# Loaded here: a run within this process forgets the modules that it loads first, and the next one
+# would have a second registry of running brokers.
+BROKER = odradek.Broker
 
 SUITE = """
 import pytest
@@ -193,3 +199,55 @@ def test_asynchronous_tests_in_several_processes(pytester: pytest.Pytester) -> N
     done = pytester.runpytest_subprocess("-n", "2", "-W", "error", *settings)
     done.assert_outcomes(passed=6, failed=1)
     done.stdout.fnmatch_lines(["*odradek: Broker*", "topics  orders: ends of partitions 0 at 1"])
+
+
+SECRETIVE = """
+import os
+import pytest
+import odradek
+from odradek.client.sync import Producer
+
+PASSWORD = os.environ["THE_PASSWORD"]
+
+def users():
+    return {"alice": PASSWORD}
+
+@pytest.fixture(params=["plain", "scram+tls", "oauth"])
+def broker(request):
+    with odradek.Broker(security=request.param, users=users()) as broker:
+        yield broker
+
+def test_settings(broker):
+    login = broker.login("alice")
+    confluent, java, client, spark = login.confluent(), login.java(), login.client(), login.spark()
+    token = login.token()
+    assert {**confluent, "acks": "1"} == {}
+
+def test_refused(broker):
+    with Producer(config=broker.login("alice", PASSWORD + "x").client()) as producer:
+        producer.send("t", b"1").result()
+    assert False
+
+def test_mistakes():
+    odradek.Broker(security="scram", users=users(), num_partitions=3)
+
+def test_pairs():
+    odradek.Broker(security="scram", users=list(users().items()))
+
+def test_cluster():
+    odradek.Cluster(security="scam", users=users())
+"""
+
+
+def test_a_report_shows_no_secrets(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails when a password, a token or a key stands among the variables of a failed test."""
+    monkeypatch.setenv("THE_PASSWORD", "gregor-and-grete")
+    pytester.makepyfile(SECRETIVE)
+    done = pytester.runpytest_inprocess(
+        "-p", "no:asyncio", "--strict-markers", "--showlocals", "--log-level=DEBUG", "-vv"
+    )
+    done.assert_outcomes(failed=9)
+    for secret in ("gregor-and-grete", "PRIVATE KEY", "eyJ"):
+        done.stdout.no_fnmatch_line(f"*{secret}*")

@@ -78,6 +78,7 @@ class Login:
         lifetime_ms = 0
         while message is not None:
             answer = yield _question(SASL_AUTHENTICATE, version, auth_bytes=message)
+            message = None  # A report of a failed test may show the variables of this frame.
             said = messages.decode_response(SASL_AUTHENTICATE.key, version, *answer)
             raise_for(ErrorCode(said.error_code), said.error_message or "the broker refuses")
             if version >= 1:

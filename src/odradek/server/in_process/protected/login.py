@@ -8,6 +8,7 @@ from odradek.security.jaas import jaas_text
 from odradek.security.sasl.claims import encode_unsigned
 from odradek.security.sasl.mechanism import OAUTHBEARER
 from odradek.server.in_process.protected.authority import Certificate
+from odradek.server.in_process.protected.secret import Secret
 from odradek.tls import KeyStore, TlsSettings, TrustStore, client_context
 
 TOKEN_LIFETIME_MS: Final = 3_600_000
@@ -17,6 +18,7 @@ class Login:
     """One user's way into a broker. Each method gives the settings of one library.
 
     They are new objects each time, to be added to: `Producer({**login.confluent(), "acks": "1"})`.
+    Secrets among them are texts whose `repr` is `[hidden]`.
     """
 
     def __init__(
@@ -31,7 +33,7 @@ class Login:
         clock: Clock,
     ) -> None:
         self.name: Final = name
-        self._password = password
+        self._password = Secret(password)
         self._bootstrap_servers = bootstrap_servers
         self._protocol = protocol
         self._mechanism = mechanism
@@ -47,7 +49,7 @@ class Login:
         Claims come on top, or in place of those that are there."""
         now_s = self._clock.wall_ms() / 1000
         own = {"sub": self.name, "iat": now_s, "exp": now_s + lifetime_ms / 1000}
-        return encode_unsigned({**own, **claims})
+        return Secret(encode_unsigned({**own, **claims}))
 
     def confluent(self) -> dict[str, Any]:
         """For confluent-kafka, and whatever else is made of librdkafka."""
@@ -59,7 +61,7 @@ class Login:
             settings["ssl.ca.pem"] = self._authority
         if self._certificate is not None:
             settings["ssl.certificate.pem"] = self._certificate.certificate
-            settings["ssl.key.pem"] = self._certificate.key
+            settings["ssl.key.pem"] = Secret(self._certificate.key)
         if self._mechanism is not None:
             settings["sasl.mechanism"] = self._mechanism
             if self._mechanism == OAUTHBEARER:
@@ -120,14 +122,14 @@ class Login:
             settings["ssl.truststore.certificates"] = self._authority
         if self._certificate is not None:
             settings["ssl.keystore.type"] = "PEM"
-            settings["ssl.keystore.key"] = self._certificate.key
+            settings["ssl.keystore.key"] = Secret(self._certificate.key)
             settings["ssl.keystore.certificate.chain"] = self._certificate.certificate
         if self._mechanism is not None:
             options = {"username": self.name, "password": self._password}
             if self._mechanism == OAUTHBEARER:
                 options = {"unsecuredLoginStringClaim_sub": self.name}
             settings["sasl.mechanism"] = self._mechanism
-            settings["sasl.jaas.config"] = jaas_text(self._mechanism, options)
+            settings["sasl.jaas.config"] = Secret(jaas_text(self._mechanism, options))
         return settings
 
     def spark(self) -> dict[str, str]:

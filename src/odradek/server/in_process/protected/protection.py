@@ -11,6 +11,7 @@ from odradek.security.sasl.scram import SCRAM_MECHANISMS
 from odradek.security.scram_users import NewUser
 from odradek.server.in_process.protected.authority import HOSTS, CertificateAuthority
 from odradek.server.in_process.protected.login import Login
+from odradek.server.in_process.protected.secret import Secret
 from odradek.server.randomness import rng_of
 
 TLS: Final = "tls"
@@ -32,26 +33,34 @@ def _now() -> datetime:
     return datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC)
 
 
+def _checked_users(users: object) -> dict[str, str]:
+    """The users as they came from `hide_passwords`, if they are some."""
+    if not isinstance(users, Mapping):
+        raise TypeError(f"users is a mapping of names to passwords, not a value of type {users}")
+    for name, password in users.items():
+        if not isinstance(password, str):
+            raise TypeError(f"the password of {name!r} is a text, not {type(password).__name__}")
+    return dict(users)
+
+
 class Protection:
     """The security of a broker, or a cluster, in a test: its listener's settings, and its users."""
 
-    def __init__(self, word: str, users: Mapping[str, str], clock: Clock) -> None:
+    def __init__(self, word: str, users: object, clock: Clock) -> None:
         """Raises:
         ValueError: there is no security of that word.
-        TypeError: the users are no mapping.
+        TypeError: the users are no mapping of texts.
         ImportError: it needs the extra `security`.
         """
         if word not in WORDS:
             raise ValueError(f"security is one of {', '.join(WORDS)}, not {word!r}")
-        if not isinstance(users, Mapping):
-            raise TypeError(f"users is a mapping of names to passwords, not {users!r}")
         sasl, _, tls = word.partition("+")
         self.mechanisms: Final = _MECHANISMS.get(sasl, ())
         self._is_tls = not self.mechanisms or bool(tls)
         self._is_mutual = word == MTLS
-        self._users: Final = dict(users)
+        self._users: Final = _checked_users(users)
         self._clock: Final = clock
-        self._broker_password = rng_of(None).randbytes(_PASSWORD_BYTES).hex()
+        self._broker_password = Secret(rng_of(None).randbytes(_PASSWORD_BYTES).hex())
         self._authority: Final = CertificateAuthority(_now()) if self._is_tls else None
 
     @property
@@ -90,7 +99,7 @@ class Protection:
         for mechanism in self.mechanisms[:1]:
             settings["sasl.mechanism.inter.broker.protocol"] = mechanism
             name = f"listener.name.{self.protocol.lower()}.{mechanism.lower()}.sasl.jaas.config"
-            settings[name] = jaas_text(mechanism, self._cluster_options(mechanism))
+            settings[name] = Secret(jaas_text(mechanism, self._cluster_options(mechanism)))
         if not self.mechanisms and not self._is_mutual:
             settings["ssl.client.auth"] = "requested"
         if given.get("authorizer.class.name"):
@@ -116,7 +125,7 @@ class Protection:
             own = self._authority.issue(BROKER_USER, HOSTS)
             settings |= {
                 "ssl.keystore.type": "PEM",
-                "ssl.keystore.key": own.key,
+                "ssl.keystore.key": Secret(own.key),
                 "ssl.keystore.certificate.chain": own.certificate,
                 "ssl.truststore.type": "PEM",
                 "ssl.truststore.certificates": self._authority.certificate,
@@ -128,7 +137,7 @@ class Protection:
             settings["sasl.enabled.mechanisms"] = ",".join(self.mechanisms)
         if PLAIN in self.mechanisms:
             name = f"listener.name.{self.protocol.lower()}.plain.sasl.jaas.config"
-            settings[name] = jaas_text(PLAIN, self._plain_options())
+            settings[name] = Secret(jaas_text(PLAIN, self._plain_options()))
         return settings
 
     def login(self, name: str, password: str | None, bootstrap_servers: str) -> Login:
