@@ -263,7 +263,7 @@ def write_batch(
     kind: type[BatchTransaction] = Killed,
 ) -> bool:
     """An attempt at a batch of ten records; whether it wrote them."""
-    of = QueryRun(f"query-{topic}", "checkpoint", run, Place(topic, 0))
+    of = QueryRun(f"query-{topic}", f"checkpoint-{topic}", run, Place(topic, 0))
     driver = BatchCommit(broker.bootstrap_servers, of, timeout_ms=60_000, may_lack_records=False)
 
     def maybe_die(step: str) -> None:
@@ -337,7 +337,7 @@ def test_a_batch_is_written_once_wherever_its_task_dies(any_broker) -> None:
 def test_an_attempt_that_still_runs_is_shut_out_by_the_next(broker) -> None:
     """A task that was given up but lives on would write the batch a second time."""
     broker.create_topic("fenced", partitions=2, config={})
-    run = QueryRun("query-fenced", "checkpoint", "run", Place("fenced", 0))
+    run = QueryRun("query-fenced", "checkpoint-fenced", "run", Place("fenced", 0))
     with (
         Cluster(broker.bootstrap_servers, request_timeout_ms=5_000) as cluster,
         BatchTransaction(broker.bootstrap_servers, run, 0, timeout_ms=60_000) as older,
