@@ -65,7 +65,7 @@ def is_exact(column: t.DecimalType, value: Decimal) -> bool:
 
 
 def survives(column: t.DataType, value: Any) -> bool:
-    """Whether it gets to the JVM: as UTF-8, as four bytes, as microseconds."""
+    """True if a value gets to the JVM: as UTF-8, as four bytes, as microseconds."""
     match column:
         case t.StringType():
             return bool(value.encode().decode() == value)
@@ -167,7 +167,7 @@ documents = st.recursive(
 
 
 def document_of(column: t.DataType) -> st.SearchStrategy[str]:
-    """What may well be in a column, and now and then something else."""
+    """Texts that may well be in a column, and now and then something else."""
     fitting: st.SearchStrategy[str]
     match column:
         case t.StructType():

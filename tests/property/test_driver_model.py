@@ -42,7 +42,7 @@ class Handle:
 
 
 class MadeUpLoop(OwnClock):
-    """As much of an event loop as a driver sees, and its own clock, in milliseconds."""
+    """The part of an event loop that a driver sees, with a clock of its own, in milliseconds."""
 
     def __init__(self) -> None:
         self.at_ms = 0
@@ -83,7 +83,7 @@ class MadeUpLoop(OwnClock):
 
 
 class Story:
-    """What is added, when it has to run, and when it did."""
+    """The tasks that are added, when each has to run, and when it did."""
 
     def __init__(self) -> None:
         self.loop = MadeUpLoop()

@@ -131,8 +131,9 @@ def converse(port: int, data: bytes) -> bytes:
 
 
 def create_internal_topics(port: int) -> None:
-    """Has the first question for a coordinator of each kind create its topic: that takes some turns
-    of the loop, and a connection that has said that no more comes is not answered after them."""
+    """Creates the internal topics by the first FindCoordinator request of each kind: that takes
+    some turns of the loop, and a half-closed connection gets no answer after them.
+    """
     for frame in well_formed():
         if struct.unpack_from(">h", frame)[0] == FIND_COORDINATOR:
             with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as connection:

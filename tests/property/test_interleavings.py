@@ -104,7 +104,7 @@ class Story:
             self.timer.advance_clock(0)
 
     def compare(self) -> None:
-        """What must hold when all threads are done, and the owner has looked once more."""
+        """Checks the purgatory when all threads are done, and the owner has looked once more."""
         completed = [one for one in self.operations if one.is_completed]
         assert all(len(one.completions) == one.is_completed for one in self.operations)
         assert all(self.operations[number].is_completed for number in self.tried_when_ready)

@@ -81,7 +81,9 @@ def _facts(image: MetadataImage) -> tuple[Any, ...]:
 
 
 def _kept(image: MetadataImage) -> tuple[Any, ...]:
-    """What a restart keeps: all but who leads and the epochs that the election raises."""
+    """The part of an image that a restart keeps: all but who leads and the epochs that the election
+    raises.
+    """
     topics = {
         name: [topic.topic_id, [(p.replicas, p.isr, p.leader_epoch) for p in topic.partitions]]
         for name, topic in image.topics.items()

@@ -386,7 +386,7 @@ def test_garbage_is_a_protocol_error_or_a_message(data):
 
 @given(request=produce_requests | fetch_requests, data=st.data())
 def test_a_damaged_request_is_a_protocol_error_or_a_message(request, data):
-    """One flipped or missing byte would raise something else, or read past the frame."""
+    """Fails when a flipped or missing byte raises another error, or a read goes past the frame."""
     if isinstance(request, ProduceRequest):
         encode, decode = produce.encode_produce_request, produce.decode_produce_request
         version = data.draw(st.sampled_from(PRODUCE_VERSIONS))

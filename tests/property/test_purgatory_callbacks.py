@@ -26,7 +26,7 @@ MOST_FRAMES = 250
 
 
 class Failed(Exception):
-    """What callbacks raise here."""
+    """The error that callbacks raise here."""
 
 
 @pytest.fixture(autouse=True)
@@ -153,7 +153,7 @@ class Room:
                     one.check()
 
     def compare(self) -> None:
-        """What must hold whenever no callback runs."""
+        """Checks what must hold whenever no callback runs."""
         purgatory = self.purgatory
         lists = purgatory._watchers
         entries = [one for key in lists for one in lists[key].operations]
@@ -229,7 +229,7 @@ class Story:
         return self.random.choice(self.rooms)
 
     def some(self, room: Room) -> Sequence[Operation]:
-        """One of the last that were handed in, or none if there is none."""
+        """A random one of the last operations handed in, or none if there is none."""
         return room.operations and [self.random.choice(room.operations[-30:])]
 
     def add(self, room: Room) -> None:
@@ -328,7 +328,7 @@ class Story:
         assert bool(self.raised) == bool(self.heard)
 
     def take_over(self) -> None:
-        """Everything that was handed over is checked, so nothing under a key stays ripe there."""
+        """Checks that all keys handed over are looked at: nothing under them stays ripe."""
         asked = [(room, key) for room in self.rooms for key, *_ in room.purgatory._asked]
         ripe = [Ripe(room.waiting(key)) for room, key in asked if isinstance(key, str)]
         self.timer.advance_clock(0)

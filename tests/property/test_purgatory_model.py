@@ -95,7 +95,7 @@ class Story:
         assert counted <= sum(one.completions for one in self.operations) - before
 
     def compare(self) -> None:
-        """What must hold at every moment."""
+        """Checks what must hold at every moment."""
         now_ms = self.timer.now_ms
         for one in self.operations:
             assert one.completions == int(one.is_completed)

@@ -50,7 +50,7 @@ STEPS = st.lists(
 
 @dataclass
 class Record:
-    """One offset of the model."""
+    """An offset of the model."""
 
     state: RecordState = RecordState.AVAILABLE
     count: int = 0
@@ -184,7 +184,7 @@ class Story:
         self.partition.release(member)
 
     def _say(self, changes, expected, call) -> None:
-        """What members say, and what becomes of the model once that is known."""
+        """Says what members say, and changes the model once the answer is known."""
         written = [(self.records[offset], event) for offset, event in changes.items()]
         said_ms = self.timer.now_ms
         for record, _ in written:
@@ -271,7 +271,9 @@ class Story:
         assert self.timer.size == sum(not lock.has_expired for lock in locks)
 
     def check_stored(self, done: int) -> None:
-        """What is stored is never ahead of what is so; and it is so, once nothing was refused."""
+        """Checks that the stored state is never ahead of the model, and equals it once nothing was
+        refused.
+        """
         passed = self.partition.start_offset - self.last.start_offset
         if self.writes:
             return

@@ -30,7 +30,7 @@ STEPS = st.lists(
 
 
 class Model:
-    """What a timer must do: tick 1, or deadlines cut down to a coarser tick."""
+    """The behaviour that a timer must have: tick 1, or deadlines cut down to a coarser tick."""
 
     def __init__(self, timer: SystemTimer, clock: ManualClock, tick_ms: int) -> None:
         self.timer = timer

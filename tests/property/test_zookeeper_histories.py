@@ -32,7 +32,7 @@ NAMES = ("a", "b")
 
 
 class History:
-    """What happens, by one seed."""
+    """The events of a cluster, drawn from one seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -105,7 +105,7 @@ class History:
                         self.ask_for_isr(broker, TopicPartition(topic.name, each.partition), isr)
 
     def ask_for_isr(self, broker: Broker, where: TopicPartition, isr: Iterable[int]) -> None:
-        """As a leader does, which waits for the answer before it proposes anything else."""
+        """Proposes an ISR as a leader does: only one at a time, until it is answered."""
         if (broker, where) in self.proposed:
             return
         number = self.begun
@@ -226,8 +226,9 @@ class History:
                 self.check_in_sync(broker, where)
 
     def check_in_sync(self, broker: Broker, where: TopicPartition) -> None:
-        """Whoever may be elected without loss counts for the leader: what it calls committed, they
-        have."""
+        """Checks that the leader counts every replica that may be elected without loss: each has
+        what the leader calls committed.
+        """
         entries, image = self.cluster.tree.entries, broker.store._view.image
         topic = entries.get(znodes.topic_path(where.topic))
         entry = entries.get(znodes.state_path(where))
