@@ -12,7 +12,7 @@ RULE = "----"
 
 
 class Story:
-    """What a file tells about; `lines` is what has happened since the last block."""
+    """The system that a file tells about; `lines` is what has happened since the last block."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -138,7 +138,7 @@ def retell(text: str, teller: Teller) -> str:
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda path: path.stem)
 def test_story(story: Path, tmp_path: Path):
-    """What a cluster's clients and followers see, step by step, has changed if this fails."""
+    """Fails when a cluster's clients or followers see something else at some step than before."""
     text = story.read_text()
     teller = Teller(str(tmp_path))
     try:

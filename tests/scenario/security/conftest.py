@@ -15,7 +15,7 @@ FLEXIBLE_FROM = {3: 9, 17: 99, 18: 3, 36: 2}
 
 
 class Wire:
-    """One socket."""
+    """A client's socket, which sends and receives whole frames."""
 
     def __init__(self, connected: socket.socket) -> None:
         self.socket = connected

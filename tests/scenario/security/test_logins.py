@@ -310,7 +310,9 @@ def test_a_stranger_writes_no_lines_into_the_log(caplog):
 
 
 def test_a_credential_that_is_not_understood_lets_nobody_in(caplog):
-    """Whoever can write into ZooKeeper could end a broker, or have its log filled with traces."""
+    """Fails when a damaged credential, as any writer to ZooKeeper can store one, ends a broker or
+    fills its log with traces.
+    """
     with odradek.Broker(security="scram", users=USERS) as broker:
         broken = {"SCRAM-SHA-256": "salt=?,stored_key"}
 
@@ -334,7 +336,9 @@ def test_a_credential_that_is_not_understood_lets_nobody_in(caplog):
 
 
 def test_a_blocking_connection_that_cannot_log_in_again_ends():
-    """What is asked of it later would wait for a login that is not under way."""
+    """Fails when the connection stays open: a later request waits for a login that is not under
+    way.
+    """
     from odradek.client.addresses import Address
     from odradek.client.apis import API_VERSIONS
     from odradek.client.errors import NetworkError

@@ -201,7 +201,9 @@ def test_a_connection_that_was_idle_until_its_session_was_over_loses_no_request(
 
 
 def test_a_producer_without_acknowledgements_renews_its_session_too(on_clock, issuer):
-    """Nobody would tell it that its records go to a connection that is closed."""
+    """Fails when the session is not renewed: no answer tells the producer that its records go to a
+    closed connection.
+    """
     on_clock.broker.create_topic("t")
 
     async def work():
