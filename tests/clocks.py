@@ -1,4 +1,4 @@
-"""What clocks of tests have in common."""
+"""The base that clocks of tests have in common."""
 
 from collections.abc import Callable
 

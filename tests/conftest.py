@@ -1,6 +1,7 @@
-"""What every test shares: the rules of `tools.suite.plugin`, and one Hypothesis profile,
-deterministic and without deadlines. It tries 30 examples of each property, and 100 or more in
-`./test --all` and with `--rounds`."""
+"""The settings that every test shares: the rules of `tools.suite.plugin`, and one Hypothesis
+profile, deterministic and without deadlines. It tries 30 examples of each property, and 100 or more
+in `./test --all` and with `--rounds`.
+"""
 
 import os
 

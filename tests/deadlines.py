@@ -14,5 +14,7 @@ def deadline_s(seconds: float) -> int:
 
 
 def deadline_ms(milliseconds: float) -> int:
-    """As above, for settings of brokers and clients: how long one may stand still and be there."""
+    """The same for settings of brokers and clients: how long one may pause and still count as
+    alive.
+    """
     return math.ceil(milliseconds * of_this_run())

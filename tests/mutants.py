@@ -17,8 +17,9 @@ UNBROKEN = "the copy as it is"
 
 
 class Mutation(NamedTuple):
-    """One place in a source below a package, and what stands there instead. The tests are those
-    nearest to it, if they are not all of the suite."""
+    """A place in a source below a package, and what stands there instead. The tests are those
+    nearest to it, if they are not all of the suite.
+    """
 
     source: str
     before: str

@@ -1,7 +1,7 @@
 """A server of streams for tests, which leaves no connection behind.
 
-One that is left is closed by the garbage collector, with a warning that fails whichever test runs
-by then.
+A connection that is left is closed by the garbage collector, with a warning that fails whichever
+test runs by then.
 """
 
 import asyncio
