@@ -1,7 +1,7 @@
 """Classes that are kept from the cyclic collector when compiled (`acyclic`) hold values alone.
 
-One that held a callback, an owner or a list of things that may have either would keep what calls
-itself through it for ever: uncompiled nothing shows of that. What is allowed is told by type.
+A class that held a callback, an owner or a list of things that may have either would keep what
+calls itself through it for ever: uncompiled nothing shows of that. What is allowed is told by type.
 """
 
 import ast
@@ -48,7 +48,7 @@ def is_acyclic(node: ast.ClassDef) -> bool:
 
 
 def marked(directory: Path) -> dict[str, ast.ClassDef]:
-    """All classes that have it."""
+    """The classes below a directory that are marked `acyclic`."""
     return {
         node.name: node
         for path in sorted(directory.rglob("*.py"))

@@ -86,7 +86,7 @@ def test_on_sqlite(tmp_path: Path) -> None:
 
 
 def test_on_zookeeper() -> None:
-    """As on sqlite: the elected controller is another broker than the one that is asked."""
+    """The walk is as on sqlite, though another broker than the one asked is the controller."""
     cluster = Cluster(2)
     elected = cluster.brokers[1].image.controller_id
     asked = next(each for each in cluster.brokers.values() if each.id != elected)

@@ -9,16 +9,18 @@ from tests.sources import reads_sources, tree_of
 
 pytestmark = reads_sources
 
-SOURCES = Path(__file__).parents[2] / "src"
+ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests"
+FOLDERS = [ROOT / "src", *(TESTS / each for each in ("architecture", "property", "scenario"))]
 OPENINGS = re.compile(r"(What|Has|Who|Whoever|Those|Whether it)\b|Nothing(?! is committed)\b")
 SENTENCES = re.compile(r"(Whoever|Whom|Who|Nobody|(Those|One) (that|who|whose)|Those of)\b")
 ENDS_OF_SENTENCES = re.compile(r"(?<=[.;:!?])\s+|\n\s*\n")
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-MODULES = sorted(SOURCES.rglob("*.py"))
+MODULES = sorted({*TESTS.glob("*.py"), *(path for each in FOLDERS for path in each.rglob("*.py"))})
 
 
 def docstrings(path: Path) -> Iterator[str]:
-    """All docstrings of a module."""
+    """The docstrings of a module."""
     for node in ast.walk(tree_of(path)):
         if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)) is not None:
             yield text
@@ -26,7 +28,7 @@ def docstrings(path: Path) -> Iterator[str]:
 
 def openings(path: Path) -> list[str]:
     """The docstrings of a module that begin with a word of the list."""
-    name = path.relative_to(SOURCES)
+    name = path.relative_to(ROOT)
     return [f"{name}: {each.splitlines()[0]}" for each in docstrings(path) if OPENINGS.match(each)]
 
 
@@ -44,7 +46,7 @@ def test_no_docstring_begins_with_a_bare_question_word() -> None:
 def test_no_sentence_of_a_docstring_begins_with_a_relative_clause() -> None:
     """A reader would have to look for the subject: "One that raises keeps none of the others"."""
     found = [
-        f"{path.relative_to(SOURCES)}: {sentence}"
+        f"{path.relative_to(ROOT)}: {sentence}"
         for path in MODULES
         for text in docstrings(path)
         for sentence in odd_sentences(text)
@@ -64,7 +66,7 @@ def test_the_rule_sees_sentences_behind_others() -> None:
 def test_errors_have_lines_of_their_own() -> None:
     """If this fails, an error hides in a sentence: "Raises: OSError: the disk failed"."""
     found = [
-        f"{path.relative_to(SOURCES)}: {line.strip()}"
+        f"{path.relative_to(ROOT)}: {line.strip()}"
         for path in MODULES
         for text in docstrings(path)
         for line in text.splitlines()

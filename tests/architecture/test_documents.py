@@ -1,4 +1,4 @@
-"""What README and docs tell people to type works as written.
+"""The commands and code that README and docs tell people to type work as written.
 
 Python blocks run in a fresh interpreter with warnings as errors; blocks that follow each other on
 a page share their names, as a reader at a prompt would have it. Blocks with tests are run by

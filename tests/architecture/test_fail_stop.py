@@ -33,7 +33,7 @@ def names_in(node: ast.AST) -> set[str]:
 
 
 def actions(tree: ast.AST) -> list[ast.expr]:
-    """What the timer's tasks of a module do."""
+    """The callbacks of a module's timer tasks."""
     calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
     places = [(call, TASKS.get(getattr(call.func, "id", ""), 99)) for call in calls]
     return [call.args[place] for call, place in places if len(call.args) > place]

@@ -1,4 +1,4 @@
-"""What tests put in the place of ours fits it still.
+"""The classes that tests put in the place of ours still fit them.
 
 A class of a test that overrides a method is passed over once ours has no such method any more: it
 breaks nothing, and simulates nothing. Whatever it calls above itself has to be there.

@@ -37,7 +37,7 @@ def banned() -> list[str]:
 
 @functools.cache
 def texts() -> list[tuple[str, str]]:
-    """What users and developers read: each page, and each docstring, by its place."""
+    """The texts that users and developers read: each page, and each docstring, by its place."""
     pages = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")} - HISTORY)
     found = [
         (str(path.relative_to(ROOT)), text_of(path).partition("\n| not | but |")[0])

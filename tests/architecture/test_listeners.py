@@ -57,7 +57,7 @@ ALL_BROKERS: Final = ConfigResource(ConfigResourceType.BROKER, "")
 
 
 class RaisedError(Exception):
-    """What a listener raises: nothing that any code of ours expects."""
+    """An error that a listener raises, and that no code of ours expects."""
 
 
 def fields_in(node: ast.AST) -> set[str]:
@@ -112,7 +112,9 @@ def registrations(tree: ast.Module) -> Iterator[str]:
 
 @reads_sources
 def test_every_way_to_listen_is_tried_here() -> None:
-    """Whoever listens in another way could raise, and leave a broker live and deaf."""
+    """Fails when a way to listen is not tried: its listener could raise, and leave a live broker
+    that gets no changes.
+    """
     found = {
         each
         for folder in ("config", "controller", "metadata")
@@ -170,7 +172,7 @@ class OneBroker:
         self._halted = halted
 
     async def meet_all(self) -> None:
-        """Has happen whatever somebody listens to."""
+        """Causes every event that somebody listens to."""
         topic = CreatableTopic("t", 1)
         await self._do(
             lambda on_done: self._broker.controller.create_topics([topic], 60_000, on_done)
@@ -232,7 +234,7 @@ class OneOfThree:
         traps.is_laying = False
 
     def meet_all(self) -> None:
-        """Has happen whatever somebody listens to."""
+        """Causes every event that somebody listens to."""
         self.broker.begin("register_broker", 2, (), None)
         self._turn()
         self.make("t")
@@ -246,13 +248,13 @@ class OneOfThree:
         self._turn()
 
     def make(self, name: str) -> Any:
-        """Has another broker create a topic; returns what that is told."""
+        """Creates a topic through another broker; returns what that is told."""
         answers = self._other.begin("create_topics", [NewTopic(name, ((1, 2),), {})])
         self._turn()
         return answers
 
     def _turn(self) -> None:
-        """Has everybody do what there is to do, also for a broker that has ended."""
+        """Runs everything that is pending, also for a broker that has ended."""
         for _ in range(20):
             self._cluster.tree.run()
             self._cluster.clock.advance(50)

@@ -1,4 +1,4 @@
-"""What only some operating systems have is used in one place, and by what is for Linux alone."""
+"""Features of only some operating systems are used in one place, and by code for Linux alone."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the package says of itself where it is published: README is its page there."""
+"""The package describes itself where it is published: README is its page there."""
 
 import ast
 import re

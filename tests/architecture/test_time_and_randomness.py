@@ -43,7 +43,7 @@ def modules() -> list[str]:
 
 
 def own_time_and_randomness(tree: ast.Module) -> Iterator[str]:
-    """What a module takes of the machine's time and chance."""
+    """The names of the machine's time and randomness that a module uses."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in FORBIDDEN:
             names = {one.name for one in node.names} - FORBIDDEN[node.module]
@@ -64,7 +64,7 @@ def called(node: ast.Call) -> str:
 
 
 def is_forbidden(argument: ast.expr) -> bool:
-    """Whether it is a forbidden module's name, written out."""
+    """True if an argument is a forbidden module's name, written out."""
     return isinstance(argument, ast.Constant) and argument.value in FORBIDDEN
 
 

@@ -1,4 +1,4 @@
-"""What the pages say of the code, as far as a program can look: numbers, floors, versions.
+"""The pages' statements about the code, as far as a program can look: numbers, floors, versions.
 
 If these fail, a reader goes after a floor that does not exist, or never finds a page. Whether the
 names that pages name exist is for `test_what_pages_name`.

@@ -1,4 +1,4 @@
-"""What the pages name exists: paths, modules, classes, functions, settings, flags, commands.
+"""The names on the pages exist: paths, modules, classes, functions, settings, flags, commands.
 
 If one of these fails, a reader goes after something that has moved or that never was. What the
 pages name of Kafka's, of other programs and of the reader's own is listed with whose it is.
@@ -47,7 +47,7 @@ PRESENT = [page for page in PAGES if not name_of(page).startswith(HISTORY)]
 
 @cache
 def words() -> list[tuple[str, str]]:
-    """What the pages write as code in their sentences, with the name of the page."""
+    """The words that the pages write as code in their sentences, with the name of the page."""
     return [
         (name_of(page), word)
         for page in PRESENT
@@ -75,8 +75,9 @@ NO_PATHS = {
 
 @cache
 def paths() -> frozenset[str]:
-    """All paths of the project and all their ends, folders with and without a slash behind them,
-    and sources of Python without their suffix as well."""
+    """The paths of the project and all their ends, folders with and without a slash behind them,
+    and sources of Python without their suffix as well.
+    """
     found = [path for path in ROOT.iterdir() if path.is_file()]
     for folder in FOLDERS:
         found += [ROOT / folder, *(ROOT / folder).rglob("*")]
@@ -181,7 +182,7 @@ def calls(page: Path) -> Iterator[str]:
 
 
 def test_commands_and_their_flags_are_there() -> None:
-    """What a reader types first is refused."""
+    """Fails when a command or a flag on the pages does not exist: it refuses the reader."""
     known = {command.name for command in COMMANDS}
     anybodys = {flag for name in known for flag in flags_of(name)} | set(FOREIGN_FLAGS)
     anybodys |= set(_flags(command_line()))  # of ./test
@@ -229,7 +230,7 @@ FOREIGN_NAMES = {
 
 
 def _named() -> set[str]:
-    """What the pages name, and what is behind a "see"."""
+    """The names on the pages, and those behind a "see"."""
     named = {name for _, word in words() for name in names_in(word)}
     dotted = {word for _, word in words() if re.fullmatch(r"[a-z_]+(\.\w+)+", word)}
     dotted |= {target for _, target in sees()}
@@ -237,7 +238,7 @@ def _named() -> set[str]:
 
 
 def sees() -> Iterator[tuple[Path, str]]:
-    """What sources and pages point to with "see"."""
+    """The targets that sources and pages point to with "see"."""
     for path in [*(ROOT / "src").rglob("*.py"), *PAGES]:
         for target in SEE.findall(text_of(path)):
             yield path, target

@@ -1,4 +1,4 @@
-"""Nothing that a user reads speaks of our own rows, notes and machines.
+"""The texts that a user reads never speak of our own rows, notes and machines.
 
 A user reads README and docs, what commands print, and what `help()` shows: the texts in `src`.
 """
