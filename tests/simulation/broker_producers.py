@@ -24,7 +24,7 @@ CLIENT: Final = 0
 
 
 class Batch:
-    """One record, and until when its answer is waited for."""
+    """A batch of one record, and the time until which its answer is awaited."""
 
     def __init__(self, sequence: int, value: bytes) -> None:
         self.sequence = sequence

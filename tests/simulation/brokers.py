@@ -271,7 +271,7 @@ class SimulatedChannel(LeaderChannel):
 
 
 class Broker:
-    """One life of a broker."""
+    """A broker from a start to its end."""
 
     def __init__(self, world: "World", broker_id: int) -> None:
         self.id = broker_id
@@ -538,7 +538,7 @@ class World:
             self.checker.check()
 
     def step(self) -> None:
-        """One event, and some time."""
+        """Causes a random event, and lets some time pass."""
         rng = self.rng
         broker_id = rng.choice(BROKERS)
         event = rng.random()
@@ -567,8 +567,9 @@ class World:
         self.pass_time(rng.choice((TICK_MS, 20, 60, 200)))
 
     def calm_down(self) -> None:
-        """Everything works again: in the end all replicas are where they should be, alike, and hold
-        all."""
+        """Ends all trouble: at last the replicas are where they should be, alike, and hold every
+        record.
+        """
         self.network.cut.clear()
         self.network.calm = True
         for broker_id in BROKERS:
@@ -589,7 +590,7 @@ class World:
 
 
 class Checker:
-    """What must hold, whatever happens."""
+    """Checks what must hold, whatever happens."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -650,7 +651,7 @@ class Checker:
         self._verified = len(acknowledged)
 
     def _commit(self, found: list[bytes]) -> None:
-        """What a producer has numbered comes once, and in its order."""
+        """Checks that the records a producer has numbered come once, and in order."""
         self._committed += found
         for value in found:
             producer, numbers, number = value.partition(b"-")

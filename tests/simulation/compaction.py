@@ -1,4 +1,4 @@
-"""One compacted log and its cleaner, whatever comes between the cleaner's steps; and a naive model.
+"""A compacted log and its cleaner, whatever comes between the cleaner's steps; and a naive model.
 
 Producers write with and without transactions, these are committed and aborted, by markers of the
 same epoch or of the next one; producers come back with another epoch, segments roll, time passes,
@@ -66,7 +66,7 @@ class Written:
         self.transaction = transaction
 
     def is_committed(self, end):
-        """Whether it is, for a log of which others have what lies below `end`."""
+        """Whether the record is committed, for a log that others have below `end`."""
         each = self.transaction
         return each is None or (each.is_commit is True and not each.is_open(end))
 
@@ -88,7 +88,7 @@ class Transaction:
         return self.marker_offset is not None
 
     def is_open(self, end):
-        """Whether it is, for a log of which others have what lies below `end`."""
+        """Whether the transaction is open, for a log that others have below `end`."""
         return not self.is_marked or self.marker_offset >= end
 
 
@@ -270,7 +270,7 @@ class Simulation:
         self.check()
 
     def fill_disk(self):
-        """Nothing more can be written for a while."""
+        """Fills the disk: writes fail for a while."""
         self.files.is_full = True
 
     def restart(self):
@@ -309,7 +309,7 @@ class Simulation:
         self.manager.delete(COPY)
 
     def settle(self):
-        """All transactions are decided, and nothing holds the cleaner back any more."""
+        """Decides all transactions, and removes whatever holds the cleaner back."""
         self.files.is_full = False
         for each in self.transactions:
             if not each.is_marked:
@@ -504,7 +504,7 @@ class Simulation:
         return None
 
     def _decide(self, transaction, is_commit, bumps_epoch):
-        """What was decided stays so; from then on the producer has the epoch of the marker."""
+        """Decides a transaction once; from then on its producer has the marker's epoch."""
         if transaction.is_commit is not None:
             return
         producer_id = transaction.producer_id

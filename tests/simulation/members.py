@@ -136,7 +136,7 @@ class ClassicSimulatedMember(SimulatedMember):
         self.send(sync)
 
     def shares(self, joined: JoinResult) -> Mapping[str, bytes]:
-        """What a leader assigns: everybody every so many-th partition."""
+        """The assignment by a leader of n members: each gets every n-th partition."""
         ids = [member.member_id for member in joined.members]
         partitions = self.simulation.partitions
         return {

@@ -52,7 +52,7 @@ class SimulatedMember(ABC):
 
     @abstractmethod
     def step(self) -> None:
-        """What a library's thread does when it gets a turn."""
+        """Does what a library's thread does when it gets a turn."""
 
     @property
     @abstractmethod
@@ -74,7 +74,7 @@ class SimulatedMember(ABC):
 
     @property
     def owner(self) -> str:
-        """Who reads: the instance, whichever process of it."""
+        """The reader: the instance, whichever process of it."""
         return self.instance_id or self.name
 
     @property

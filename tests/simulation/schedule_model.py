@@ -22,7 +22,7 @@ Delivery = tuple[bytes, int]
 
 
 class Schedule(NamedTuple):
-    """One record of the log, and what its headers say."""
+    """A record of the log, and what its headers say."""
 
     offset: int
     key: bytes | None
@@ -62,7 +62,7 @@ def read_schedule(record: Record) -> Schedule:
 
 
 class ScheduleModel:
-    """What the committed part of a log comes to."""
+    """The deliveries that the committed part of a log comes to."""
 
     def __init__(self, log: Log) -> None:
         self.decided: list[Schedule] = []
@@ -124,7 +124,7 @@ class ScheduleModel:
 
     @property
     def pending(self) -> list[Schedule]:
-        """What is to come, as far as nothing has taken its place."""
+        """The schedules that are still to come, without those that another has replaced."""
         return [
             each
             for each in self.decided
@@ -134,8 +134,9 @@ class ScheduleModel:
         ]
 
     def check_settled(self, found: list[Delivery]) -> None:
-        """Everything once, in the order of the marks, and nothing else; what is missing was
-        cancelled, replaced, or has expired."""
+        """Checks that each came once, in the order of the marks, and nothing else; what is missing
+        was cancelled, replaced, or has expired.
+        """
         assert not self.pending, f"still pending: {self.pending}"
         assert not self.in_flight, f"in doubt: {self.in_flight}"
         assert found == self.delivered, f"delivered: {found}\nexpected: {self.delivered}"

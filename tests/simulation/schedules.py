@@ -117,7 +117,7 @@ def append(
 
 
 class Attempt:
-    """One sending of a release, and what is known of it: whether one before may have arrived."""
+    """An attempt to send a release, which knows whether an earlier one may have arrived."""
 
     def __init__(self, world: "ScheduleWorld", release: tuple[int, int]) -> None:
         self._world = world
@@ -131,7 +131,7 @@ class Attempt:
 
 
 class Transaction(NamedTuple):
-    """One that is open; each has a producer of its own."""
+    """An open transaction; each has a producer of its own."""
 
     producer_id: int
     is_commit: bool
@@ -316,7 +316,7 @@ class ScheduleWorld(World):
                 broker.schedules.check_clock()
 
     def step(self) -> None:
-        """One event more."""
+        """Causes one more event."""
         event = self.rng.random()
         if event < 0.1:
             self.set_clock()
@@ -327,7 +327,7 @@ class ScheduleWorld(World):
         super().step()
 
     def calm_down(self) -> None:
-        """Everything works again: in the end all that was due is delivered."""
+        """Ends all trouble: at last all that was due is delivered."""
         self.network.cut.clear()
         self.network.calm = True
         for broker_id in BROKERS:
@@ -363,7 +363,7 @@ class ScheduleWorld(World):
         return {each.offset: each.timestamp for _, records, _ in found for each in records}
 
     def deliveries(self) -> list[Delivery]:
-        """What the target has, and as of when."""
+        """The values that the target has, each with its timestamp."""
         found = batches(self._leader_log(OUT))
         return [(each.value, each.timestamp) for _, records, _ in found for each in records]
 

@@ -178,7 +178,7 @@ class StateCoordinator:
 
 
 def refuse_held(log: ListLog, *, loses_tail: bool) -> None:
-    """Who waits for the log is told that another broker leads; its tail may be gone."""
+    """Answers the writes that wait for the log: another broker leads. Its tail may be gone."""
     held = list(log.held)
     if loses_tail:
         log.cut()

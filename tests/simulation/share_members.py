@@ -1,4 +1,4 @@
-"""Who asks the coordinator of share groups, in their simulation: members, and operators."""
+"""Callers of the coordinator of share groups, in their simulation: members, and operators."""
 
 from typing import TYPE_CHECKING
 
@@ -107,7 +107,7 @@ class ShareMember:
 
 
 class Reset:
-    """What an operator has asked for of a group: until it is through, states may begin anew."""
+    """An operator's request for a group: until it is done, states may begin anew."""
 
     def __init__(self, keys: list[SharePartitionKey], world: GroupWorld) -> None:
         self.keys = keys

@@ -344,7 +344,7 @@ class Simulation:
         self.check()
 
     def go_on(self) -> None:
-        """What is late may come now."""
+        """Lets late answers and writes arrive, by chance."""
         for route in (self.world.route, *(each.route for each in self.brokers)):
             route.go_on()
             self.turn()
@@ -437,7 +437,7 @@ class Simulation:
         return group is not None and key.partition in group.initialized.get(key.topic_id, ())
 
     def is_known(self, member: ShareMember) -> bool:
-        """Whether it was told so a short time ago."""
+        """Whether the coordinator has confirmed a member within its session timeout."""
         at_ms = member.known_at_ms
         return not member.is_gone and at_ms is not None and self.now_ms - at_ms < SESSION_MS
 
@@ -483,8 +483,9 @@ class Simulation:
     def on_mixed(self, key: SharePartitionKey) -> None:
         """A leader has read a state that was deleted or made anew since, and may have written to
         the one after. Nothing fences it, as in Kafka: a deleted state leaves no epochs behind, and
-        another may have the same. Whoever leads does not know what that has changed, until the
-        state is read again."""
+        another may have the same. The leader does not know what that has changed, until it reads
+        the state again.
+        """
         self.operations["mixed"] += 1
         self.mixed.add(key)
 
@@ -521,7 +522,9 @@ class Simulation:
         self._check_told(key, now)
 
     def _check_told(self, key: SharePartitionKey, now: Seen) -> None:
-        """What came back is stored, though not at once: with the next write that is taken."""
+        """Checks that returned records are stored, though not at once: with the next accepted
+        write.
+        """
         broker = self.leaders[key.partition]
         led = broker.led(key)
         is_of_state = led is not None and led.records.state_epoch == now.state_epoch
@@ -565,7 +568,7 @@ class Simulation:
         return not any(True for _ in self.left())
 
     def left(self) -> Iterator[str]:
-        """What is still under way."""
+        """The work that is still under way."""
         yield from (f"{count} {what}s" for what, count in self.unanswered.items() if count)
         yield from ("an operation" for _ in self.resets)
         for key in self.keys:

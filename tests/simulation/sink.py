@@ -386,7 +386,7 @@ class Story:
         assert self.checkpoint.done == self.batches - 1
 
     async def _kill(self, run: SparkRun) -> None:
-        """Nothing is said any more, and nothing done."""
+        """Kills a run: its hosts are cut off, and its tasks cancelled."""
         for host in run.hosts:
             self.network.cut(host)
         self.runs[run].cancel()

@@ -14,7 +14,7 @@ REFUSALS = {"full", "NOT_ENOUGH_REPLICAS", "KAFKA_STORAGE_ERROR", "NOT_LEADER_OR
 
 
 def run(seed: int, directory: Path) -> World:
-    """One life of a cluster: trouble, and then calm."""
+    """Runs a cluster: through trouble, and then calm."""
     world = World(seed, str(directory))
     try:
         for _ in range(STEPS):

@@ -24,7 +24,7 @@ class FailingWorld(ScheduleWorld):
 def run(
     seed: int, directory: Path, make_world: type[ScheduleWorld] = ScheduleWorld
 ) -> ScheduleWorld:
-    """One life of a cluster: trouble, and then calm."""
+    """Runs a cluster: through trouble, and then calm."""
     world = make_world(seed, str(directory))
     try:
         for _ in range(STEPS):
@@ -78,7 +78,9 @@ def schedule(leader: Broker, value: bytes) -> None:
 def test_records_that_are_deleted_while_their_release_is_in_doubt(
     tmp_path: Path, deleted: int
 ) -> None:
-    """Those that were left came again: a batch with fewer records was none that was there."""
+    """Fails when the records that are left come again: a shorter batch is not known as one in the
+    log.
+    """
     world = ScheduleWorld(1, str(tmp_path))
     try:
         world.network.calm = world.loses_answers = True

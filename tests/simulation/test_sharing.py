@@ -49,7 +49,7 @@ def test_share_groups_deliver_to_the_end_whatever_happens(brokers: list[Broker],
 
 @pytest.fixture
 def calm(brokers: list[Broker]) -> Iterator[Simulation]:
-    """Nothing goes wrong by itself."""
+    """A simulation in which nothing goes wrong by itself."""
     simulation = Simulation(0, brokers)
     simulation.calm = True
     yield simulation

@@ -113,7 +113,7 @@ class SimulatedLog:
         return take_in(self.producers, data, end, origin, version, self.refusal)
 
     def kill(self):
-        """What is only in memory is gone; a snapshot brings the rest back."""
+        """Drops what is only in memory; a snapshot brings the rest back."""
         self.producers = reloaded(self.producers, self.name, len(self.entries))
 
     def committed(self):
@@ -249,7 +249,7 @@ class SimulatedQuestions(TransactionWrites):
 
 
 class Transaction:
-    """What its producer knows of a transaction."""
+    """A transaction as its producer knows it."""
 
     def __init__(self, name, tag, number):
         self.name = name
@@ -261,8 +261,9 @@ class Transaction:
 
 
 class SimulatedProducer:
-    """One instance of a transactional producer; up to three writes to a partition are under way,
-    and nothing else, as with clients."""
+    """An instance of a transactional producer; up to three writes to a partition are under way, and
+    nothing else, as with clients.
+    """
 
     def __init__(self, simulation, name, number):
         self.simulation = simulation
@@ -468,7 +469,7 @@ class Append:
         self.identity = producer.identity
 
     def begin(self, on_done):
-        """What a leader does with it."""
+        """Verifies the transaction, and then writes, as a leader does."""
         sequence = -1 if self._partition == OFFSETS else self.sequence
         adds = self._producer.version == 2
         client = ClientAbility.IMPLICIT_ADD if adds else ClientAbility.ABORTABLE_ERROR
@@ -485,7 +486,9 @@ class Append:
         self._simulation.verifier.verify(self.name, [write], client, on_verified)
 
     def _is_lost_offset(self):
-        """Whether it is what the older protocol could not keep out of the next transaction."""
+        """Whether the write is an offset commit that the older protocol lets into the next
+        transaction.
+        """
         producer = self._producer
         return (
             producer.version == 0
@@ -597,7 +600,7 @@ class Simulation:
             place.refusal = None
 
     def _settle(self):
-        """All producers are gone; what is on its way arrives, and time-outs are over."""
+        """Ends all producers, lets what is on its way arrive, and passes the time-outs."""
         self.calm = True
         for each in self.producers:
             each.die()

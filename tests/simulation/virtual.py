@@ -209,7 +209,7 @@ class Network:
         self._cut: set[str] = set()
 
     def cut(self, host: str) -> None:
-        """Whoever calls its brokers by this host is gone without a word."""
+        """Cuts off the clients that call its brokers by this host: they are gone without a word."""
         self._cut.add(host)
 
     def is_cut(self, host: str) -> bool:

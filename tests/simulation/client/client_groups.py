@@ -192,7 +192,7 @@ class Brokers:
     # --- requests ---------------------------------------------------------------------------
 
     def serve(self, connection: Connection, frame: bytes, answer: Callable[[bytes], None]) -> None:
-        """One request to the broker that listens at the connection's port."""
+        """Serves a request to the broker that listens at the connection's port."""
         header = decode_request_header(memoryview(frame), FLEXIBLE_FROM)
         key, version = header.api_key, header.api_version
         if key == OFFSET_COMMIT and not connection.is_open:
@@ -260,7 +260,9 @@ class Brokers:
         }
 
     def _refusal(self, broker: int, index: int, leader_epoch: int) -> ErrorCode:
-        """What a broker says to who takes it for a partition's leader in an epoch."""
+        """The error with which a broker answers a client that takes it for a partition's leader in
+        an epoch.
+        """
         leader, epoch = self.leaders[index]
         if leader_epoch > epoch:
             return ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -383,12 +385,13 @@ class Brokers:
 
 
 class Upset(Exception):
-    """What the code of a user raises."""
+    """An error that a user's code raises."""
 
 
 class Life:
-    """One process with a consumer, from its start to its end. In trouble its listener raises now
-    and then, which a later read must tell, and so do callbacks of its commits."""
+    """A process with a consumer, from its start to its end. In trouble its listener raises now and
+    then, which a later read must tell, and so do callbacks of its commits.
+    """
 
     def __init__(self, story: "Story", name: str, settings: dict[str, object]) -> None:
         self.story = story
@@ -428,7 +431,7 @@ class Life:
         self.held.clear()
 
     async def _read(self) -> None:
-        """One by one or many at once, often given up in the middle, or woken."""
+        """Reads records one by one or many at once; the read is often given up midway, or woken."""
         patience_s = self.rng.choice((0.001, 0.03, 0.2, 10))
         chance = self.rng.random()
         with suppress(TimeoutError, WokenUp):
@@ -461,7 +464,7 @@ class Life:
                 self.story.check_error(self, error)
 
     def _hear(self, error: KafkaError) -> None:
-        """What the listener has raised is told once each, in order."""
+        """Checks that each error of the listener is told once, in order."""
         if isinstance(error.__cause__, Upset):
             assert error.__cause__ is self.untold.popleft(), f"{self.name} is told {error!r}"
         else:
@@ -615,8 +618,9 @@ class Story:
         assert not self.network.connections, "connections are left"
 
     async def _peace(self) -> None:
-        """Who comes and goes in good order makes nobody read anything twice, unless a commit of the
-        trouble comes only now, and takes back a later one."""
+        """Checks that members which join and leave in good order cause no record to be read twice,
+        unless a commit of the trouble comes only now, and takes back a later one.
+        """
         ghost_ms = self.brokers.ghost_ms
         manual = [each for each in self.living if each.commits_itself]
         for life in manual:
@@ -656,7 +660,7 @@ class Story:
                 return
 
     def _look_at(self) -> None:
-        """What went wrong in the background is the story's end."""
+        """Raises what went wrong in the background, which ends the story."""
         assert not self.faults, self.faults
         for life in self.lives:
             if life.task.done() and not life.task.cancelled():

@@ -106,7 +106,7 @@ class Entry(NamedTuple):
 
 
 class ProducerInLog:
-    """What a partition's leader remembers of a producer."""
+    """A producer's state at a partition's leader."""
 
     def __init__(self, epoch: int, next_sequence: int) -> None:
         self.epoch = epoch
@@ -148,7 +148,7 @@ class PartitionLog:
     def append(
         self, header: BatchHeader, values: list[bytes], transaction: tuple[str, int] | None
     ) -> tuple[ErrorCode, int]:
-        """What becomes of a batch, and where it is."""
+        """Appends a batch, or refuses it; returns the error and the offset."""
         first, count = header.base_sequence, header.record_count
         known = self.producers.get(header.producer_id)
         if known is not None and header.producer_id >= 0:
@@ -170,7 +170,7 @@ class PartitionLog:
         return ErrorCode.NONE, offset
 
     def _note(self, header: BatchHeader, offset: int) -> None:
-        """A batch is in the log. Whoever is not known may begin anywhere, as with Kafka."""
+        """Notes a batch in the log. An unknown producer may begin anywhere, as with Kafka."""
         first, count = header.base_sequence, header.record_count
         known = self.producers.get(header.producer_id)
         if known is None or known.epoch != header.producer_epoch:
@@ -182,8 +182,9 @@ class PartitionLog:
 
 
 class Transactions:
-    """What the coordinator knows of a transactional id. `outcomes` are those of its transactions,
-    by their numbers: True for a commit. `owner` is the client that was the last to begin."""
+    """The coordinator's state of a transactional id. `outcomes` are those of its transactions, by
+    their numbers: True for a commit. `owner` is the client that was the last to begin.
+    """
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
@@ -260,7 +261,7 @@ class Brokers:
                 log.leader, log.leader_epoch = 1, log.leader_epoch + 1
 
     def serve(self, connection: Connection, frame: bytes, answer: Callable[[bytes], None]) -> None:
-        """One request to the broker that listens at the connection's port."""
+        """Serves a request to the broker that listens at the connection's port."""
         header = decode_request_header(memoryview(frame), FLEXIBLE_FROM)
         key, version = header.api_key, header.api_version
         view = memoryview(frame)
@@ -874,7 +875,7 @@ class Story:
         self.lives.append(Life(self, name, transactional_id))
 
     def _succeed(self) -> None:
-        """Whoever was fenced or closed, or seldom at any time, is followed by another."""
+        """Begins another producer after one that was fenced or closed, or seldom at any time."""
         last = [life for life in self.lives if life.transactional_id][-1]
         is_over = last.is_closed or last.life.state is TransactionState.FATAL
         if is_over or self.rng.random() < 0.02:

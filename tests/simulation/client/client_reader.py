@@ -1,4 +1,4 @@
-"""One consumer of ours that does what a user may do, in any order, beside a naive reader.
+"""A consumer of ours that does what a user may do, in any order, beside a naive reader.
 
 It is assigned partitions or subscribes, goes elsewhere, pauses, commits, is cancelled and woken;
 its listener raises; it is fenced, late, and shares with a rival. `Naive` knows only where it
@@ -33,7 +33,7 @@ Found = dict[TopicPartition, list[int]]
 
 
 class Upset(Exception):
-    """What a listener raises."""
+    """An error that a listener raises."""
 
 
 class Naive:
@@ -97,7 +97,7 @@ class Naive:
                 self._rivals[partition] = offset
 
     def check(self, consumer: Consumer) -> None:
-        """What must hold after every step."""
+        """Checks what must hold after every step."""
         assert consumer.assignment() == self.places.keys()
         assert consumer.paused() == self.paused
         for partition, place in self.places.items():
@@ -139,7 +139,7 @@ class Rival:
 
 
 class Story:
-    """What one consumer does, and its listener."""
+    """The steps of one consumer, and of its listener."""
 
     def __init__(self, stage: Stage, seed: int, protocol: str) -> None:
         self.rng = random.Random(seed)
@@ -195,7 +195,9 @@ class Story:
             self.naive.check(self.consumer)
 
     def _hear(self, error: KafkaError) -> None:
-        """What the listener raised is told once each, in order; else only what may happen."""
+        """Checks that each error of the listener is told once, in order, and else only errors that
+        may happen.
+        """
         if self.untold and error.__cause__ is self.untold[0]:
             self.untold.popleft()
         else:
@@ -206,7 +208,7 @@ class Story:
     # --- steps ------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """All steps, and then in peace to the end of every partition."""
+        """Does all steps, and then reads in peace to the end of every partition."""
         await self.subscribe() if self.rng.random() < 0.5 else await self.assign()
         steps: list[Callable[[], Awaitable[None]]] = [
             *([self.read] * 12),

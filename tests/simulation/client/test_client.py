@@ -36,7 +36,7 @@ class SequenceLog:
         self.values: list[int] = []
 
     def append(self, data: bytes) -> str:
-        """What becomes of a batch."""
+        """Appends a batch, or refuses it; returns the outcome."""
         header = parse_header(data)
         if len(data) > self._max_batch_bytes:
             return "too large"
@@ -111,7 +111,7 @@ class ProducerSimulation:
             self._accumulator.retry(batch, self._now_ms + self._rng.randrange(5))
 
     def _break(self) -> None:
-        """What is under way is lost: on its way there, or on its way back."""
+        """Loses what is under way: on its way there, or on its way back."""
         self.breaks += 1
         lost = [batch for batch, _ in self._answers] + list(self._requests)
         if self._rng.random() < 0.5:

@@ -59,7 +59,7 @@ def coordinators(connection: Connection, header: RequestHeader, frame: bytes, se
 
 
 def at(port: int, key: int, values: dict[str, object], times: int = 1_000_000) -> Any:
-    """As `answering`, by one broker."""
+    """Answers as `answering` does, by one broker."""
     bend = answering(key, values, times)
     return lambda connection, *rest: connection.port == port and bend(connection, *rest)
 
@@ -417,7 +417,7 @@ NAMED: dict[str, Ask] = {
 
 @pytest.mark.parametrize("name", NAMED)
 def test_one_name_is_no_list_of_letters(name: str) -> None:
-    """Who deletes the topic `ab` would delete `a` and `b`."""
+    """Fails when a name is taken for a list of letters: deleting `ab` would delete `a` and `b`."""
 
     async def scenario(_stage: Stage, admin: Admin) -> None:
         with pytest.raises(TypeError, match="is one name, where a list of names is asked for"):

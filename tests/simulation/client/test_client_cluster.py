@@ -149,7 +149,7 @@ def silence(*keys: int) -> Bend:
 
 
 async def read(consumer: Consumer, count: int) -> dict[TopicPartition, list[int]]:
-    """So many records, or all that come within a minute."""
+    """Reads so many records, or all that come within a minute."""
     found: dict[TopicPartition, list[int]] = {}
     with suppress(TimeoutError):
         async with asyncio.timeout(60):
@@ -753,7 +753,7 @@ def test_the_log_ends_are_told_as_the_last_fetch_had_them() -> None:
 
 
 class ToTheFirst(Assignor):
-    """All partitions to one member."""
+    """Assigns all partitions to one member."""
 
     name = "first"
 

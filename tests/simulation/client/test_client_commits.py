@@ -69,7 +69,9 @@ def committed(stage: Stage) -> int:
 def test_auto_commit_does_not_wait_until_all_that_was_fetched_is_given_out(
     read: str, work: Work
 ) -> None:
-    """All of it would be read again after a crash. aiokafka and librdkafka commit meanwhile."""
+    """Fails when a commit waits for all fetched records: after a crash they are read again.
+    aiokafka and librdkafka commit meanwhile.
+    """
 
     async def scenario(stage: Stage) -> None:
         stage.brokers.ends[0] = COUNT
@@ -116,7 +118,7 @@ def test_a_callback_does_not_wait_until_all_that_was_fetched_is_given_out(
 
 @reads
 def test_auto_commit_is_made_while_a_read_waits(read: str) -> None:
-    """Whoever waits for the next record has dealt with those before."""
+    """A reader that waits for the next record has dealt with the records before."""
 
     async def scenario(stage: Stage) -> None:
         settings = {"auto_commit_interval_ms": 1_000}
@@ -184,7 +186,9 @@ def test_what_is_wrong_behind_what_was_fetched_is_told_after_it() -> None:
 def test_what_was_wrong_with_a_partition_that_was_dropped_is_not_told(
     partitions: tuple[TopicPartition, ...],
 ) -> None:
-    """Whoever is told of it would seek in what is not assigned any more."""
+    """Fails when a reader is told of it: it would seek in a partition that is not assigned any
+    more.
+    """
 
     async def scenario(stage: Stage) -> None:
         async with stage.consumer(auto_offset_reset="none") as consumer:
@@ -323,7 +327,9 @@ def test_what_has_a_commit_is_read_before_it_is_known_where_others_begin() -> No
 
 
 def test_a_commit_that_waits_costs_no_look_at_all_partitions_for_each_record() -> None:
-    """Whoever reads a thousand, and commits, would read slowly until the commit is answered."""
+    """Fails when a consumer that commits among many records reads slowly until the commit is
+    answered.
+    """
 
     async def scenario(stage: Stage) -> None:
         stage.brokers.ends[0] = COUNT

@@ -76,7 +76,7 @@ def test_one_hung_broker_does_not_keep_a_producer_from_the_partitions_of_others(
 
 
 def test_a_partition_without_leader_does_not_keep_the_others_of_its_topic() -> None:
-    """As long as nobody is elected: what is sent to it waits alone."""
+    """Records for the partition wait alone until a leader is elected."""
     stage = Stage()
     without, led = (stage.brokers.logs[TOPICS[0], index] for index in range(PARTITIONS))
     led.leader = BROKERS[0]

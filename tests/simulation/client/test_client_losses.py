@@ -334,7 +334,9 @@ async def by_waiting(consumer: Consumer) -> int:
 def test_nothing_is_given_out_while_a_listener_is_told_of_a_loss(
     protocol: str, next_offset: Callable[[Consumer], Awaitable[int]]
 ) -> None:
-    """What is held is of partitions that may be another's, also when a read's own time is over."""
+    """Held records are of partitions that may be another member's, also after a read's own
+    time-out.
+    """
     key = CONSUMER_HEARTBEAT if protocol == "consumer" else HEARTBEAT
     thrown_out = {"error_code": ErrorCode.UNKNOWN_MEMBER_ID}
 

@@ -56,8 +56,8 @@ async def read_some_of_both(stage: Stage, consumer: Consumer) -> list[ConsumerRe
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_each_partition_is_committed_to_the_topic_it_was_read_of(protocol: str) -> None:
-    """One of them is in the new topic, the others still in the old one. OffsetCommit names a topic
-    by its id from version 10 on (KIP-848).
+    """One partition was read of the new topic, the others still of the old one. OffsetCommit names
+    a topic by its id from version 10 on (KIP-848).
     """
 
     async def scenario(stage: Stage) -> None:

@@ -48,7 +48,7 @@ def test_offsets_that_are_not_available_yet_are_asked_for_again(code: ErrorCode)
 
 @pytest.mark.parametrize("code", PASSING)
 def test_the_end_of_an_epoch_that_is_not_available_yet_is_asked_for_again(code: ErrorCode) -> None:
-    """Nothing is read before the new leader has said it: it may have other records there."""
+    """Fails when records are read before the new leader has answered: it may have others there."""
 
     async def scenario(stage: Stage) -> None:
         async with stage.consumer(group_id="", auto_offset_reset="earliest") as consumer:

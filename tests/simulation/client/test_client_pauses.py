@@ -42,7 +42,7 @@ Serve = Callable[[Connection, bytes, Answer], None]
 
 
 class Pause:
-    """All brokers stop behind so many requests; that at which they do may be carried out."""
+    """Stops all brokers after so many requests; the next request may still be carried out."""
 
     def __init__(self, requests: int, *, is_carried_out: bool) -> None:
         self._left = requests

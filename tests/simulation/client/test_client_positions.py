@@ -96,7 +96,7 @@ async def read_by(way: str, consumer: Consumer, found: Offsets, count: int) -> N
 
 @ways
 def test_position_lag_and_commit_are_of_what_was_given_out(way: str) -> None:
-    """What waits for `getone` was counted as read by some of them, and by others not."""
+    """Fails when position, lag or commit counts records that still wait for `getone`."""
 
     async def scenario(stage: Stage) -> None:
         async with stage.consumer(enable_auto_commit=False) as consumer:
@@ -121,7 +121,7 @@ def test_position_lag_and_commit_are_of_what_was_given_out(way: str) -> None:
 
 
 def test_one_partition_is_no_list_of_them() -> None:
-    """Who asks for `committed(partition)`, as with aiokafka, was told of values to unpack."""
+    """Fails when `committed(partition)`, as with aiokafka, complains of values to unpack."""
 
     async def scenario(stage: Stage) -> None:
         async with stage.consumer() as consumer:
@@ -198,12 +198,13 @@ class Seeing:
         return records
 
     def on_commit(self, offsets: object) -> None:
-        """Nothing to see."""
+        """Ignores commits."""
 
 
 def test_interceptors_see_a_record_once() -> None:
-    """Who reads one record, and then some of one partition, or pauses one, is not shown all that
-    waited once more."""
+    """Fails when interceptors see waiting records once more, because a reader changes from one
+    record to those of one partition, or pauses one.
+    """
 
     async def scenario(stage: Stage) -> None:
         seeing = Seeing()
@@ -295,8 +296,9 @@ def test_who_is_fenced_and_let_in_again_between_two_reads_reads_nothing_twice(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_commit_after_a_revocation_leaves_the_commit_of_another_alone(protocol: str) -> None:
-    """What waited for `getone` when its partition went is not where this member stands: Java's
-    consumer commits positions of what is assigned (`allConsumed` of its `SubscriptionState`).
+    """Records that waited for `getone` when their partition went do not set this member's position:
+    Java's consumer commits positions of what is assigned (`allConsumed` of its
+    `SubscriptionState`).
     """
 
     async def scenario(stage: Stage) -> None:
@@ -322,7 +324,7 @@ def test_a_commit_after_a_revocation_leaves_the_commit_of_another_alone(protocol
 
 
 def test_two_fetches_of_a_partition_at_most_wait_for_the_reader() -> None:
-    """All there is of a topic would come into memory while somebody takes long for a record."""
+    """Fails when a whole topic comes into memory while a reader takes long for a record."""
     asked: dict[int, set[int]] = {}
 
     def look(_: object, header: Any, frame: bytes, __: object) -> bool:

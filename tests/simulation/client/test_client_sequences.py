@@ -1,4 +1,4 @@
-"""One idempotent producer, and what becomes of batches whose answers are lost or refusals.
+"""An idempotent producer, and the fate of batches whose answers are lost or refusals.
 
 A batch that has left keeps its id, epoch and sequence until it is decided. If these fail, a record
 is in the log twice, or behind one that was sent after it. `test_client_producers` has the same at
@@ -96,9 +96,9 @@ async def ends(*deliveries: "asyncio.Future[Any]") -> list[Any]:
 
 
 def test_a_batch_that_expires_leaves_other_partitions_their_numbers() -> None:
-    """What is in the log there, and was not acknowledged, would be in it twice. Java's
-    producer rewrites the sequences only of partitions that had an error which raises the epoch
-    (`partitionsToRewriteSequences` of its `TransactionManager`).
+    """Fails when an unacknowledged batch in another partition's log gets a new sequence: it would
+    be there twice. Java's producer rewrites the sequences only of partitions that had an error
+    which raises the epoch (`partitionsToRewriteSequences` of its `TransactionManager`).
     """
 
     async def scenario(stage: Stage) -> None:
@@ -155,7 +155,9 @@ def test_what_was_overtaken_does_not_come_behind_what_overtook_it() -> None:
 
 @pytest.mark.parametrize("fate", [LOST, *AFTER_APPEND])
 def test_what_may_be_in_the_log_is_not_numbered_anew(fate: int) -> None:
-    """As above, and the second is not acknowledged: it would be there twice."""
+    """Fails when the second batch, unacknowledged, gets a new sequence: it would be in the log
+    twice.
+    """
 
     async def scenario(stage: Stage) -> None:
         async with stage.producer() as producer:

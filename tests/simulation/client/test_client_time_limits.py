@@ -110,7 +110,7 @@ def assert_named(error: KafkaError, name: str, given: Mapping[str, Any]) -> None
 
 
 async def outcome_of(call: Callable[[Any], Any], client: Any, patience_s: float) -> list[Any]:
-    """What was returned, or raised; of an admin that of each item."""
+    """The results or errors of a call; of an admin's, those of each item."""
     try:
         async with asyncio.timeout(patience_s):
             found = call(client)
@@ -273,7 +273,9 @@ def on_network(
 
 
 class Failing(Coordinator):
-    """All was well, and then its brokers say nothing more, or hang up."""
+    """A coordinator that works until `trouble`: then its brokers never answer, or close
+    connections.
+    """
 
     trouble = ""
 
@@ -285,7 +287,7 @@ class Failing(Coordinator):
 
 
 def _at_once(call: Callable[[Any], Any], count: int) -> Callable[[Any], Any]:
-    """So many tasks make a call."""
+    """Makes a call in `count` tasks."""
 
     async def make(client: Any, index: int) -> Any:
         await asyncio.sleep(index / 10)
@@ -335,7 +337,7 @@ def test_a_transaction_ends_in_its_time(index: int, trouble: str, count: int) ->
 
 
 async def _until_aborted(producer: Producer) -> None:
-    """As who gets a retriable error does."""
+    """Aborts again after each time-out, as an application does on a retriable error."""
     while True:
         with suppress(RequestTimedOut):
             return await producer.abort_transaction()

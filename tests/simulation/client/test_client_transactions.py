@@ -1,4 +1,4 @@
-"""One transactional producer, and two of its tasks that meet in one transaction.
+"""A transactional producer, and two of its tasks that meet in one transaction.
 
 What was begun before a commit comes into it, or the transaction is not committed. If these fail,
 records are committed without their offsets or in part, or a producer is in its own way.
@@ -125,7 +125,7 @@ def test_offsets_that_fail_under_a_commit_fail_it(is_cancelled: bool) -> None:
 
 @pytest.mark.parametrize("are_both_queued", [True, False])
 def test_offsets_that_were_begun_come_into_the_commit(are_both_queued: bool) -> None:
-    """Those behind others would be left out of a transaction that is committed."""
+    """Fails when offsets queued behind others are left out of a transaction that is committed."""
 
     async def scenario(stage: Coordinator) -> None:
         async with await stage.ready() as producer:
@@ -148,7 +148,7 @@ def test_offsets_that_were_begun_come_into_the_commit(are_both_queued: bool) -> 
 
 
 def test_offsets_that_wait_for_others_and_are_cancelled_fail_the_transaction() -> None:
-    """Nobody knows of them: what was read would be written, and read again."""
+    """Fails when the commit succeeds without them: its records would be read and written again."""
 
     async def scenario(stage: Coordinator) -> None:
         async with await stage.ready() as producer:
@@ -393,7 +393,7 @@ def test_a_record_that_expires_before_it_leaves_fails_its_transaction() -> None:
 
 @pytest.mark.parametrize("is_together", [True, False])
 def test_a_record_that_is_too_large_fails_its_transaction(is_together: bool) -> None:
-    """Who overlooks the error would commit the rest."""
+    """Fails when an application that overlooks the error commits the rest."""
 
     async def scenario(stage: Coordinator) -> None:
         async with await stage.ready(max_request_size=1_000) as producer:

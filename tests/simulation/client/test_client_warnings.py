@@ -1,4 +1,4 @@
-"""What a client logs, now and then a line, of what it tells by no error because it may pass."""
+"""The warnings that a client logs now and then about troubles that may pass, and raise no error."""
 
 import pytest
 from tests.simulation.client.client_groups import METADATA
@@ -12,7 +12,7 @@ from odradek.model import TopicPartition
 def test_a_topic_that_is_not_there_is_told_of(
     caplog: pytest.LogCaptureFixture, is_member: bool
 ) -> None:
-    """Whoever mistypes a name would wait for its records without a word."""
+    """Fails when a reader that mistypes a name waits for its records without a warning."""
     missing = [{"name": "misspelt", "error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}]
 
     async def scenario(stage: Stage) -> None:
