@@ -106,9 +106,10 @@ class Broker(OwnThread, FaultCalls):
         quotas: Mapping[str, Mapping[str, float]] = {},
         **mistyped: Never,
     ) -> None:
-        # A report of a failed test may show the variables of this frame.
+        # A report of a failed test may show the variables of this frame, and this broker.
         hidden_users = hide_passwords(users)
         del users
+        self._servers = []
         refuse_arguments(Broker, mistyped, BROKER_SETTINGS)
         refuse_settings(config, _DECIDED)
         if str(config.get("broker.id", broker_id)) != str(broker_id):
@@ -129,7 +130,6 @@ class Broker(OwnThread, FaultCalls):
         }
         check_settings(self._settings, config)
         self._rng: Random = rng_of(seed)
-        self._servers = []
         self._scratch: Scratch | None = None
         self._kept_logs = KeptLogs()
         self._helpers = BrokerHelpers(self._servers, self._clock)

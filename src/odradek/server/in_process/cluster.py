@@ -195,9 +195,10 @@ class Cluster(OwnThread, FaultCalls):
         quotas: Mapping[str, Mapping[str, float]] = {},
         **mistyped: Never,
     ) -> None:
-        # A report of a failed test may show the variables of this frame.
+        # A report of a failed test may show the variables of this frame, and this cluster.
         hidden_users = hide_passwords(users)
         del users
+        self._servers = []
         refuse_arguments(Cluster, mistyped, BROKER_SETTINGS)
         refuse_settings(config, _DECIDED)
         if brokers < 1:
@@ -207,7 +208,6 @@ class Cluster(OwnThread, FaultCalls):
         self._shared = SharedMetadata(InlineBackground(), rng_of(seed).randbytes)
         self._links = Links()
         self._scratch: Scratch | None = None
-        self._servers = []
         self._helpers = BrokerHelpers(self._servers, self._clock)
         self._faults = FaultBoard(self._servers)
         self._errors = LastErrors()

@@ -242,12 +242,14 @@ def test_cluster():
 def test_a_report_shows_no_secrets(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fails when a password, a token or a key stands among the variables of a failed test."""
+    """Fails when a password, a token or a key stands among the variables of a failed test, or a
+    broker that was refused cannot be shown."""
+    pytest.importorskip("cryptography", reason="PEER MISSING, NOT TESTED: the extra `security`")
     monkeypatch.setenv("THE_PASSWORD", "gregor-and-grete")
     pytester.makepyfile(SECRETIVE)
     done = pytester.runpytest_inprocess(
         "-p", "no:asyncio", "--strict-markers", "--showlocals", "--log-level=DEBUG", "-vv"
     )
     done.assert_outcomes(failed=9)
-    for secret in ("gregor-and-grete", "PRIVATE KEY", "eyJ"):
-        done.stdout.no_fnmatch_line(f"*{secret}*")
+    for unwanted in ("gregor-and-grete", "PRIVATE KEY", "eyJ", "raised in repr"):
+        done.stdout.no_fnmatch_line(f"*{unwanted}*")
