@@ -200,6 +200,15 @@ def java_pattern(expression: str) -> Match:
     return match
 
 
+class _OpenGroup:
+    """A group whose end has not come yet. In it a dot `matches_all` characters or no line's end;
+    `has_end` says whether a part of it ends with the end of the text."""
+
+    def __init__(self, *, matches_all: bool) -> None:
+        self.matches_all = matches_all
+        self.has_end = False
+
+
 class _InRe2:
     """A pattern of Java's in the syntax of RE2: `text`. With `ignores_case` RE2 ignores that of
     `_LIKE_ASCII` as well; `has_end` says whether there is a `$`."""
@@ -208,10 +217,8 @@ class _InRe2:
         self.ignores_case = False
         self._is_in_class = False
         self.has_end = False
-        # For each group that is open, whether a dot matches all characters, and whether a part of
-        # it ends with the end of the text.
-        self._dot_all = [False]
-        self._ends = [False]
+        # The first one is the whole pattern.
+        self._groups = [_OpenGroup(matches_all=False)]
         self._beyond_ascii: list[str] = []
         parts: list[str] = []
         end = 0
@@ -240,7 +247,7 @@ class _InRe2:
             self._is_in_class = kind == "open"
         elif not self._is_in_class:
             self._nest(kind, text, token.string[token.end() : token.end() + 1])
-            if kind == "any" and not self._dot_all[-1]:
+            if kind == "any" and not self._groups[-1].matches_all:
                 return _NO_LINE_END
         return known
 
@@ -249,22 +256,20 @@ class _InRe2:
         if kind == "end":
             self._end(following)
         elif kind in ("begin", "named"):
-            self._open(self._dot_all[-1])
-        elif kind == "finish" and len(self._dot_all) > 1:
-            self._dot_all.pop()
-            if self._ends.pop():
+            self._open(matches_all=self._groups[-1].matches_all)
+        elif kind == "finish" and len(self._groups) > 1:
+            if self._groups.pop().has_end:
                 self._end(following)
         elif kind == "group":
             on, _, off = text[2:].partition("-")
             self.ignores_case |= "i" in on
-            is_all = "s" not in off and ("s" in on or self._dot_all[-1])
+            matches_all = "s" not in off and ("s" in on or self._groups[-1].matches_all)
             if following == ")":  # up to the end of the group around
-                self._dot_all[-1] = is_all
-            self._open(is_all)
+                self._groups[-1].matches_all = matches_all
+            self._open(matches_all=matches_all)
 
-    def _open(self, is_all: bool) -> None:
-        self._dot_all.append(is_all)
-        self._ends.append(False)
+    def _open(self, *, matches_all: bool) -> None:
+        self._groups.append(_OpenGroup(matches_all=matches_all))
 
     def _end(self, following: str) -> None:
         """Refuses a `$` with more behind it, where it may match before the last line's end."""
@@ -273,7 +278,7 @@ class _InRe2:
                 f"RE2 has no end before the last line's end: $ and {following} within a pattern"
             )
         self.has_end = True
-        self._ends[-1] = True
+        self._groups[-1].has_end = True
 
 
 def _is_about_case(kind: str | None, text: str) -> bool:
