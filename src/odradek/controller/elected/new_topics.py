@@ -54,15 +54,10 @@ class NewTopics:
         self._on_read: Final = on_read
         # Not who is told from now on: the nodes may have been read before.
         self._asked: Final = ids.asked()
-        self._nodes: Final[dict[str, Node]] = {}
-        self._topics: Final[dict[str, TopicNode]] = {}
-        # With the partitions that only the image has.
-        self._whole: Final[dict[str, TopicNode]] = {}
-        # The topics without an id that were ever led.
-        self._begun: Collection[str] = ()
-        self._unread: set[str] = set()
+        self._topics: Final[dict[str, _NewTopic]] = {}
         self._found: Final[dict[str, TopicImage]] = {}
-        self._new_ids: Final[dict[str, UUID]] = {}
+        # The topics whose new ids are to be written.
+        self._renewed: Final[list[_NewTopic]] = []
 
     def read(self, names: Iterable[str]) -> None:
         """Begins with the nodes of the topics."""
@@ -77,149 +72,165 @@ class NewTopics:
         self._context.gather(paths, on_nodes, lambda path: self._on_changed(paths[path]))
 
     def _note(self, name: str, node: Node) -> None:
-        self._nodes[name] = node
-        topic = self._understand(name, node)
-        if topic is not None:
-            self._topics[name] = topic
-            self._whole[name] = self._with_missing(name, topic)
+        content = self._understand(name, node)
+        if content is not None:
+            whole = _with_missing(content, self._known(name))
+            self._topics[name] = _NewTopic(name, node, content, whole)
 
     def _read_folders(self) -> None:
-        without_id = [name for name, topic in self._topics.items() if topic.topic_id is None]
-        folders = {znodes.partitions_path(name): name for name in without_id}
+        without_id = [each for each in self._topics.values() if each.content.topic_id is None]
+        folders = {znodes.partitions_path(each.name): each for each in without_id}
 
         def on_folders(nodes: Mapping[str, Node | None]) -> None:
-            there = (folders[path] for path, node in nodes.items() if node is not None)
-            self._begun = dict.fromkeys(there)
-            self._unread = {folders[path] for path, node in nodes.items() if node is UNREADABLE}
-            self._read_partitions()
+            for path, node in nodes.items():
+                folders[path].is_begun = node is not None
+                folders[path].is_unread = node is UNREADABLE
+            begun = [path for path, node in nodes.items() if node is not None]
+            gather_children(self._context.zookeeper, begun, self._read_states)
 
         self._context.gather(folders, on_folders)
-
-    def _read_partitions(self) -> None:
-        folders = map(znodes.partitions_path, self._begun)
-        gather_children(self._context.zookeeper, folders, self._read_states)
 
     def _read_states(self, found: Iterable[str]) -> None:
         """Reads the states of all partitions. Whatever a node without an id leaves out, somebody
         may have the records of."""
-        partitions = [*partitions_in(self._whole), *_partitions_at(found)]
-        read_states(self._context, partitions, partial(self._end, partitions))
+        named = [
+            partition
+            for topic in self._topics.values()
+            for partition in partitions_in(topic.name, topic.whole)
+        ]
+        read_states(self._context, [*named, *_partitions_at(found)], self._end)
 
-    def _end(
-        self,
-        partitions: Iterable[TopicPartition],
-        states: States,
-    ) -> None:
+    def _end(self, states: States, unread: Collection[str]) -> None:
         if not self._context.is_open:
             return
-        self._unread |= {each.topic for each in partitions if each not in states}
         led = _by_topic(states)
-        for name, topic in self._topics.items():
-            if name in self._unread:
-                self._context.topic_nodes.pop(name, None)
-                self._on_unread(name)
-                continue
-            whole = self._with_led(name, topic, states)
-            topic_id = self._id_of(name, whole, led.get(name, ()))
-            if topic_id is None:
-                self._pass_over(name)
+        for topic in self._topics.values():
+            if topic.is_unread or topic.name in unread:
+                self._context.topic_nodes.pop(topic.name, None)
+                self._on_unread(topic.name)
             else:
-                self._ids.settle(name)
-                self._found[name] = topic_image(name, topic_id, whole, states)
+                self._take(topic, states, led.get(topic.name, ()))
         self._write_ids()
 
-    def _write_ids(self) -> None:
-        left = len(self._new_ids)
+    def _take(self, topic: "_NewTopic", states: States, led: Sequence[PartitionImage]) -> None:
+        content = topic.with_led(states)
+        topic_id = self._id_of(topic, content, led)
+        if topic_id is None:
+            self._pass_over(topic)
+        else:
+            self._ids.settle(topic.name)
+            self._found[topic.name] = topic_image(topic.name, topic_id, content, states)
 
-        def on_committed(name: str, outcome: Created | Refusal) -> None:
+    def _write_ids(self) -> None:
+        left = len(self._renewed)
+
+        def on_committed(topic: _NewTopic, outcome: Created | Refusal) -> None:
             nonlocal left
             left -= 1
-            self._end_write(name, outcome)
+            self._end_write(topic, outcome)
             if not left:
                 self._on_read([*self._found.values()])
 
-        if not self._new_ids:
+        if not self._renewed:
             self._on_read([*self._found.values()])
-        for name, topic_id in self._new_ids.items():
-            assignments = [each.assignment for each in self._found[name].partitions]
-            data = znodes.topic_json(topic_id, assignments)
-            write = SetData(znodes.topic_path(name), data, self._nodes[name].version)
-            self._context.commit([write], partial(on_committed, name))
+        for topic in self._renewed:
+            content = _content(self._found[topic.name])
+            data = znodes.topic_json(content.topic_id, content.assignments)
+            write = SetData(znodes.topic_path(topic.name), data, topic.node.version)
+            self._context.commit([write], partial(on_committed, topic))
 
-    def _end_write(self, name: str, outcome: Created | Refusal) -> None:
+    def _end_write(self, topic: "_NewTopic", outcome: Created | Refusal) -> None:
         """Leaves a topic for later if its new id was refused: all brokers are asked again."""
         if isinstance(outcome, Refusal):
-            logger.warning("the new id of topic %s is not written: %s", name, outcome)
-            del self._found[name]
-            self._context.topic_nodes.pop(name, None)
+            logger.warning("the new id of topic %s is not written: %s", topic.name, outcome)
+            del self._found[topic.name]
+            self._context.topic_nodes.pop(topic.name, None)
             self._on_refused()
         else:
-            topic = self._found[name]
-            assignments = tuple(each.assignment for each in topic.partitions)
-            content = TopicNode(topic.topic_id, assignments)
-            self._context.note_node(name, KnownNode(self._nodes[name].version + 1, content))
+            content = _content(self._found[topic.name])
+            self._context.note_node(topic.name, KnownNode(topic.node.version + 1, content))
 
-    def _with_missing(self, name: str, node: TopicNode) -> TopicNode:
-        """A topic's node with the partitions that only the image has. A topic never loses any, so
-        somebody has written them away; whether they are there is for their states to tell."""
-        known = self._known(name)
-        if known is None or node.topic_id not in (None, known.topic_id):
-            return node
-        missing = known.partitions[len(node.assignments) :]
-        return node._replace(
-            assignments=(*node.assignments, *(each.assignment for each in missing))
-        )
-
-    def _with_led(
-        self,
-        name: str,
-        node: TopicNode,
-        states: States,
-    ) -> TopicNode:
-        """A topic's node with those partitions that only the image has and that have a state."""
-        whole = self._whole[name].assignments
-        led = [
-            index + 1
-            for index in range(len(whole))
-            if states.get(TopicPartition(name, index)) is not None
-        ]
-        return node._replace(assignments=whole[: max([len(node.assignments), *led])])
-
-    def _id_of(self, name: str, topic: TopicNode, led: Sequence[PartitionImage]) -> UUID | None:
+    def _id_of(
+        self, topic: "_NewTopic", content: TopicNode, led: Sequence[PartitionImage]
+    ) -> UUID | None:
         """The id of a topic; None while only others may know it. That of a known topic may be one
         of before, unless this broker has a replica of it, for which its deletion would wait."""
-        known = self._known(name)
-        if topic.topic_id is not None:
-            return topic.topic_id
+        known = self._known(topic.name)
+        if content.topic_id is not None:
+            return content.topic_id
         if known is not None and self._has_replica(known):
             return known.topic_id
-        if known is None and name not in self._begun:
+        if known is None and not topic.is_begun:
             return self._ids.new_id()
-        asked = self._asked.get(name)
-        is_asked = asked is not None and asked.node == self._nodes[name]
-        told = asked.told if asked is not None and is_asked else frozenset()
-        own_id = self._ids.own_id(name, topic, led)
-        if own_id is None and self._ids.is_unknown(topic, led, told):
-            self._new_ids[name] = self._ids.new_id() if known is None else known.topic_id
-        return own_id or self._new_ids.get(name)
+        own_id = self._ids.own_id(topic.name, content, led)
+        if own_id is not None or not self._ids.is_unknown(content, led, self._told(topic)):
+            return own_id
+        self._renewed.append(topic)
+        return self._ids.new_id() if known is None else known.topic_id
+
+    def _told(self, topic: "_NewTopic") -> frozenset[int]:
+        """The brokers that have been told everything but the topic since its node was written."""
+        asked = self._asked.get(topic.name)
+        return asked.told if asked is not None and asked.node == topic.node else frozenset()
 
     def _has_replica(self, topic: TopicImage) -> bool:
         return any(self._context.broker_id in each.replicas for each in topic.partitions)
 
-    def _pass_over(self, name: str) -> None:
+    def _pass_over(self, topic: "_NewTopic") -> None:
         """Leaves a topic for later: it is read again with the others when brokers have come, or
         have been told everything but the topic."""
-        self._ids.ask(name, self._nodes[name])
-        self._context.topic_nodes.pop(name, None)
+        self._ids.ask(topic.name, topic.node)
+        self._context.topic_nodes.pop(topic.name, None)
+
+
+class _NewTopic:
+    """A topic while it is read: its node, the content of that, and the `whole`: the content with
+    the partitions that only the image has."""
+
+    def __init__(self, name: str, node: Node, content: TopicNode, whole: TopicNode) -> None:
+        self.name: Final = name
+        self.node: Final = node
+        self.content: Final = content
+        self.whole: Final = whole
+        self.is_begun = False
+        """Whether a topic without an id was ever led."""
+        self.is_unread = False
+
+    def with_led(self, states: States) -> TopicNode:
+        """The content with those partitions that only the image has and that have a state."""
+        whole = self.whole.assignments
+        led = [
+            index + 1
+            for index in range(len(whole))
+            if states.get(TopicPartition(self.name, index)) is not None
+        ]
+        named = len(self.content.assignments)
+        return self.content._replace(assignments=whole[: max([named, *led])])
+
+
+def _with_missing(content: TopicNode, known: TopicImage | None) -> TopicNode:
+    """A topic's node with the partitions that only the image has. A topic never loses any, so
+    somebody has written them away; whether they are there is for their states to tell."""
+    if known is None or content.topic_id not in (None, known.topic_id):
+        return content
+    missing = known.partitions[len(content.assignments) :]
+    return content._replace(
+        assignments=(*content.assignments, *(each.assignment for each in missing))
+    )
+
+
+def _content(topic: TopicImage) -> TopicNode:
+    """What the node of a topic is to have."""
+    return TopicNode(topic.topic_id, tuple(each.assignment for each in topic.partitions))
 
 
 def read_states(
     context: ControllerContext,
     partitions: Iterable[TopicPartition],
-    then: Callable[[States], None],
+    then: Callable[[States, Collection[str]], None],
 ) -> None:
-    """Reads the states of partitions; None where there is no state. A state that cannot be read is
-    left out."""
+    """Reads the states of partitions; None where there is no state. `then` also gets the topics
+    with states that could not be read."""
     paths = {znodes.state_path(each): each for each in partitions}
 
     def on_nodes(nodes: Mapping[str, Node | None]) -> None:
@@ -228,26 +239,17 @@ def read_states(
             where = paths[path]
             if node is not UNREADABLE:
                 states[where] = None if node is None else partition_of(where, node)
-        then(states)
+        then(states, {where.topic for where in paths.values() if where not in states})
 
     context.gather(paths, on_nodes)
 
 
-def partitions_in(topics: Mapping[str, TopicNode]) -> list[TopicPartition]:
-    """The partitions that the nodes of topics name."""
-    return [
-        TopicPartition(name, index)
-        for name, topic in topics.items()
-        for index in range(len(topic.assignments))
-    ]
+def partitions_in(name: str, content: TopicNode) -> list[TopicPartition]:
+    """The partitions that the node of a topic names."""
+    return [TopicPartition(name, index) for index in range(len(content.assignments))]
 
 
-def topic_image(
-    name: str,
-    topic_id: UUID,
-    node: TopicNode,
-    states: States,
-) -> TopicImage:
+def topic_image(name: str, topic_id: UUID, node: TopicNode, states: States) -> TopicImage:
     """A topic as its node and the states of its partitions have it."""
     partitions = []
     for index, assignment in enumerate(node.assignments):
@@ -264,9 +266,7 @@ def _partitions_at(paths: Iterable[str]) -> list[TopicPartition]:
     return [TopicPartition(topic, int(index)) for *_, topic, _, index in found if index.isdecimal()]
 
 
-def _by_topic(
-    states: States,
-) -> dict[str, list[PartitionImage]]:
+def _by_topic(states: States) -> dict[str, list[PartitionImage]]:
     found: dict[str, list[PartitionImage]] = {}
     for where, state in states.items():
         if state is not None:

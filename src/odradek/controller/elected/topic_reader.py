@@ -163,44 +163,47 @@ class TopicReader:
             return
 
         def on_node(node: Node | Failure | None) -> None:
-            if not isinstance(node, Node) or not self._context.is_open:
-                return
-            known = self._view.image.topic(name)
-            if known is None:
-                self.read_all()  # perhaps it is understood now
-                return
-            topic = self._understood(name, node) if is_news(node) else None
-            if topic is not None:
-                # With an older version it is the node of a recreated topic.
-                is_later = self._context.topic_nodes[name].version == node.version
-                topic_id = known.topic_id if is_later else topic.topic_id or known.topic_id
-                partitions = partitions_in({name: topic})
-
-                def on_states(states: States) -> None:
-                    if all(each in states for each in partitions):
-                        take(known, topic_image(name, topic_id, topic, states))
-                    else:
-                        self._read_later(name)
-
-                read_states(self._context, partitions, on_states)
-
-        def take(known: TopicImage, topic: TopicImage) -> None:
-            if self._context.is_open:
-                self._write_again(_lost(topic, known))
-                self._events.submit(lambda image: with_reading(image, topic), is_written=True)
-                self._events.submit(lambda image: with_growth(image, topic))
-                self._put_right([name])
+            if isinstance(node, Node) and self._context.is_open:
+                self._on_node(name, node, is_news=is_news(node))
 
         self._context.watch_node(znodes.topic_path(name), on_node, lambda: self._on_changed(name))
+
+    def _on_node(self, name: str, node: Node, *, is_news: bool) -> None:
+        known = self._view.image.topic(name)
+        if known is None:
+            self.read_all()  # perhaps it is understood now
+            return
+        content = self._understood(name, node) if is_news else None
+        if content is None:
+            return
+        # With an older version it is the node of a recreated topic.
+        is_later = self._context.topic_nodes[name].version == node.version
+        topic_id = known.topic_id if is_later else content.topic_id or known.topic_id
+        then = partial(self._on_states, known, topic_id, content)
+        read_states(self._context, partitions_in(name, content), then)
+
+    def _on_states(
+        self,
+        known: TopicImage,
+        topic_id: UUID,
+        content: TopicNode,
+        states: States,
+        unread: Collection[str],
+    ) -> None:
+        if unread:
+            self._read_later(known.name)
+        elif self._context.is_open:
+            topic = topic_image(known.name, topic_id, content, states)
+            self._write_again(_lost(topic, known))
+            self._events.submit(lambda image: with_reading(image, topic), is_written=True)
+            self._events.submit(lambda image: with_growth(image, topic))
+            self._put_right([known.name])
 
     def _read_later(self, name: str) -> None:
         """Reads a topic again after a while: some of its states could not be read."""
         logger.warning("states of topic %s cannot be read; it stays as it is known", name)
-        self._after_ms(RETRY_MAX_MS, partial(self.read, name))
-
-    def _pass_over(self, name: str) -> None:
         self._not_understood.add(name)
-        self._read_later(name)
+        self._after_ms(RETRY_MAX_MS, partial(self.read, name))
 
     def _known(self, name: str) -> TopicImage | None:
         return self._before.get(name) or self._view.image.topic(name)
@@ -298,7 +301,7 @@ class TopicReader:
             self._understood,
             self._on_changed,
             partial(self._after_ms, RETRY_MAX_MS, self.read_all),
-            self._pass_over,
+            self._read_later,
             on_read,
         )
         new.read(names)
