@@ -292,6 +292,17 @@ class MetadataDelta:
                 if index >= len(before) or before[index] != partition:
                     yield topic, partition
 
+    def is_new_replica(self, topic: TopicImage, partition: PartitionImage, broker_id: int) -> bool:
+        """Whether a broker had no replica of a partition before the change; otherwise a failed disk
+        of it may have the log. A partition without known replicas may have been there."""
+        known = self.previous.topic(topic.name)
+        where = TopicPartition(topic.name, partition.partition)
+        is_same = known is not None and known.topic_id == topic.topic_id
+        before = self.previous.partition(where) if is_same else None
+        if before is None:
+            return topic.name not in self.found
+        return bool(before.replicas) and broker_id not in before.replicas
+
     def in_slices(self, size: int) -> "Iterator[MetadataDelta]":
         """The same change in steps of at most `size` partitions, those of removed topics first; the
         first step also has everything else."""

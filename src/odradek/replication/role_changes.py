@@ -89,7 +89,7 @@ class RoleChanges:
                 continue
             if topic.name not in configs:
                 configs[topic.name] = self._log_config(delta.image, topic.name)
-            is_new = _is_new(topic, partition_image, delta, self._broker_id)
+            is_new = delta.is_new_replica(topic, partition_image, self._broker_id)
             if not self._host(topic, partition_image, configs[topic.name], is_new=is_new):
                 unserved.append(topic_partition)
         for resource in delta.configs_changed:
@@ -241,17 +241,3 @@ class RoleChanges:
             for problem in told:
                 logger.error("a setting of topic %s is not used: %s", topic, problem)
         return config
-
-
-def _is_new(
-    topic: TopicImage, partition: PartitionImage, delta: MetadataDelta, broker_id: int
-) -> bool:
-    """Whether the broker had no replica of the partition before. A partition without known replicas
-    may have been here."""
-    known = delta.previous.topic(topic.name)
-    if known is None or known.topic_id != topic.topic_id:
-        return topic.name not in delta.found
-    before = delta.previous.partition(TopicPartition(topic.name, partition.partition))
-    if before is None:
-        return topic.name not in delta.found
-    return bool(before.replicas) and broker_id not in before.replicas

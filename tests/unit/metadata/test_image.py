@@ -15,6 +15,15 @@ from odradek.metadata.shared_map import SharedMap
 from odradek.model import TopicPartition
 
 
+def _topic(name: str, number: int, partitions: int = 1) -> TopicImage:
+    images = tuple(PartitionImage(index, 1, 0, 0, (1,), (1,)) for index in range(partitions))
+    return TopicImage(name, UUID(int=number), images)
+
+
+def _with_replicas(topic: TopicImage, replicas: tuple[int, ...]) -> TopicImage:
+    return topic.with_partitions([each._replace(replicas=replicas) for each in topic.partitions])
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
 def test_a_change_in_slices_comes_to_the_same(size: int) -> None:
     """Whoever follows it slice by slice would end with another image than clients are shown."""
@@ -80,11 +89,6 @@ def _going(delta: MetadataDelta) -> list[tuple[str, int]]:
     ]
 
 
-def _topic(name: str, number: int, partitions: int = 1) -> TopicImage:
-    images = tuple(PartitionImage(index, 1, 0, 0, (1,), (1,)) for index in range(partitions))
-    return TopicImage(name, UUID(int=number), images)
-
-
 def test_a_shared_map_shares_and_never_changes() -> None:
     """An image that is being read must stay what it was."""
     before: SharedMap[str, int] = SharedMap({"a": 1, "b": 2})
@@ -100,6 +104,29 @@ def test_creating_topics_does_not_copy_all_of_them() -> None:
     changed = full.replaced({10_001: 1})
     shared = sum(a is b for a, b in zip(full._buckets, changed._buckets, strict=True))
     assert shared == 255
+
+
+@pytest.mark.parametrize(
+    ("known", "found", "is_new"),
+    [
+        ((), (), True),
+        ((), ("a",), False),
+        ((_topic("a", 2, 2),), (), True),
+        ((_topic("a", 1, 1),), (), True),
+        ((_topic("a", 1, 1),), ("a",), False),
+        ((_topic("a", 1, 2),), (), False),
+        ((_with_replicas(_topic("a", 1, 2), (2, 3)),), ("a",), True),
+        ((_with_replicas(_topic("a", 1, 2), ()),), (), False),
+    ],
+)
+def test_a_replica_is_new_where_its_broker_can_have_no_log_of_it(
+    known: tuple[TopicImage, ...], found: tuple[str, ...], is_new: bool
+) -> None:
+    """Fails when an empty log is made in the place of one on a failed disk."""
+    topic = _topic("a", 1, 2)
+    before = MetadataImage("c").with_topics(known)
+    delta = MetadataDelta(before, before.with_topics([topic]), found=found)
+    assert delta.is_new_replica(topic, topic.partitions[1], 1) is is_new
 
 
 def test_topics_are_found_by_name_id_and_partition() -> None:

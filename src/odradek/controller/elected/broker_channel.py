@@ -34,7 +34,6 @@ from odradek.metadata.image import (
     BrokerRegistration,
     MetadataDelta,
     MetadataImage,
-    PartitionImage,
     TopicImage,
 )
 from odradek.metadata.serial_queue import Release, SerialQueue
@@ -114,18 +113,12 @@ class BrokerChannel:
             if broker_id in partition.replicas:
                 self._roles.add(topic_partition)
                 self._stopped.pop(topic_partition, None)
-                if self._is_new(before, is_found=topic.name in delta.found):
+                if delta.is_new_replica(topic, partition, broker_id):
                     self._new.add(topic_partition)
                 continue
             if before is not None and broker_id in before.replicas:
                 self._roles.discard(topic_partition)
                 self.stop([topic_partition], partition.leader_epoch)
-
-    def _is_new(self, before: PartitionImage | None, *, is_found: bool) -> bool:
-        """Whether the broker has never had the replica; else a failed disk may have its log."""
-        if before is None:
-            return not is_found
-        return self.broker.id not in before.replicas
 
     def note_roles(self) -> None:
         """Notes that the broker is to answer again which of its replicas it can serve."""

@@ -93,9 +93,7 @@ def with_added(
     """The image with topics that were found, as they are; `before` has what was known of them
     earlier."""
     new = [
-        present(topic, before.get(topic.name), image.brokers)
-        for topic in topics
-        if topic.name not in image.topics
+        present(topic, before.get(topic.name), image.brokers) for topic in _unknown(topics, image)
     ]
     names = [topic.name for topic in new]
     return Change(None, MetadataDelta(image, image.with_topics(new), added=new, found=names))
@@ -103,8 +101,12 @@ def with_added(
 
 def with_started(image: MetadataImage, topics: Iterable[TopicImage]) -> Change[None]:
     """The image with topics that were never led, and are from now on."""
-    new = [_started(topic, image) for topic in topics if topic.name not in image.topics]
+    new = [_started(topic, image) for topic in _unknown(topics, image)]
     return Change(None, MetadataDelta(image, image.with_topics(new), added=new))
+
+
+def _unknown(topics: Iterable[TopicImage], image: MetadataImage) -> list[TopicImage]:
+    return [topic for topic in topics if topic.name not in image.topics]
 
 
 def as_written(partition: PartitionImage, assignment: ReplicaAssignment) -> PartitionImage:
