@@ -220,7 +220,7 @@ def _with_missing(content: TopicNode, known: TopicImage | None) -> TopicNode:
 
 
 def _content(topic: TopicImage) -> TopicNode:
-    """What the node of a topic is to have."""
+    """The content that the node of a topic is to have."""
     return TopicNode(topic.topic_id, tuple(each.assignment for each in topic.partitions))
 
 
