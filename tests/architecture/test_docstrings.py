@@ -11,7 +11,7 @@ pytestmark = reads_sources
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
-REWORDED = ("architecture", "property", "scenario", "simulation")
+REWORDED = ("architecture", "property", "scenario", "simulation", "system", "wire")
 FOLDERS = [ROOT / "src", *(TESTS / each for each in REWORDED)]
 OPENINGS = re.compile(r"(What|Has|Who|Whoever|Those|Whether it)\b|Nothing(?! is committed)\b")
 SENTENCES = re.compile(r"(Whoever|Whom|Who|Nobody|(Those|One) (that|who|whose)|Those of)\b")

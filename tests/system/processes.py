@@ -14,7 +14,7 @@ STOP_TIMEOUT_S = deadline_s(60)
 
 
 def fsck(data_dir: Path) -> str:
-    """What `odradek fsck` has to say of a data directory: nothing, if it is sound."""
+    """The findings of `odradek fsck` in a data directory: none, if it is sound."""
     command = [sys.executable, "-m", "odradek", "fsck", str(data_dir)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout if done.returncode == 0 else done.stdout + done.stderr
@@ -24,7 +24,7 @@ def fsck(data_dir: Path) -> str:
 def serving(
     *command: str, cwd: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> Iterator[str]:
-    """What a broker says when it is ready; told to, it has to end in order."""
+    """The line that a broker prints when it is ready; told to, it has to end in order."""
     broker = subprocess.Popen(command, cwd=cwd, env=environment, stdout=subprocess.PIPE, text=True)
     assert broker.stdout is not None
     try:

@@ -180,7 +180,7 @@ def test_the_compose_file_starts_what_there_is() -> None:
 
 
 def test_the_workflows_call_our_own_commands() -> None:
-    """What runs on a push is something else than what runs here."""
+    """A push runs something else than what runs here."""
     folder = ROOT / ".github" / "workflows"
     for name, command in (("test.yml", "./test"), ("wheels.yml", "tools/wheels")):
         runs = re.findall(r"^\s+- run: (.*)$", (folder / name).read_text("utf-8"), re.MULTILINE)

@@ -83,7 +83,7 @@ def run(folder: Path, *command: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), [("odradek", []), ("my clone", ["--cluster"])])
 def test_both_commands(tmp_path: Path, name: str, options: list[str]) -> None:
-    """Who clones into a folder of that name cannot run the tests or the main job; on a cluster it
+    """After a clone into a folder of that name, neither the tests nor the main job run; a cluster
     loses a record when a broker is killed."""
     folder = tmp_path / name
     clone(folder)

@@ -108,7 +108,7 @@ def test_a_full_disk_refuses_and_loses_nothing(bootstrap: str) -> None:
 
 
 def test_a_full_disk_lets_topics_be_made_and_deleted(bootstrap: str) -> None:
-    """Nothing could be deleted to make room, or what was made meanwhile would stay useless."""
+    """No topic could be deleted to make room, or those made meanwhile would stay useless."""
     create(bootstrap, "fills")
     acknowledged, _ = produce(bootstrap, "fills", 2 * DISK_BYTES // RECORD_BYTES)
     assert acknowledged

@@ -219,7 +219,7 @@ def test_the_oldest_that_the_extras_allow(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not (shutil.which("cc") or shutil.which("gcc")), reason="no C compiler here")
 def test_built_and_installed_with_a_compiler(tmp_path: Path) -> None:
-    """What is uploaded is incomplete, or runs uncompiled; the build says nothing for minutes."""
+    """The upload is incomplete, or runs uncompiled; the build says nothing for minutes."""
     sources = plain_copy(tmp_path)
     dist = tmp_path / "dist"
     said = run(sys.executable, "-m", "build", "--outdir", str(dist), cwd=sources)

@@ -1,4 +1,4 @@
-"""What a broker imports before it is ready: nothing that it has no use for yet.
+"""A broker imports nothing before it is ready that it has no use for yet.
 
 If these fail, a broker takes longer to start than it has to, or more memory.
 """

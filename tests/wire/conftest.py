@@ -294,7 +294,7 @@ def _peer(fetch: Callable[[], T]) -> T:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """What is marked so is asked of clusters of three as well, when all single brokers are done."""
+    """A test marked so asks clusters of three as well, when all single brokers are done."""
     if "two_brokers" in metafunc.fixturenames:
         marker = metafunc.definition.get_closest_marker("of_three_too")
         counts = [ONE] if marker is None or False in marker.args else [ONE, THREE]

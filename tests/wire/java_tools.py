@@ -45,7 +45,7 @@ CLASSES: Final = {
 
 
 class Done(NamedTuple):
-    """What became of a command line."""
+    """The outcome of a command line."""
 
     status: int
     output: str

@@ -1,4 +1,4 @@
-"""What tests wait for on a cluster: what its brokers do behind their answers."""
+"""Tests wait on a cluster for what its brokers do behind their answers."""
 
 import pytest
 from tests.wire import replicas

@@ -273,7 +273,7 @@ class ProgramChain:
 
 
 def met_without_reason(met: list[str], faults: int) -> list[str]:
-    """What a client has met that so many faults do not explain: each may keep the transaction of
+    """The errors a client met that so many faults do not explain: each may keep the transaction of
     one producer open for longer than it may be."""
     fenced = [each for each in met if FENCED.search(each)]
     return [each for each in met if NEVER_MET.search(each)] + fenced[faults:]
@@ -291,7 +291,7 @@ def java_command(jars: list[Path], java: str, javac: str, home: Path, *arguments
 
 @contextlib.contextmanager
 def running(*chains: Chain | ProgramChain) -> Iterator[None]:
-    """Has chains at work, and ends them all."""
+    """Runs the chains, and ends them all."""
     with contextlib.ExitStack() as ends:
         for each in chains:
             each.start()
@@ -300,7 +300,7 @@ def running(*chains: Chain | ProgramChain) -> Iterator[None]:
 
 
 class Carried:
-    """What readers of committed records find in a topic, as it comes."""
+    """The records that readers of committed records find in a topic, as they come."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.values: list[int] = []

@@ -44,7 +44,8 @@ class Place(NamedTuple):
 
 
 class History:
-    """What was acknowledged and read, by value and by place. Several threads write to it."""
+    """The records that were acknowledged and read, by value and by place. Several threads write to
+    it."""
 
     def __init__(self, partitions: int) -> None:
         self.partitions: Final = partitions
@@ -75,7 +76,7 @@ class History:
             return self._counts.copy()
 
     def findings(self, log: dict[int, dict[int, str]], offsets: dict[int, int]) -> list[str]:
-        """What is wrong, given the values in the log by partition and offset, the offsets that the
+        """The faults, given the values in the log by partition and offset, the offsets that the
         group has in the end, and readers that have come to its end."""
         return [
             *self.broken,
@@ -107,7 +108,7 @@ class History:
                 yield f"{value} at {place}"
 
     def _read_otherwise(self, log: dict[int, dict[int, str]]) -> Iterator[str]:
-        """Whoever reads everything from the start meets every offset once, in order."""
+        """A reader of everything from the start meets every offset once, in order."""
         for partition, records in log.items():
             read = [place.offset for place in self.read if place.partition == partition]
             if read != sorted(records):
@@ -173,7 +174,7 @@ class Load:
         self._stops_writing.set()
 
     def findings(self, log: dict[int, dict[int, str]]) -> list[str]:
-        """What is wrong in the end, given the values in the log by partition and offset."""
+        """The faults in the end, given the values in the log by partition and offset."""
         admin = AdminClient({"bootstrap.servers": self._bootstrap_servers})
         places = [TopicPartition(self.topic, partition) for partition in log]
         asked = [ConsumerGroupTopicPartitions(self._group, places)]
@@ -351,7 +352,7 @@ def running(load: L) -> Iterator[L]:
 
 
 def read_log(bootstrap_servers: str, topic: str, partitions: int) -> dict[int, dict[int, str]]:
-    """What a fresh consumer finds in the log, by partition and offset."""
+    """The records that a fresh consumer finds in the log, by partition and offset."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,

@@ -23,7 +23,7 @@ def broker(broker_id: int) -> str:
 
 
 def speaker_of_kafka(head: bytes) -> str:
-    """Who opened a connection to a broker: another broker, as the client id of its first request
+    """The opener of a connection to a broker: another broker, as the client id of its first request
     says (`broker-1-fetcher`), or somebody else."""
     (length,) = struct.unpack_from(">h", head, CLIENT_ID_AT - 2)
     client_id = head[CLIENT_ID_AT : CLIENT_ID_AT + max(0, length)].decode()

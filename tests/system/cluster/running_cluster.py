@@ -70,11 +70,11 @@ class LoggedBroker(BrokerProcess):
         self._mark = 0
 
     def signal(self, number: int) -> None:
-        """Has something happen to the machine; see `faulty_machine`."""
+        """Makes something happen to the machine; see `faulty_machine`."""
         os.kill(self.pid, number)
 
     def mark(self) -> None:
-        """What is in the log so far is of the past."""
+        """The records in the log so far are of the past."""
         self._mark = self.log.stat().st_size if self.log.exists() else 0
 
     def said(self) -> str:

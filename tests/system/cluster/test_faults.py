@@ -72,7 +72,7 @@ CHANGES = [
 
 
 def test_a_leader_is_killed(cluster: RunningCluster) -> None:
-    """What it had acknowledged would be gone with it."""
+    """Its acknowledged records would be gone with it."""
     with cluster.load("leader-killed") as load:
         victim, controller = cluster.another_leader(), cluster.controller()
         cluster.brokers[victim].kill()
@@ -85,7 +85,7 @@ def test_a_leader_is_killed(cluster: RunningCluster) -> None:
 
 
 def test_the_controller_is_killed(cluster: RunningCluster) -> None:
-    """Nobody would elect leaders any more."""
+    """No broker would elect leaders any more."""
     with cluster.load("controller-killed") as load:
         victim = cluster.controller()
         cluster.brokers[victim].kill()
@@ -125,7 +125,8 @@ def test_a_broker_is_cut_off_from_the_others_and_from_zookeeper(cluster: Running
 
 
 def test_a_log_directory_fails(cluster: RunningCluster) -> None:
-    """What lies on it would have no leader, or one that answers every request with an error."""
+    """The partitions on it would have no leader, or one that answers every request with an
+    error."""
     with cluster.load("disk") as load:
         victim = cluster.another_leader()
         disk = cluster.brokers[victim].bad_disk
@@ -171,7 +172,7 @@ def test_a_replica_is_slow(cluster: RunningCluster) -> None:
 
 
 def test_settings_change_under_load(cluster: RunningCluster) -> None:
-    """One that is legal would wedge who follows the metadata, on every broker."""
+    """A legal one would wedge the follower of the metadata, on every broker."""
     with cluster.load("settings") as load:
         for topic, name, value in CHANGES:
             cluster.configure(topic, name, value)
@@ -189,7 +190,7 @@ def test_a_controller_is_killed_while_it_reads(cluster: RunningCluster) -> None:
 
 
 def test_a_rolling_restart_is_not_noticed(cluster: RunningCluster) -> None:
-    """Nobody could upgrade a cluster in use: `load` asserts that no error reaches a client."""
+    """A cluster in use could not be upgraded: `load` asserts that no error reaches a client."""
     with cluster.load("rolling") as load:
         for each in cluster.brokers.values():
             assert each.stop() == 0
@@ -204,7 +205,8 @@ def test_a_rolling_restart_is_not_noticed(cluster: RunningCluster) -> None:
     "suites", [[*QUICK_SUITES, "-m", "not slow"], JAVA_TESTS], ids=["quick", "java"]
 )
 def test_other_suites_on_three_replicas(cluster: RunningCluster, suites: list[str]) -> None:
-    """What holds with one broker holds with three: `tests/wire` can be told to ask for replicas."""
+    """The things that hold with one broker hold with three: `tests/wire` can be told to ask for
+    replicas."""
     where = {"ODRADEK_WIRE_BOOTSTRAP": cluster.bootstrap_servers, "ODRADEK_WIRE_REPLICAS": "3"}
     command = [sys.executable, "-m", "pytest", "-q", *suites]
     done = subprocess.run(
@@ -321,7 +323,7 @@ FAULTS: list[Fault] = [
 
 
 def test_one_fault_after_another(cluster: RunningCluster) -> None:
-    """What one fault leaves behind must not be what the next one needs."""
+    """One fault must not leave behind what the next one needs."""
     rng = random.Random(20261122)
     with cluster.load("rounds") as load:
         for _ in range(ROUNDS):

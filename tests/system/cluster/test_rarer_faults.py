@@ -45,7 +45,7 @@ def test_the_controller_and_a_leader_are_killed_at_once(cluster: RunningCluster)
 
 
 def test_a_controller_wakes_from_a_long_pause(cluster: RunningCluster) -> None:
-    """What it decides is of the past, and may not be obeyed."""
+    """Its decisions are of the past, and may not be obeyed."""
     with cluster.load("controller-paused") as load:
         sleeper = cluster.controller()
         cluster.brokers[sleeper].pause()
@@ -196,7 +196,7 @@ def test_garbage_in_zookeeper_is_passed_over(cluster: RunningCluster) -> None:
 
 
 def test_clocks_jump(cluster: RunningCluster) -> None:
-    """Who lives and who lags is a matter of how long, not of what time it is."""
+    """Life and lag are a matter of how long, not of what time it is."""
     with cluster.load("clocks") as load:
         leaders = [cluster.leader("clocks", each) for each in range(PARTITIONS)]
         for jump in (signal.SIGUSR1, signal.SIGUSR2):

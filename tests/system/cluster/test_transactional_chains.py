@@ -3,8 +3,8 @@ slow replicas, one at a time and two at once.
 
 Every input is in the output once, as readers of committed records see it all the while: whoever is
 shown an aborted record, or one again, has it twice, since chains carry on what they have aborted.
-Nobody is told what a client cannot go on after where nothing is wrong, and no more than the faults
-explain where something is.
+Clients meet no fatal error where nothing is wrong, and no more than the faults explain where
+something is.
 """
 
 import contextlib

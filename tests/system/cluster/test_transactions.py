@@ -1,4 +1,4 @@
-"""What the transactions of the cluster's tests make of their own library's faults."""
+"""The transactions of the cluster's tests, beside faults of their own library."""
 
 from concurrent.futures import ThreadPoolExecutor
 

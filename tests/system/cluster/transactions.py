@@ -52,8 +52,8 @@ class TransactionHistory:
         self.broken: Final[list[str]] = []
 
     def findings(self, log: dict[int, list[int]], offset: int) -> list[str]:
-        """What is wrong, given the numbers that are committed in each partition, in their order,
-        and the group's offset."""
+        """The faults, given the numbers that are committed in each partition, in their order, and
+        the group's offset."""
         return [
             *self.broken,
             *(f"twice or out of order: {each}" for each in log.items() if not _rises(each[1])),
@@ -141,7 +141,7 @@ class TransactionalLoad:
         assert not self._reader.is_alive(), "the reader of what is committed does not end"
 
     def findings(self) -> list[str]:
-        """What is wrong in the end."""
+        """The faults in the end."""
         return self.history.findings(self._read(), self._offset())
 
     def go_on(self) -> None:

@@ -84,7 +84,7 @@ class MemberThread(threading.Thread):
 
 
 def committed(bootstrap_servers: str) -> dict[int, int]:
-    """What the group has committed, by partition, as anybody may ask."""
+    """The offsets that the group has committed, by partition, as anybody may ask."""
     asking = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": GROUP})
     wanted = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
     found = {each.partition: each.offset for each in asking.committed(wanted, timeout=DEADLINE_S)}

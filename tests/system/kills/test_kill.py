@@ -51,7 +51,8 @@ Place = tuple[str, int]
 
 
 class Contents(NamedTuple):
-    """What a reader got of a partition, and where that began and ended when it was through."""
+    """The records that a reader got of a partition, and where that began and ended when it was
+    through."""
 
     found: dict[int, int]
     start: int
@@ -59,7 +60,7 @@ class Contents(NamedTuple):
 
 
 class Ledger:
-    """What the producer was told, and what was ever seen at an offset."""
+    """The producer's answers, and the records ever seen at an offset."""
 
     def __init__(self) -> None:
         self.contents: dict[Place, dict[int, int]] = {place: {} for place in PARTITIONS}

@@ -112,7 +112,7 @@ def test_every_input_is_in_the_output_once(tmp_path: Path) -> None:
 
 
 def carried(bootstrap: str, wanted: int) -> Iterator[str]:
-    """What is committed in the output, once as much is there as should be."""
+    """The committed records of the output, once as many are there as should be."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -1,4 +1,4 @@
-"""What a reader of the files sees keeps up with the broker, and stays when the broker dies.
+"""A reader of the files keeps up with the broker, and keeps what it saw when the broker dies.
 
 Bounds of such a reader are the high watermarks that the broker writes down every
 `replica.high.watermark.checkpoint.interval.ms`.

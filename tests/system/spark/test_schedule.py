@@ -112,7 +112,7 @@ def kill_executors(pid: int) -> int:
 
 
 def is_java(pid: int) -> bool:
-    """Whether it is a JVM: Spark starts processes of Python as well."""
+    """Tells a JVM: Spark starts processes of Python as well."""
     with suppress(FileNotFoundError, ProcessLookupError):
         return "java" in os.readlink(f"/proc/{pid}/exe")
     return False

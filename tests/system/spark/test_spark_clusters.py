@@ -79,14 +79,14 @@ def standalone(tmp_path: Path) -> Iterator[str]:
 
 
 def asked(program: str, master: str) -> str:
-    """What a program printed that asks a topic, in a session on this master."""
+    """The output of a program that asks a topic, in a session on this master."""
     return printed_by([sys.executable, "-c", program], [master], bare_environment())
 
 
 def printed_by(
     command: list[str], more: list[str], environment: dict[str, str], folder: Path | None = None
 ) -> str:
-    """What a command printed that asks a topic of a thousand records, in four tasks."""
+    """The output of a command that asks a topic of a thousand records, in four tasks."""
     with Broker() as broker:
         broker.create_topic("t")
         broker.produce_many("t", [b"%d" % number for number in range(1000)])

@@ -112,7 +112,7 @@ class Query:
         return self._process.wait(kills.PATIENCE_S)
 
     def late_outcomes(self, count: int) -> list[str]:
-        """What became of so many workers that went on late."""
+        """The outcomes of so many workers that went on late."""
         deadline = time.monotonic() + kills.PATIENCE_S
         while True:
             notes = list(self._plans.glob(f"{kills.LATE_OUTCOME}*"))

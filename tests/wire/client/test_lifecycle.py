@@ -1,5 +1,5 @@
-"""What all clients have in common. If these fail, a client is silent about what is wrong, or cannot
-be used as its users are used to."""
+"""The life of a client, which all clients have in common. If these fail, a client is silent about
+what is wrong, or cannot be used as its users are used to."""
 
 import asyncio
 import gc
@@ -66,7 +66,7 @@ def test_a_wrong_port_is_said_at_once_and_logged_once_in_a_while(
 
 
 def forgotten(drop: Callable[[], None]) -> list[str]:
-    """What is warned of when a client is dropped; asyncio says of its sockets what it has to."""
+    """The warnings when a client is dropped; asyncio says of its sockets what it has to."""
     with pytest.warns(ResourceWarning) as caught:  # noqa: PT031 - the two are one
         drop()
         gc.collect()
@@ -127,7 +127,7 @@ def classes_in(hint: Any) -> Iterator[type]:
 
 @pytest.mark.parametrize("kind", [*CALLED_BY_USERS, *WRITTEN_BY_USERS])
 def test_every_class_that_users_meet_is_a_public_name(kind: type) -> None:
-    """Who writes an interceptor, or annotates an answer, would import it from inside."""
+    """The author of an interceptor, or of an annotation, would import it from inside."""
     functions = [
         function
         for name, function in inspect.getmembers(kind, inspect.isfunction)

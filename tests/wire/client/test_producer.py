@@ -40,7 +40,7 @@ Run = Callable[[Any], Any]
 
 
 def stored(servers: str, topic: str, partition: int = 0) -> list[Record]:
-    """What is in a partition, aborted records and markers among it."""
+    """All batches of a partition, aborted records and markers among them."""
     with Cluster(servers, request_timeout_ms=20_000) as cluster:
         where = TopicPartition(topic, partition)
         end = cluster.list_offsets({where: -1})[where] or 0

@@ -1,5 +1,5 @@
-"""What a producer may be given besides records. If these fail, what users of other libraries are
-used to is not there, or does something else."""
+"""The arguments of a producer besides records. If these fail, an argument of other libraries is not
+there, or does something else."""
 
 import asyncio
 import json

@@ -229,8 +229,8 @@ def test_the_blocking_twin(bootstrap: str, topic: str, run: Run) -> None:
 
 
 def test_commits_that_wait_together_are_each_told_their_outcome(run: Run) -> None:
-    """One that is given up took another's place: that ended with an error of our own making, and
-    without its outcome."""
+    """A given-up one took another's place: that ended with an error of our own making, and without
+    its outcome."""
 
     async def scenario() -> None:
         async with odradek.Broker() as broker:
@@ -290,7 +290,7 @@ def test_what_a_callback_raises_keeps_no_outcome_back(
 def test_what_a_callback_raises_takes_no_record_of_the_blocking_twin_along(
     bootstrap: str, topic: str, run: Run
 ) -> None:
-    """Those that were read with it would be accepted by the next read, and nobody had seen them."""
+    """The next read would accept the records read with it, and nobody had seen them."""
     seen: list[bytes | None] = []
     failures = 0
 

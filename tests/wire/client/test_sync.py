@@ -112,7 +112,7 @@ def test_listeners_and_callbacks_are_called_by_the_thread_that_reads(
 def test_what_a_callback_raises_takes_no_record_along(
     bootstrap: str, topic: str, names: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What was read with it would be passed over, and committed past."""
+    """The records read with it would be passed over, and committed past."""
     where = TopicPartition(topic, 0)
     values = [b"%d" % number for number in range(10)]
 

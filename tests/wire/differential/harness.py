@@ -151,7 +151,7 @@ ALLOWED_OF_THREE: Final = (
 
 
 class Answer(NamedTuple):
-    """What a broker answered: which request it was, and the decoded values."""
+    """A broker's answer: which request it was, and the decoded values."""
 
     request: str
     api: str
@@ -339,7 +339,7 @@ _STATES: Final = (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STA
 
 
 def lead_coordinators(target: Target) -> None:
-    """Has the broker that is asked lead all coordinators, once it knows of the others."""
+    """Makes the broker that is asked lead all coordinators, once it knows of the others."""
     peer = Peer(target)
     peer.ask_until(
         lambda answer: len(answer.brokers) == len(target.replicas), "describe_cluster", 0

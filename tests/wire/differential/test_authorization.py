@@ -1,7 +1,7 @@
 """Every API, refused and allowed, beside an Apache Kafka with its own authorizer.
 
-Nobody logs in: who asks is `User:ANONYMOUS`, from one address of this machine as the owner of
-everything, from another as a guest. Whatever an ACL says it says of the guest's address.
+Clients do not log in: who asks is `User:ANONYMOUS`, from one address of this machine as the owner
+of everything, from another as a guest. Whatever an ACL says it says of the guest's address.
 """
 
 import contextlib

@@ -1,7 +1,8 @@
 """Rounds of compaction whose topic takes `compact` away meanwhile: Apache Kafka's and ours.
 
-Nobody is told when a round begins. Both cleaners go from partition to partition of one topic, as
-slowly as they are told, so that a round is under way as long as some of them are not cleaned yet.
+Brokers do not tell when a round begins. Both cleaners go from partition to partition of one topic,
+as slowly as they are told, so that a round is under way as long as some of them are not cleaned
+yet.
 """
 
 import random

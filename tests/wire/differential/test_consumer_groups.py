@@ -360,7 +360,7 @@ SUBSCRIPTIONS = {
 
 
 def test_subscriptions_of_classic_members(same_answers: Check) -> None:
-    """What such a member reads, and in which version it is answered, by what it wrote."""
+    """The topics that such a member reads, and the version of its answer, by what it wrote."""
 
     def scenario(peer: Peer) -> None:
         make_topic(peer, "u", 2)

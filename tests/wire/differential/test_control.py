@@ -1,4 +1,4 @@
-"""What a controller says to a broker, said to an Apache Kafka 3.9 and to ours by the test itself.
+"""The commands of a controller, sent to an Apache Kafka 3.9 and to ours by the test itself.
 
 Each stands alone in a ZooKeeper cluster of its own, is its own controller, and hears of commands
 that are stale, senseless or broken. Epochs differ, so the test looks them up in ZooKeeper.
@@ -39,7 +39,7 @@ class Site(NamedTuple):
 
     @property
     def header(self) -> dict[str, int]:
-        """What a command of the controller carries."""
+        """The content of a command of the controller."""
         return {
             "controller_id": self.controller_id,
             "controller_epoch": self.controller_epoch,
@@ -117,7 +117,7 @@ def _controllership(addresses: dict[str, str]) -> Iterator[None]:
 
 @pytest.fixture
 def same_answers(addresses: dict[str, str]) -> Check:
-    """Has both asked the same, and nothing be different that has no reason."""
+    """Asks both the same, and expects no difference without a reason."""
 
     def check(scenario: Scenario) -> None:
         sites = [_site(*address) for address in addresses.items()]

@@ -1,5 +1,5 @@
-"""What a fetch session says of a topic that goes: Apache Kafka and ours agree. Of one broker each:
-with several a topic that is made anew may be led by another one."""
+"""The answers of a fetch session about a topic that goes: Apache Kafka and ours agree. Of one
+broker each: with several a topic that is made anew may be led by another one."""
 
 from collections.abc import Callable
 from typing import Any

@@ -40,7 +40,7 @@ ASSIGNMENT = b"an assignment"
 
 
 def subscription(*topics: str) -> bytes:
-    """What a consumer of these topics says of itself, version 0."""
+    """The subscription of a consumer of these topics, version 0."""
     names = b"".join(struct.pack(">h", len(name)) + name.encode() for name in topics)
     return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", -1)
 

@@ -167,7 +167,7 @@ def of_ours() -> dict[str, float | None]:
 
 
 def test_ours_are_counted(of_ours: dict[str, float | None]) -> None:
-    """What is compared below would be nothing on both sides."""
+    """The test below would compare nothing with nothing."""
     assert [name for name, value in of_ours.items() if value is None] == []
     assert of_ours[BEANS[0]] == RECORDS
 

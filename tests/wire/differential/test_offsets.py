@@ -233,7 +233,8 @@ NO_DATA, NOTHING_OWNED = b"\xff\xff\xff\xff", b"\0\0\0\0"
 def test_subscriptions_as_far_as_they_are_read(
     same_answers: Check, name: str, metadata: bytes
 ) -> None:
-    """What a group still reads is kept from expiry and deletion, by the first fields alone."""
+    """The topics that a group still reads are kept from expiry and deletion, by the first fields
+    alone."""
 
     def scenario(peer: Peer) -> None:
         topic_id = make_topic_to_commit(peer, name)

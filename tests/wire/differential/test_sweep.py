@@ -24,7 +24,7 @@ SOFTWARE: Final = {"client_software_name": "sweep", "client_software_version": "
 
 
 class Filling(NamedTuple):
-    """What the fields of a request are made of; `own` are those with values of their own."""
+    """The values for the fields of a request; `own` are those with values of their own."""
 
     name: str
     text: str | None

@@ -22,7 +22,7 @@ TIMEOUT_S = deadline_s(20)
 
 
 class Owner(NamedTuple):
-    """Who a producer is by the last answer to it."""
+    """The id and epoch of a producer by the last answer to it."""
 
     name: str
     producer_id: int
@@ -614,7 +614,7 @@ def await_group(peer: Peer, group: str) -> None:
 
 
 def await_stable(peer: Peer, topic: str) -> None:
-    """Nothing holds readers up: the last stable offset is the end."""
+    """Readers are not held up: the last stable offset is the end."""
     partitions = [{"partition_index": index, "timestamp": -1} for index in range(2)]
     asked = [{"name": topic, "partitions": partitions}]
     ends = peer.ask("list_offsets", 5, replica_id=-1, isolation_level=0, topics=asked)

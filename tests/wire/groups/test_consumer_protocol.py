@@ -121,7 +121,7 @@ def reading(*readers: Reader) -> Iterator[None]:
 
 @contextmanager
 def ending(reader: JavaConsumerReader) -> Iterator[None]:
-    """What a failing test leaves behind is ended with it."""
+    """The members that a failing test leaves behind end with it."""
     try:
         yield
     finally:

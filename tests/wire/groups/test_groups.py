@@ -221,8 +221,8 @@ def values(readers: list[Reader]) -> set[bytes]:
 def settled_members(admin: AdminClient, group_id: str) -> int:
     """How many members share all partitions in a stable group; -1 while it is not so far.
 
-    Who leads before it knows the topic shares out nothing, and cooperative members give back in
-    one rebalance what others get in the next: such a group is stable, and about to rebalance.
+    A leader that does not know the topic yet shares out nothing, and cooperative members give back
+    in one rebalance what others get in the next: such a group is stable, and about to rebalance.
     """
     try:
         asked = admin.describe_consumer_groups([group_id], request_timeout=QUESTION_S)

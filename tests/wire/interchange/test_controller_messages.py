@@ -22,7 +22,7 @@ def test_the_golden_bytes_are_kafkas():
 
 
 def ask_kafka():
-    """What Kafka makes of every message, in hexadecimal digits."""
+    """Kafka's bytes of every message, in hexadecimal digits."""
     lines = []
     for _, _, version, schema, values in every_message():
         shown = json.dumps(_object(schema.fields, values, version))

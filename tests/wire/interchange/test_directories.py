@@ -151,7 +151,7 @@ def segment_files(directory: Path) -> str:
 
 
 def kafkas_dump(*options: str) -> tuple[str, str]:
-    """What Kafka's tool prints, on both streams; a quirk of it left out.
+    """The output of Kafka's tool, on both streams; a quirk of it left out.
 
     It calls the distance from -1 to a segment's first offset non-consecutive.
     """

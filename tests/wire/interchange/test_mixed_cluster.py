@@ -139,9 +139,9 @@ def a_site(home: Path) -> Iterator[Site]:
 
 
 def test_they_are_one_cluster(tmp_path: Path) -> None:
-    """Whoever exchanges a cluster broker by broker would lose records on the way, or be stuck where
-    the one does not understand the other: replicas, leaders and reassignments go both ways, with
-    either as the controller, while clients write with acks=all."""
+    """A cluster exchanged broker by broker would lose records on the way, or be stuck where the one
+    does not understand the other: replicas, leaders and reassignments go both ways, with either as
+    the controller, while clients write with acks=all."""
     try:
         with a_site(tmp_path) as site:
             _live(site)

@@ -59,7 +59,7 @@ class RealCluster(Cluster):
         self.called.set()
 
     def turn(self) -> None:
-        """What is due now; waits a moment when nothing is."""
+        """The actions that are due now; waits a moment when none is."""
         self.called.clear()
         while self.calls:
             self.calls.popleft()()
@@ -299,7 +299,7 @@ def test_nodes_of_an_ensemble_that_come_and_go(
 def test_an_ensemble_that_is_away_for_a_while(
     three: ZooKeeperEnsemble, request: pytest.FixtureRequest
 ) -> None:
-    """Nobody loses anything, nothing is decided; what was asked for meanwhile is done then."""
+    """No broker loses anything, nothing is decided; what was asked for meanwhile is done then."""
     cluster = RealCluster(f"{three.connect}/{request.node.name}")
     try:
         for broker_id in (1, 2, 3):
@@ -348,7 +348,7 @@ def _children(cluster: RealCluster, path: str) -> list[str]:
 
 
 def _expire(connect: str, session: KazooSession) -> None:
-    """Whoever knows a session can end it."""
+    """A session is ended by its id and password."""
     client = KazooClient(connect, client_id=session._client.client_id)
     client.start()
     client.stop()

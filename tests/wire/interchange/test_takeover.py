@@ -60,7 +60,7 @@ class Site:
             yield broker.bootstrap_servers
 
     def tree(self) -> Tree:
-        """What every node holds, read as JSON where it is some."""
+        """The content of every node, read as JSON where it is some."""
         client = KazooClient(self.connect)
         client.start(30)
         try:
@@ -106,7 +106,7 @@ def work(bootstrap: str, topic: str) -> None:
 
 
 def shown(bootstrap: str) -> dict[str, object]:
-    """What a client is told, once every partition is led."""
+    """The answer to a client, once every partition is led."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     deadline = time.monotonic() + TIMEOUT_S
     while True:
@@ -151,7 +151,7 @@ def fields(tree: Tree, topic: str) -> dict[str, object]:
 
 
 def test_they_take_over_from_each_other(tmp_path: Path) -> None:
-    """Who changes from one to the other would lose topics, settings or leaders."""
+    """A change from one to the other would lose topics, settings or leaders."""
     with contextlib.ExitStack() as resources:
         try:
             ensemble = resources.enter_context(zookeeper_ensemble(1))

@@ -62,7 +62,7 @@ def leave_open(bootstrap: str) -> list[Producer]:
 
 
 def committed_values(bootstrap: str) -> list[str]:
-    """What readers of committed records get, up to the last stable offset."""
+    """The records that readers of committed records get, up to the last stable offset."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

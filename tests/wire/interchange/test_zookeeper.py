@@ -137,7 +137,7 @@ def has_marker(data: Path) -> bool:
 
 
 def check_settings(target: Path, done: "subprocess.CompletedProcess[str]") -> None:
-    """What was imported with ZooKeeper's help has Kafka's settings, ids and partitions."""
+    """A directory imported with ZooKeeper's help has Kafka's settings, ids and partitions."""
     assert (done.returncode, done.stderr.count("left out")) == (0, 0), done.stderr
     stored = read_metadata(str(target))
     counts = {topic.name: len(topic.partitions) for topic in stored.topics}

@@ -1,4 +1,5 @@
-"""What a store relies on in ZooKeeper, of an ensemble and of the tree that tests have instead."""
+"""The parts of ZooKeeper that a store relies on, of an ensemble and of the tree that tests have
+instead."""
 
 import threading
 import time
@@ -242,7 +243,7 @@ def test_a_watch_is_called_once(world: World, change: list[Operation], heard: li
 
 
 def test_a_session_takes_its_nodes_with_it(world: World) -> None:
-    """Nobody would hear of a broker that has gone."""
+    """No broker would hear of one that has gone."""
     other = world.place.client()
     done: list[Any] = []
     other.commit([Create("/theirs", ephemeral=True), Create("/stays")], done.append)

@@ -1,4 +1,4 @@
-"""What `odradek.Broker` tells of a real client's group, and keeps for it over a restart."""
+"""`odradek.Broker` tells of a real client's group, and keeps its offsets over a restart."""
 
 import pytest
 from confluent_kafka import Consumer

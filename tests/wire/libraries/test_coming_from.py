@@ -102,7 +102,7 @@ def test_every_call_that_takes_the_place_of_one_is_there(
 
 @pytest.mark.parametrize(("whose", "names", "head", "ours"), SETTINGS)
 def test_every_setting_is_on_the_page(whose: str, names: list[str], head: str, ours: type) -> None:
-    """Those that are not named there are said to be the same: a login would be unknown."""
+    """Names missing there are said to be the same: a login would be unknown."""
     table = table_of(head)
     named = set(re.findall(r"\w+", table_of(f"`{whose}`") + table))
     same = {*inspect.signature(ours).parameters, *(e.replace(".", "_") for e in TABLES[ours])}

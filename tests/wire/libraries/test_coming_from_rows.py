@@ -201,7 +201,8 @@ def assignor() -> client.Assignor:
 
 
 class Names(dict[str, Any]):
-    """What the code of a row may name: a client's calls are those that have no other meaning."""
+    """The names that the code of a row may use: a client's calls are those that have no other
+    meaning."""
 
     subject: Any = None
 

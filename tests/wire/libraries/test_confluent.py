@@ -45,7 +45,8 @@ def create(bootstrap: str, topic: str, partitions: int = 2, **config: str) -> No
 
 
 def is_made_anew(bootstrap: str, topic: str) -> bool:
-    """Whether it is made: a cluster on ZooKeeper, as Kafka's, may have the one before to delete."""
+    """Tells whether it was created: a cluster on ZooKeeper, as Kafka's, may have the one before to
+    delete."""
     try:
         create(bootstrap, topic, partitions=1)
     except KafkaException as error:

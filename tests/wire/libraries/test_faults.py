@@ -1,4 +1,4 @@
-"""What real clients make of faults on command: confluent-kafka, kafka-python, aiokafka."""
+"""Real clients beside faults on command: confluent-kafka, kafka-python, aiokafka."""
 
 import asyncio
 import socket
@@ -43,7 +43,7 @@ def confluent_producer(broker: odradek.Broker, client_id: str = "shop") -> Produ
 
 
 def sent(producer: Producer, topic: str = "orders", value: str = "spool") -> str | None:
-    """What the client reports of a delivery: None, or the name of its error."""
+    """The client's report of a delivery: None, or the name of its error."""
     told: list[str | None] = []
     producer.produce(
         topic,

@@ -31,7 +31,7 @@ def run(kcat: str, bootstrap: str):
 
 @pytest.fixture
 def write(run, bootstrap: str, topic: str):
-    """Has kcat write what is typed to the topic; returns when every broker knows that."""
+    """Makes kcat write what is typed to the topic; returns when every broker knows that."""
 
     def call(*arguments: str, text: str) -> None:
         run("-P", "-t", topic, *arguments, text=text)

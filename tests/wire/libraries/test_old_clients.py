@@ -51,7 +51,7 @@ Program = Callable[..., list[list[str]]]
 
 
 def run(command: list[str], environment: dict[str, str] | None = None) -> list[list[str]]:
-    """What a program printed that was given the records, in words."""
+    """The output of a program that was given the records, in words."""
     done = subprocess.run(
         command,
         input="".join(f"{encode(key)} {encode(value)}\n" for key, value in SENT),
@@ -208,7 +208,7 @@ def test_our_log_keeps_its_message_sets(python_program, tmp_path, format_version
 
 
 def keep(folder: Path, partition: Partition, format_version: str, records: bytes) -> bytes:
-    """What a log holds, after a crash, of records that were appended to it twice."""
+    """The content of a log, after a crash, to which records were appended twice."""
     config = LogConfig(parse_topic_settings({"message.format.version": format_version}))
     folder.mkdir()
     manager = start(folder)

@@ -60,7 +60,7 @@ def set_group(bootstrap: str, group: str, name: str, value: str) -> None:
 
 
 def poll(consumers: list[ShareConsumer], count: int) -> list[str]:
-    """What the consumers are handed out, until that many records were."""
+    """The records that the consumers are handed out, until there are so many."""
     values: list[str] = []
     deadline = time.monotonic() + TIMEOUT_S
     while len(values) < count and time.monotonic() < deadline:

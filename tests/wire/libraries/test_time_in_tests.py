@@ -123,7 +123,7 @@ def test_members_that_live_outlive_any_move(make_reader: type[Reader]) -> None:
 
 @pytest.mark.parametrize("make_reader", READERS)
 def test_a_member_expires_on_command_and_comes_back(make_reader: type[Reader]) -> None:
-    """What happens to the others, and to itself, when a consumer hangs for too long."""
+    """A consumer hangs for too long: its own fate, and that of the others."""
     with odradek.Broker(clock=odradek.ManualClock()) as broker:
         broker.create_topic("orders", partitions=2)
         readers = [make_reader(broker.bootstrap_servers, "orders", "billing") for _ in range(2)]

@@ -87,7 +87,7 @@ def read_all(bootstrap: str, topic: str, isolation: str, partitions: int = 2) ->
 
 
 def read_committed(bootstrap: str, topic: str, partitions: int = 2) -> list[str]:
-    """What is committed, once every transaction has ended in the topic."""
+    """The committed records, once every transaction has ended in the topic."""
     await_ended(bootstrap, topic)
     return read_all(bootstrap, topic, "read_committed", partitions)
 
@@ -408,7 +408,8 @@ def test_what_a_transaction_waits_for_is_told() -> None:
 
 
 def await_told(cluster: Cluster, broker_id: int, kind: str) -> dict[str, str]:
-    """What the operations of a broker say that they miss, once one of a kind is among them."""
+    """The operations of a broker in words of what they wait for, once one of a kind is among
+    them."""
     deadline = time.monotonic() + TIMEOUT_S
     while kind not in (told := {e.kind: e.missing for e in cluster.waiting()[broker_id]}):
         assert time.monotonic() < deadline, told

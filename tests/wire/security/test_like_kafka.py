@@ -303,7 +303,7 @@ def logged_in(site: Site, message: bytes) -> Talk:
 
 
 def by_token(site: Site, token_id: str, password: str) -> Talk:
-    """What is heard first is whether the token is taken."""
+    """The first answer tells whether the token is taken."""
     talk = Talk(site.sasl)
     talk.ask(17, 1, mechanism="SCRAM-SHA-256")
     client = ScramClient("SCRAM-SHA-256", token_id, password, "nonce", is_token=True)

@@ -168,7 +168,7 @@ def test_what_was_taken_back_is_read_by_no_pipeline(spark, broker, tmp_path, nam
 
 
 def test_committed_records_are_read_unless_it_is_said_otherwise() -> None:
-    """Whoever does not know of transactions would read those that were taken back."""
+    """A reader that does not know of transactions would read those that were taken back."""
     assert PipelineSettings("", TOPIC).isolation_level == "read_committed"
 
 

@@ -50,7 +50,7 @@ class Place(NamedTuple):
     data_dir: str
 
     def options(self, route: str) -> dict[str, str]:
-        """What says where to read."""
+        """The options that say where to read."""
         servers = {"kafka.bootstrap.servers": self.servers}
         return {**(servers if route != PATH else {}), **({} if route == BROKER else self.path())}
 
@@ -111,7 +111,8 @@ def read(spark: SparkSession, format: str, options: dict[str, str]) -> DataFrame
 def by_all_routes(
     spark: SparkSession, connector: str, place: Place, options: dict[str, str]
 ) -> list[Row]:
-    """What the connector reads; ours have to read the same, but what needs a broker."""
+    """The options that the connector reads; ours have to read the same, but those that need a
+    broker."""
     theirs = read(spark, connector, {**place.options(BROKER), **options})
     expected = rows(theirs)
     needs_broker = "kafka.isolation.level" in options
@@ -289,7 +290,7 @@ ONLY_OURS = {
 
 
 def refusal(spark: SparkSession, format: str, options: dict[str, str | None]) -> str | None:
-    """What is said of options that cannot be, if anything."""
+    """The message about options that cannot be, if there is one."""
     given = {name: value for name, value in options.items() if value is not None}
     try:
         read(spark, format, given).collect()
@@ -354,7 +355,8 @@ STREAM_OPTIONS = {
 
 
 class Streamed(NamedTuple):
-    """What a stream to the end of its topics gave, where its batches ended, and what was told."""
+    """The records of a stream to the end of its topics, the ends of its batches, and what was
+    told."""
 
     rows: list[Row]
     ends: list[dict]

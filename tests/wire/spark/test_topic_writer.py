@@ -293,7 +293,7 @@ def write_batch(
 
 
 def committed(broker, topic: str) -> list[bytes]:
-    """What readers of committed records see, in both partitions."""
+    """The records that readers of committed records see, in both partitions."""
     found = []
     with Cluster(broker.bootstrap_servers) as cluster:
         for partition in (Place(topic, 0), Place(topic, 1)):

@@ -2,7 +2,7 @@
 
 Spark finds it because this folder is on the path of its workers. The folder that
 `ODRADEK_SPARK_KILLS` names holds at most one plan: its name is the step, what is in it says who
-dies. Whoever comes by there first takes the file away, and kills.
+dies. The first process that comes by takes the file away, and kills.
 
 A worker outlives its Spark where it is on another machine. Here Spark's daemon would take it
 along, unless it has left the daemon's process group before.
@@ -43,7 +43,7 @@ class DefaultSource(pyspark_odradek.source.DefaultSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is given."""
+        """The argument of `format`."""
         return "killed"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802

@@ -39,7 +39,7 @@ def of_another_question(frame: bytes) -> bytes:
 
 
 def silence(frame: bytes) -> bytes:
-    """Nothing comes, and the connection stays."""
+    """No answer comes, and the connection stays."""
     return b""
 
 

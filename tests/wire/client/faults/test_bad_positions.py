@@ -1,4 +1,4 @@
-"""What cannot be read where a reader stands: it is told once a read, and nothing is lost around it.
+"""A reader at a position that cannot be read is told once a read, and loses nothing around it.
 
 If these fail, a consumer hammers its broker while nobody reads, loses records beside a bad one, or
 tells of an error that the reader has dealt with.

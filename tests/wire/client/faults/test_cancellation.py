@@ -1,4 +1,4 @@
-"""Whoever is cancelled, wherever it waits, loses no task, no socket and no record.
+"""Cancelling a call, wherever it waits, loses no task, no socket and no record.
 
 A scenario is run again and again: cancelled where it waits for the first time, for the second, and
 so on, until it ends before it could be cancelled. What it was doing is done again after that.
@@ -134,7 +134,7 @@ def test_readers(
 
 
 def test_writers(bootstrap: str, topic: str, names: Callable[[str], str], run: Run) -> None:
-    """What was acknowledged is there, nothing is there twice, and in order."""
+    """Acknowledged records are there, none is there twice, and they are in order."""
 
     async def scenario() -> None:
         before = sockets()
@@ -324,7 +324,7 @@ def test_transactions(bootstrap: str, topic: str, names: Callable[[str], str], r
 def test_an_abort_that_is_cancelled(
     bootstrap: str, topic: str, names: Callable[[str], str], run: Run
 ) -> None:
-    """Whoever aborts again goes on with the next transaction, which has nothing of the first."""
+    """After another abort the next transaction has nothing of the first."""
 
     async def scenario() -> None:
         wait = 0

@@ -1,8 +1,8 @@
-"""What is closed, left or cut off while somebody waits, and brokers that stay silent.
+"""Clients that are closed, left or cut off while somebody waits, and brokers that stay silent.
 
-Whoever waits is told, in the time that the settings say; nobody waits for ever, and nothing that
-was begun is left behind. The time limits of silent brokers' requests are hours here: who waits for
-one of those fails with its test.
+A waiting call is told, in the time that the settings say; none waits for ever, and nothing that was
+begun is left behind. The time limits of silent brokers' requests are hours here: a wait for one of
+those fails with its test.
 """
 
 import asyncio

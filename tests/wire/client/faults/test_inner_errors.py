@@ -290,7 +290,7 @@ async def until_done(call: Callable[[], Any]) -> None:
 
 @pytest.fixture(autouse=True)
 def quiet(caplog: pytest.LogCaptureFixture) -> Any:
-    """What works in the background does not fail either."""
+    """Work in the background does not fail either."""
     caplog.set_level(logging.ERROR, "odradek.client")
     yield
     said = [each.getMessage() for each in caplog.records if each.name.startswith("odradek.client")]

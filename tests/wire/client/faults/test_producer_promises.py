@@ -1,4 +1,4 @@
-"""What a producer promises when something fails beside what it does: another task, another
+"""The promises of a producer when something fails beside what it does: another task, another
 partition, a batch that never left. If these fail, a transaction is committed without a record of
 its own or with one of another, a record is there twice, or a producer is stuck for good.
 """
@@ -303,7 +303,7 @@ def test_no_end_of_a_transaction_waits_for_ever(run: Run) -> None:
 
 
 def test_a_record_that_is_refused_leaves_other_partitions_their_numbers(run: Run) -> None:
-    """What is in the log there, and was not acknowledged, would be in it twice."""
+    """Records in the log there that were not acknowledged would be in it twice."""
 
     async def scenario() -> None:
         with odradek.Broker() as broker:
@@ -373,7 +373,7 @@ def test_a_batch_that_is_under_way_does_not_outlive_its_time(run: Run) -> None:
 def test_without_acknowledgements_all_that_was_taken_arrives_and_memory_is_bounded(
     run: Run,
 ) -> None:
-    """What lies in a transport is in memory, too, and lost when it is thrown away."""
+    """The bytes in a transport are in memory, too, and lost when it is thrown away."""
 
     async def scenario() -> None:
         with odradek.Broker() as broker:

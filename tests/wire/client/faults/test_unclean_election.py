@@ -45,7 +45,7 @@ async def read(consumer: Consumer, count: int) -> list[tuple[int, str]]:
 
 @asynccontextmanager
 async def reader_ahead(policy: str) -> AsyncIterator[tuple[odradek.Cluster, Consumer]]:
-    """Who has read five records, of which the new leader has two, and another for the third."""
+    """A reader of five records, of which the new leader has two, and another for the third."""
     async with odradek.Cluster(3, config=CONFIG) as cluster:
         await cluster.create_topic_async("a")
         servers = cluster.bootstrap_servers

@@ -1,4 +1,4 @@
-"""What a command line said, in the form in which Kafka's tools and ours are compared."""
+"""The output of a command line, in the form in which Kafka's tools and ours are compared."""
 
 import re
 from collections.abc import Callable
@@ -81,8 +81,8 @@ BLANKS = re.compile(" +")
 
 
 class Answer(NamedTuple):
-    """What a command line did; `traced` where Kafka's tool fails with nothing but a stack trace or
-    a line in its log, for which ours may have a sentence."""
+    """The outcome of a command line; `traced` where Kafka's tool fails with nothing but a stack
+    trace or a line in its log, for which ours may have a sentence."""
 
     status: int
     rows: list[str]
@@ -96,7 +96,7 @@ class Answer(NamedTuple):
 
 
 def difference(line: str, theirs: tuple[Done, Answer], ours: tuple[Done, Answer]) -> list[str]:
-    """What to say of a line to which ours answered otherwise; nothing where both agree."""
+    """A message about a line to which ours answered otherwise; empty where both agree."""
     if theirs[1].agrees(ours[1]):
         return []
     return [f"{line}\n--- theirs {theirs[0]}\n--- ours {ours[0]}"]
@@ -147,7 +147,7 @@ def _on_one_line(found: re.Match[str]) -> str:
 
 
 def sentences(errors: str) -> list[str]:
-    """What standard error says, without help and stack traces."""
+    """The text of standard error, without help and stack traces."""
     errors = THEIR_HELP.sub("", HELP_BEFORE.sub(_on_one_line, errors))
     for pattern, meaning in TOLD_BY_THE_TRACE:
         errors = pattern.sub(meaning, errors)

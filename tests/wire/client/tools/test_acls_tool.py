@@ -59,7 +59,7 @@ def brokers() -> Iterator[tuple[str, str]]:
 
 
 def told(done: Done) -> list[str]:
-    """What was printed, without traces and in one order: Kafka's is that of hash tables."""
+    """The printed lines, without traces and in one order: Kafka's is that of hash tables."""
     lines = (line.strip() for line in done.output.splitlines())
     return sorted(
         line for line in lines if line and not line.startswith(("at ", "java.", "Caused"))

@@ -176,7 +176,7 @@ def test_frames_are_printed_where_nobody_looks(command: Command, produced: str) 
 def test_a_mistyped_name_is_answered_with_the_one_that_was_meant(
     refusing: Broker, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Whoever mistypes a topic or a group would have to list them all to see it."""
+    """After a mistyped topic or group one would have to list them all to see it."""
     for words, meant in (
         (["topics", "oders"], "there is no topic 'oders' (did you mean orders?)\n"),
         (["consume", "oders"], "there is no topic 'oders' (did you mean orders?)\n"),

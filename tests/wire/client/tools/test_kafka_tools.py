@@ -347,7 +347,7 @@ def test_a_group_with_members_is_told_as_kafkas_tool_tells_it(
 def test_flags_go_together_as_those_of_kafkas_tools_do(
     bootstrap: str, java_tools: JavaTools, ours: Ours
 ) -> None:
-    """What Kafka's tool refuses would be done, or what it takes be refused, or in other words."""
+    """Ours would do what Kafka's tool refuses, or refuse what it takes, or in other words."""
     asyncio.run(prepare_empty(bootstrap, every_flag.TOPIC))
     failed: list[str] = []
     for tool, *words in every_flag.lines():
@@ -418,7 +418,7 @@ def test_transactions_prints_what_kafkas_tool_prints(
 def test_internal_records_are_shown_as_by_kafkas_formatters(
     modern_servers: str, java_tools: JavaTools, ours: Ours, names: Callable[[str], str]
 ) -> None:
-    """Who looks for a group or a transaction in the broker's own topics finds it otherwise."""
+    """A search for a group or a transaction in the broker's own topics finds it otherwise."""
     name = names("t")
     where = ["--bootstrap-server", modern_servers, "--topic"]
     asyncio.run(prepare_shared(modern_servers, name, name))

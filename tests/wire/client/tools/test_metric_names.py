@@ -1,5 +1,5 @@
-"""What our clients measure, beside the metrics of Kafka's own. If this fails, whoever looks for a
-value by Kafka's name does not find it, or finds another."""
+"""The metrics of our clients, beside those of Kafka's own. If this fails, a value is missing under
+Kafka's name, or another has it."""
 
 import re
 from collections.abc import Callable, Coroutine

@@ -64,7 +64,7 @@ LINES_OF_LOGINS = (
 
 
 def told(done: Done) -> list[str]:
-    """What was printed, each line's words in one order: Kafka's is that of hash tables."""
+    """The printed lines, each one's words in one order: Kafka's is that of hash tables."""
     lines = (line.strip().replace(",", "") for line in done.output.splitlines())
     return sorted(" ".join(sorted(line.split())) for line in lines if line)
 

@@ -278,7 +278,7 @@ def test_a_throttle_is_set_and_cleared_with_the_last_look(
 def test_a_proposal_can_be_executed(
     cluster: odradek.Cluster, ours: Callable[[list[str]], tuple[int, str]], tmp_path: Path
 ) -> None:
-    """What `--generate` prints last is a plan, on the brokers that were named."""
+    """`--generate` prints last a plan, on the brokers that were named."""
     topic = "proposed"
     asyncio.run(create(cluster.bootstrap_servers, topic))
     topics = tmp_path / "topics.json"

@@ -91,7 +91,7 @@ class Trio(NamedTuple):
 
     @property
     def servers(self) -> str:
-        """Those that stay."""
+        """The brokers that stay."""
         return ",".join(self.addresses[:2])
 
 
@@ -143,7 +143,7 @@ async def settled(addresses: list[str], live: set[int]) -> None:
 
 
 class View(NamedTuple):
-    """What a broker says."""
+    """The output of a broker."""
 
     brokers: set[int]
     partitions: dict[TopicPartition, PartitionMetadata]
@@ -193,7 +193,7 @@ def test_every_line_prints_what_kafkas_tool_prints(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What an operator looks for when a broker is away would be told otherwise."""
+    """An operator would be told otherwise when a broker is away."""
     servers = trio.servers
     asyncio.run(prepare(servers))
     live = {1, 2, 3}

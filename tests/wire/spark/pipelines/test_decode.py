@@ -148,7 +148,7 @@ GOOD = (
 
 
 def test_no_value_stops_the_job(spark, broker, tmp_path: Path) -> None:
-    """One that Spark could not take, or the dead-letter topic, ended it at each start; of others
+    """A record that Spark or the dead-letter topic could not take ended it at each start; of others
     Spark made 0, infinite or `?`."""
     broker.create_topic("poison", partitions=1, config={"max.message.bytes": "4000000"})
     # It is there already, from a time when nothing large had failed.

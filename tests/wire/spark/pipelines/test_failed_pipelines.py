@@ -288,7 +288,7 @@ def test_a_batch_whose_tasks_may_have_written_is_kept(spark, broker, settings, t
 
 
 def test_a_registry_that_goes_away_leaves_the_batch_to_be_done(spark, broker, settings) -> None:
-    """What it cannot be asked of is no dead letter, and is there when it is back."""
+    """A record whose schema cannot be asked for is no dead letter, and is there when it is back."""
     broker.create_topic("avro")
     for number in range(3):
         broker.produce("avro", b"\0\0\0\0\x07" + bytes([2 * number]))

@@ -71,7 +71,7 @@ def settings(broker: odradek.Broker, store: str, request: Any) -> PipelineSettin
 
 @pytest.fixture
 def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Any]:
-    """Has the process end before that change of a file, counted from 0; then none happens."""
+    """Ends the process before that change of a file, counted from 0; then none happens."""
     left: list[int | None] = [None]
 
     def mortal(change: Callable[..., Any]) -> Callable[..., Any]:

@@ -103,7 +103,7 @@ def produce(producer: Producer, topic: str, numbers: Iterable[int]) -> None:
 
 @pytest.fixture
 def dies(spark, monkeypatch) -> Iterator[Callable[..., None]]:
-    """Has the process end at a step of a batch, or of any: from then on it changes no file."""
+    """Ends the process at a step of a batch, or of any: from then on it changes no file."""
     plan: list[object] = []
     dead: list[bool] = []
 

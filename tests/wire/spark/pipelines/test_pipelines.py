@@ -104,7 +104,7 @@ def test_an_archive_is_ordered_by_hours_and_written_down(archived) -> None:
 
 
 def test_an_archive_is_seen_as_a_group_without_lag(broker, archived) -> None:
-    """Nobody would see in time that retention is about to be faster than the archive."""
+    """Retention would overtake the archive before anybody could see it."""
     partitions = [TopicPartition("orders", number) for number in range(3)]
     deadline = time.monotonic() + deadline_s(60)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
@@ -354,7 +354,7 @@ def test_a_compacted_topic_has_fewer_records_than_its_archive(spark, broker, tmp
 
 
 def test_what_the_cleaner_has_taken_is_no_finding(spark, tmp_path) -> None:
-    """Whoever took the topic's setting back had findings in every audit from then on."""
+    """Taking the topic's setting back gave findings in every audit from then on."""
     clock = odradek.ManualClock()
     with odradek.Broker(clock=clock) as broker:
         topic = {"segment.bytes": "200", "min.cleanable.dirty.ratio": "0.01", "retention.ms": "-1"}

@@ -123,7 +123,7 @@ class Killed(Exception):
 
 
 def dies_before(patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
-    """Has the process end before a step: from then on it changes no file, and keeps its lock."""
+    """Ends the process before a step: from then on it changes no file, and keeps its lock."""
 
     def die(*_: object) -> None:
         for change in ("create", "replace", "remove"):

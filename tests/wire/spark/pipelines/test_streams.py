@@ -214,7 +214,8 @@ def test_a_window_that_time_has_no_room_for_is_kept_aside(spark, odd, put) -> No
 
 
 def test_a_time_that_is_not_within_time_ends_no_window(spark, broker, settings) -> None:
-    """What is `within` before the newest record was asked for, and is before the first time."""
+    """The start of `within` before the newest record was asked for, and lies before the first
+    time."""
     topic, own = f"early-{settings.topic}", {"retention.ms": "-1"}
     broker.create_topic(topic, partitions=1, config=own)
     broker.produce(topic, "1", timestamp=-LAST_TIME_MS + 30 * MINUTE_MS)
@@ -253,7 +254,7 @@ def test_records_at_the_ends_of_time_are_joined_and_counted(spark, broker, odd, 
 def test_a_measure_is_summed_up_in_a_type_that_holds_it(
     spark, measure: str | None, kind: str, total: object
 ) -> None:
-    """One that is too large for any number has no sum, instead of ending the job."""
+    """A sum that is too large for any number is null, instead of ending the job."""
     settings = PipelineSettings("", "any", by="'all'", measure=measure)
     records = spark.sql("SELECT timestamp_millis(0) AS timestamp FROM range(2)")
     counted = window.opened(records, settings)
@@ -278,8 +279,8 @@ def test_a_measure_is_summed_up_in_a_type_that_holds_it(
 def test_a_window_has_no_sum_once_it_was_too_large(
     spark, first: tuple[str, str], total: object, largest: object
 ) -> None:
-    """What the next batch had was the sum of the whole window; and a number that did not fit was
-    left out of it, as if it were none."""
+    """The next batch's sum was that of the whole window; and a number that did not fit was left out
+    of it, as if it were none."""
     settings = PipelineSettings("", "any", by="'all'", measure="number")
     opened = [
         window.opened(

@@ -69,7 +69,7 @@ def zone(spark, request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def test_an_archive_has_the_hours_of_utc(spark, broker, zone: str, tmp_path: Path) -> None:
-    """What came at 02:30 on the day when clocks change was put into the directory of 03."""
+    """Records of 02:30 on the day when clocks change were put into the directory of 03."""
     target = str(tmp_path / "archive")
     settings = PipelineSettings(broker.bootstrap_servers, "orders", to=target, source=target)
     archive.build(spark, settings).run()
