@@ -10,14 +10,12 @@ from tests.sources import reads_sources, tree_of
 pytestmark = reads_sources
 
 ROOT = Path(__file__).parents[2]
-TESTS = ROOT / "tests"
-REWORDED = ("architecture", "property", "scenario", "simulation", "system", "wire")
-FOLDERS = [ROOT / "src", *(TESTS / each for each in REWORDED)]
+FOLDERS = ("src", "tests")
 OPENINGS = re.compile(r"(What|Has|Who|Whoever|Those|Whether it)\b|Nothing(?! is committed)\b")
 SENTENCES = re.compile(r"(Whoever|Whom|Who|Nobody|(Those|One) (that|who|whose)|Those of)\b")
 ENDS_OF_SENTENCES = re.compile(r"(?<=[.;:!?])\s+|\n\s*\n")
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-MODULES = sorted({*TESTS.glob("*.py"), *(path for each in FOLDERS for path in each.rglob("*.py"))})
+MODULES = sorted(path for each in FOLDERS for path in (ROOT / each).rglob("*.py"))
 
 
 def docstrings(path: Path) -> Iterator[str]:

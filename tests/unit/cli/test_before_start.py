@@ -1,4 +1,4 @@
-"""What `odradek start` refuses: in one sentence that says what to do, with nothing left behind."""
+"""The refusals of `odradek start`: one sentence that says what to do, with nothing left behind."""
 
 import os
 import socket
@@ -102,7 +102,7 @@ def test_super_users_of_no_authorizer_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_protection_that_no_listener_has_is_refused(name: str, text: str, tmp_path: Path) -> None:
-    """Whoever set it believes that it protects the listener that is there."""
+    """The setting seems to protect the listener that is there."""
     with pytest.raises(ConfigError, match=f"{name} protects nothing, since no listener has"):
         check(tmp_path, **{name: text})
 
@@ -117,7 +117,7 @@ def test_protection_that_no_listener_has_is_refused(name: str, text: str, tmp_pa
     ],
 )
 def test_a_class_that_protects_is_refused(name: str, value: str, tmp_path: Path) -> None:
-    """Whom it would keep out would come in."""
+    """Clients that it would keep out would come in."""
     with pytest.raises(ConfigError, match=f"{name}: com.example.* cannot be loaded here"):
         check(tmp_path, **{name: value, "listeners": "SASL_SSL://127.0.0.1:0"})
 

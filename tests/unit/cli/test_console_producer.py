@@ -1,5 +1,5 @@
-"""What console-producer sends. If these fail, records are not those that Apache Kafka's tool makes
-of the same lines, or go elsewhere."""
+"""The records that console-producer sends. If these fail, records are not those that Apache Kafka's
+tool makes of the same lines, or go elsewhere."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

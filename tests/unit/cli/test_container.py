@@ -1,5 +1,5 @@
-"""What the container image makes of its environment; the names are those that Apache Kafka 4.3's
-`KafkaDockerWrapper` makes of it."""
+"""The settings that the container image makes of its environment; the names are those that Apache
+Kafka 4.3's `KafkaDockerWrapper` makes of it."""
 
 import argparse
 import re
@@ -91,7 +91,7 @@ def given(
 
 @pytest.mark.parametrize("name", ["latin", "a\\u0000b"])
 def test_a_secret_that_cannot_be_read_names_its_file(name: str, tmp_path: Path) -> None:
-    """Who has several of them would look at each byte of all."""
+    """The owner of several of them would look at each byte of all."""
     (tmp_path / "latin").write_bytes(b"Z\xfcrich")
     with pytest.raises(ValueError, match=f"^{re.escape(f'{tmp_path}/{name}')}: "):
         settings_of({"KAFKA_SSL_KEY_CREDENTIALS": name}, str(tmp_path))
@@ -178,7 +178,7 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 def test_logins_of_a_file_are_those_of_the_listeners(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody could log in to the broker of Apache's own compose file with SASL."""
+    """Clients could not log in to the broker of Apache's own compose file with SASL."""
     file = tmp_path / "broker_jaas.conf"
     file.write_text(JAAS)
     environment = {
@@ -234,7 +234,7 @@ def test_a_file_behind_the_images_name_goes_over_the_environment(
 
 
 def test_a_mounted_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is put in place meanwhile would be half of what is decided."""
+    """A file put in place meanwhile would be half of what is decided."""
     file = tmp_path / "server.properties"
     file.write_text("log.dirs=/data\n")
 

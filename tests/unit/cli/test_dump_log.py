@@ -274,7 +274,7 @@ def test_a_file_of_another_kind_is_named(dump, tmp_path: Path) -> None:
 
 
 def test_marks_of_schedules_are_named(dump, tmp_path: Path) -> None:
-    """Nobody could tell what a schedule partition has delivered."""
+    """The deliveries of a schedule partition would not be told."""
     target = Target("orders", UUID(int=1), 2)
     mark = Mark(MarkKind.RELEASE, target, 7, 40, [Entry(0, TIME, -1), Entry(3, TIME, -1)])
     data = bytes(build_marks([mark, Mark(MarkKind.RELEASED, target, 7, 42)], TIME))

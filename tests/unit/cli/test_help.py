@@ -17,7 +17,7 @@ def test_help_with_a_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_help_alone_is_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    """Who types the word that every tool knows is told it does not exist."""
+    """The word that every tool knows would be said not to exist."""
     assert main(["help"]) == 0
     assert "exit status:" in capsys.readouterr().out
 

@@ -58,7 +58,7 @@ def test_every_tool_is_there_under_both_names(folder: Path) -> None:
 
 
 def test_windows_has_batch_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing there runs a file without an ending, or one for a shell."""
+    """Windows runs no file without an ending, nor one for a shell."""
     monkeypatch.setattr(kafka_bin, "_ON_WINDOWS", True)
     monkeypatch.setattr(kafka_bin.sys, "executable", r"C:\100% my\python.exe")
     monkeypatch.setitem(REFUSED, "trogdor", "a & b > c")
@@ -210,7 +210,7 @@ def test_formatting_with_an_empty_id_leaves_it_to_the_broker(tmp_path: Path) -> 
 def test_a_formatted_broker_belongs_to_the_cluster(
     properties: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Who formats with an id, and asks for it later, is told another one."""
+    """After formatting with an id, a later question is answered with another one."""
     storage = [AS_KAFKA, "storage"]
     config = ["--config", str(properties)]
     assert main([*storage, "info", *config]) == 1
@@ -229,8 +229,8 @@ def test_a_formatted_broker_belongs_to_the_cluster(
 def test_a_broker_of_the_image_begins_the_cluster_that_it_is_told(
     properties: Path, monkeypatch: pytest.MonkeyPatch, held: bool
 ) -> None:
-    """Who finds the cluster by the id in a compose file would look for another one; a broker that
-    has data would not start."""
+    """A search for the cluster by the id in a compose file would look for another one; a broker
+    that has data would not start."""
     storage = [AS_KAFKA, "storage", "format", "--config", str(properties)]
     assert not held or main([*storage, "-t", "earlier"]) == 0
     told: list[str] = []

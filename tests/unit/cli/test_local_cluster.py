@@ -66,7 +66,7 @@ def test_ports_are_those_of_the_directory_and_follow_each_other(
 
 
 def test_an_ensemble_may_have_moved() -> None:
-    """Who has mistyped the address once could not start the cluster with the right one."""
+    """After a mistyped address the cluster could not be started with the right one."""
     state = planned_state(flags("--zookeeper", "b:1"), ClusterState([1, 2], "a:1"))
     assert state == ClusterState([1, 2], "b:1")
     assert planned_state(flags(), ClusterState([1, 2], "a:1")) == ClusterState([1, 2], "a:1")
@@ -93,7 +93,8 @@ def test_what_does_not_go_together(words: list[str], known: ClusterState | None,
 
 
 def test_the_settings_of_all_brokers(tmp_path: Path) -> None:
-    """What was acknowledged by all has to survive a broker, unless somebody wants it otherwise."""
+    """Records that all have acknowledged have to survive a broker, unless somebody wants it
+    otherwise."""
     file = tmp_path / "server.properties"
     file.write_text("num.partitions=4\nmin.insync.replicas=3\n", encoding="utf-8")
     settings = broker_settings(str(file), [("num.partitions", "5")], 3)
@@ -226,7 +227,7 @@ def test_what_a_killed_one_leaves_behind(tmp_path: Path) -> None:
 
 
 def test_requests_between_commands(tmp_path: Path) -> None:
-    """What happens, a refusal, and an end reach who has asked, however long the path is."""
+    """An event, a refusal and an end reach the asking command, however long the path is."""
     directory = tmp_path / ("long" * 30)
     directory.mkdir()
 
@@ -356,7 +357,7 @@ def test_the_release_of_a_java(said: str, release: int, tmp_path: Path) -> None:
 
 
 def test_the_state_is_for_people_too(tmp_path: Path) -> None:
-    """Who wants to kill a broker looks for its process id in the file."""
+    """The process id of a broker, to kill it, is looked up in the file."""
     ClusterState([9092], None, {"1": 4711}).save(tmp_path)
     assert json.loads((tmp_path / "cluster.json").read_text())["pids"] == {"1": 4711}
 

@@ -134,7 +134,7 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
 def test_a_mistyped_word_is_answered_with_the_one_that_was_meant(
     words: list[str], answer: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Who mistypes would have to look for the word in a list of twenty."""
+    """After a typing error one would have to look for the word in a list of twenty."""
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code == 2

@@ -24,7 +24,7 @@ def broker() -> Iterator[odradek.Broker]:
 
 @pytest.fixture
 def shown(broker: odradek.Broker, capfd: pytest.CaptureFixture[str]) -> Shown:
-    """What the console consumer prints of the first records of a topic."""
+    """The console consumer's output for the first records of a topic."""
 
     def call(topic: str, count: int, *words: str) -> str:
         where = ["--bootstrap-server", broker.bootstrap_servers, "--topic", topic]
@@ -43,7 +43,7 @@ def shown(broker: odradek.Broker, capfd: pytest.CaptureFixture[str]) -> Shown:
 def test_a_record_of_which_nothing_is_shown_has_no_line(
     broker: odradek.Broker, shown: Shown, more: tuple[str, ...], expected: str
 ) -> None:
-    """Who counts records without their values would be given empty lines."""
+    """Counting records without their values would give no lines."""
     for _ in range(2):
         broker.produce("t", b"v", key=b"k")
     words = [word for each in ("print.value=false", *more) for word in (FLAG, each)]
@@ -51,7 +51,7 @@ def test_a_record_of_which_nothing_is_shown_has_no_line(
 
 
 def shown_objects(broker: odradek.Broker, shown: Shown, topic: str, formatter: str) -> list[dict]:
-    """What is shown of all records that a topic holds now, one partition after the other: who reads
+    """The output for all records that a topic holds now, one partition after the other: reading
     without naming one joins a group, which is a record of `__consumer_offsets` itself."""
     counts = Counter(record.partition for record in broker.records(topic))
     words = "--formatter", formatter, "--partition"

@@ -24,7 +24,7 @@ def broker() -> Iterator[odradek.Broker]:
 def changed(
     broker: odradek.Broker, folder: Path, *words: str, capsys: pytest.CaptureFixture[str]
 ) -> tuple[int, str]:
-    """What became of a command line, and everything that it showed."""
+    """The outcome of a command line, and everything that it showed."""
     file = folder / "admin.properties"
     settings = broker.login("admin").java()
     settings.pop("bootstrap.servers")

@@ -40,7 +40,7 @@ def tool(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def stop_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int, int], None]:
-    """Has a signal come when an event is told the so-manyth time."""
+    """Sends a signal when an event is told the so-manyth time."""
 
     def stop(name: str, times: int, number: int) -> None:
         told: list[str] = []
@@ -276,7 +276,7 @@ def test_a_signal_ends_a_consumer_in_order(
 def test_a_commit_that_is_interrupted_is_made_and_told(
     tool: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was read and told would be read again."""
+    """The records that were read and told would be read again."""
     commit = Consumer.commit
     failures: list[Exception] = [WokenUp("wakeup was called")]
 

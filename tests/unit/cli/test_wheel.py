@@ -100,7 +100,7 @@ def test_a_picture_is_well_formed_whatever_the_names() -> None:
 
 
 def test_durations_read_well() -> None:
-    """Nobody reads 160000 ms."""
+    """People do not read 160000 ms."""
     assert [duration(ms) for ms in (20, 8000, 160_000, 3_200_000 * 20)] == [
         "20 ms",
         "8 s",

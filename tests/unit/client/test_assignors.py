@@ -70,7 +70,7 @@ def test_static_members_keep_their_place_whatever_their_ids() -> None:
 
 
 def after(name: str, found: Assignments, generation_id: int) -> dict[str, Subscription]:
-    """What members tell in the next rebalance."""
+    """The user data that members tell in the next rebalance."""
     return {
         each: decode_subscription(
             encode_subscription(

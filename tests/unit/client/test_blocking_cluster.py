@@ -95,7 +95,7 @@ def addresses(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
 
 
 def unreachable(clock: Clock, asked: list[str]) -> Callable[..., Any]:
-    """Nothing answers at all: the whole time for connecting passes."""
+    """No answer comes at all: the whole time for connecting passes."""
 
     def connect(at: tuple[str, int], timeout_s: float) -> Any:
         asked.append(at[0])

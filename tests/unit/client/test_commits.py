@@ -1,7 +1,7 @@
-"""What a commit asks for, and what answers say of its partitions.
+"""The requests of a commit, and the answers about its partitions.
 
-If these fail, an offset of one topic is committed to another, or one that nobody has committed
-counts as committed.
+If these fail, an offset of one topic is committed to another, or an uncommitted one counts as
+committed.
 """
 
 from types import SimpleNamespace
@@ -86,7 +86,7 @@ def test_what_a_group_has_committed() -> None:
 
 @pytest.mark.parametrize("api", [OFFSET_COMMIT, TXN_OFFSET_COMMIT])
 def test_every_request_for_commits_takes_the_topics(api: ClientApi) -> None:
-    """Those of a transaction have no ids, in no version."""
+    """Commits of a transaction have no ids, in no version."""
     topics = commits_by_topic({T0: CommittedOffset(5)})
     for version in range(api.min_version, api.max_version + 1):
         values = {

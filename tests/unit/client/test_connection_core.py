@@ -133,7 +133,7 @@ def test_whoever_waits_is_given_back_when_the_connection_is_lost() -> None:
 
 
 def test_answers_may_be_large_when_it_is_known_who_gives_them() -> None:
-    """What listens there may be no broker, and its first bytes the size of all memory."""
+    """The listener may be no broker, and its first bytes the size of all memory."""
     core = ConnectionCore("me")
     core.connected()
     core.get_buffer()[:4] = encode_size(HANDSHAKE_MAX_BYTES + 1)

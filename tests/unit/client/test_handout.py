@@ -24,7 +24,7 @@ class CountedPositions(Positions):
 
 
 def handout_of(count: int) -> tuple[Handout, CountedPositions]:
-    """What is held of so many partitions, two records of each."""
+    """The held records of so many partitions, two of each."""
     positions = CountedPositions()
     positions.assign(TopicPartition("t", index) for index in range(count))
     for partition, state in positions.items():

@@ -154,7 +154,7 @@ def test_a_passing_error_does_not_take_what_is_known() -> None:
 
 
 class Fresh:
-    """What is known of the age of some topics, on a clock that is set."""
+    """The ages of some topics, on a clock that is set."""
 
     def __init__(self) -> None:
         self.freshness = Freshness(10_000, ExponentialBackoff(100, 1_000, random.Random(1)))

@@ -48,7 +48,7 @@ class Wire:
 
 
 def test_what_a_login_holds_back_is_not_said_to_be_sent() -> None:
-    """Nothing else would bound it either."""
+    """It would have no other bound either."""
 
     async def scenario() -> None:
         login = Login(PLAIN, "alice", "secret", None)

@@ -216,7 +216,7 @@ def test_settings_of_a_broker_that_do_not_go_together_are_left_out() -> None:
 
 
 def test_any_two_legal_defaults_of_all_brokers_go_together() -> None:
-    """What each alone is taken must not be refused when both are applied."""
+    """Two settings that are each taken alone must not be refused when both are applied."""
     legal = {"log.cleaner.min.compaction.lag.ms": "5000", "log.cleaner.max.compaction.lag.ms": "1"}
     config = BrokerConfig()
     for name, text in legal.items():

@@ -47,7 +47,7 @@ def test_parses(type: SettingType, text: str, value: Value) -> None:
     ],
 )
 def test_refuses(type: SettingType, text: str) -> None:
-    """What Python would take for a number but Kafka would not is refused."""
+    """Text that Python would take for a number but Kafka would not is refused."""
     with pytest.raises(ConfigError) as caught:
         _setting(type).parse(text)
     assert caught.value.name == "some.name"

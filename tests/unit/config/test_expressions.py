@@ -62,7 +62,7 @@ def test_a_repetition_by_a_huge_number_is_refused(expression):
 
 
 def test_without_re2_everybody_is_told(monkeypatch):
-    """Whoever subscribes is answered with an unknown server error, and the log has a traceback."""
+    """A subscription is answered with an unknown server error, and the log has a traceback."""
     monkeypatch.setattr(expressions, "re2", LazyModule("no_such_re2"))
     with pytest.raises(ConfigError, match="google-re2 cannot be imported"):
         check_client_metrics({"match": "client_id=not-asked-for-before"})

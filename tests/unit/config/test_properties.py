@@ -57,7 +57,7 @@ def test_a_file_is_iso_8859_1(tmp_path: Path) -> None:
 
 
 def test_a_broken_escape_names_its_file(tmp_path: Path) -> None:
-    """Nobody would know which of several files to look into."""
+    """The error would not say which of several files to look into."""
     file = tmp_path / "client.properties"
     file.write_text("a=\\u12")
     with pytest.raises(ConfigError, match=rf"^{file}: .*hexadecimal"):

@@ -119,7 +119,7 @@ def test_what_cannot_be_had_is_refused(
 
 
 def test_a_file_of_secrets_is_named(files: Path) -> None:
-    """Nobody would know which of several files has the broken escape."""
+    """The error would not say which of several files has the broken escape."""
     (files / "p.properties").write_text("dir=\\u12")
     with pytest.raises(ConfigError, match=rf"^{files}/p\.properties: .*hexadecimal"):
         value_of("${file:@/p.properties:dir}", files)

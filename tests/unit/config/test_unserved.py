@@ -69,7 +69,7 @@ def test_a_topic_setting_that_no_log_reads_is_marked() -> None:
 
 
 def _traces(name: str) -> list[str]:
-    """What code that reads a setting has in it: an attribute of `LogConfig`, or the name."""
+    """The words by which code reads a setting: an attribute of `LogConfig`, or the name."""
     derived = {"cleanup.policy": ["compact", "delete"], "preallocate": ["initial_file_bytes"]}
     attributes = [name.replace(".", "_"), *derived.get(name, [])]
     return [f'"{name}"', *(f".{attribute}" for attribute in attributes)]
@@ -83,7 +83,7 @@ def test_what_stands_for_a_marked_topic_setting_is_marked_too() -> None:
 
 
 def test_what_stands_among_those_without_effect_is_marked() -> None:
-    """Whoever serves one of them moves it to the table of its subject, and takes the mark away."""
+    """A setting that gets an effect moves to the table of its subject, without the mark."""
     assert [each.name for each in rows("without_effect") if not why_unserved(each.name)] == []
 
 

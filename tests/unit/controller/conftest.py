@@ -21,8 +21,8 @@ ENDPOINTS = (EndPoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092),)
 
 
 class NoJournal:
-    """Has every change written by the background, and keeps nothing. One that `fails` is on a full
-    disk."""
+    """A store that writes every change in the background, and keeps nothing. If it `fails`, its
+    disk is full."""
 
     def __init__(self) -> None:
         self.fails = False

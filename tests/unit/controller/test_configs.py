@@ -95,7 +95,7 @@ def test_describing_what_is_not_there(kit: Any) -> None:
 
 
 def test_alter_configs_replaces_everything(kit: Any) -> None:
-    """What is left out goes back to its default: the old API's trap, kept as it is."""
+    """A setting that is left out goes back to its default: the old API's trap, kept as it is."""
     kit.must_create("a", retention_ms="5")
     change = [(TOPIC, [("segment.bytes", "1024")])]
     kit.ask(kit.controller.alter_configs, change, validate_only=True)
@@ -146,14 +146,14 @@ def test_lists_are_edited_from_what_is_in_force(kit: Any) -> None:
     ],
 )
 def test_refuses(kit: Any, resource: ConfigResource, steps: list[Any], code: ErrorCode) -> None:
-    """Nothing is stored of a resource that has one fault."""
+    """A resource with one fault is not stored at all."""
     kit.must_create("a")
     assert _incremental(kit, resource, *steps) is code
     assert not kit.cache.image.configs
 
 
 def test_a_broker_setting_works_at_once(kit: Any) -> None:
-    """What an operator changes at run time needs no restart, and can be taken back."""
+    """A change of an operator at run time needs no restart, and can be taken back."""
     assert not _incremental(kit, BROKER, ("max.connections", SET, "7"))
     assert kit.config.max_connections == 7
     assert not _incremental(kit, BROKER, ("max.connections", DELETE, None))

@@ -89,8 +89,8 @@ def test_elections_that_cannot_be(
     ],
 )
 def test_allowing_an_unclean_election_holds_it(kit: Any, resource: ConfigResource) -> None:
-    """Whoever allows it has a topic without a leader and waits for one: nothing else would come to
-    elect it, for as long as the replicas in sync are away."""
+    """A topic for which it is allowed may wait for a leader: nothing else would come to elect it,
+    for as long as the replicas in sync are away."""
     other = kit.another_broker(2)
     topic = CreatableTopic("a", assignments=[(0, (2, 1))])
     assert not kit.create(topic)[0].error_code
@@ -138,7 +138,7 @@ def test_a_partition_without_replicas_has_no_preferred_leader(leader: int) -> No
 
 
 def test_an_unclean_election_prefers_who_is_in_sync_and_else_shrinks_the_isr() -> None:
-    """Whoever leads without being in sync is the only truth from then on."""
+    """A leader that was not in sync is the only truth from then on."""
     clean = plan_election(_image(-1, (3,), (2, 3)), TP, UNCLEAN)
     assert (clean.leader, clean.isr) == (3, (3,))
     unclean = plan_election(_image(-1, (1,), (2, 3)), TP, UNCLEAN)
@@ -202,7 +202,7 @@ def test_creation_does_not_wait_for_a_partition_whose_replicas_are_all_offline()
 
 
 def test_creation_waits_for_every_topic_of_the_request() -> None:
-    """One that is ready does not answer for the other."""
+    """A ready partition does not answer for the other."""
     timer, cache = MockTimer(), MetadataCache(_image(1, (1,), (1,)))
     purgatory = DelayedOperationPurgatory("topic", timer)
     answers: list[frozenset[str]] = []

@@ -45,7 +45,7 @@ def test_more_replicas_than_racks_still_uses_every_rack() -> None:
 
 
 def test_racks_do_not_count_when_one_is_unknown() -> None:
-    """Nobody can say what a broker without a rack shares with the others."""
+    """A broker without a rack may share one with any of the others."""
     with_racks = place_replicas(_brokers("a", None, "a"), 3, 2, start=0, shift=0)
     assert with_racks == place_replicas(_brokers(None, None, None), 3, 2, start=0, shift=0)
 

@@ -140,7 +140,7 @@ def test_unknown_partitions() -> None:
 def test_a_reassignment_ends_when_its_new_replicas_are_in_sync(
     isr: Any, live: Any, completed: Any
 ) -> None:
-    """Who goes leaves the ISR in the same step, and the leadership with it."""
+    """A replica that goes leaves the ISR in the same step, and the leadership with it."""
     changes = plan_completions(_image(MOVING._replace(isr=isr), live), [TP])
     found = [(change.leader, change.isr, change.assignment) for change in changes]
     if completed is None:
@@ -223,7 +223,7 @@ def test_a_reassignment_that_a_leader_overtakes_is_worked_out_again() -> None:
 
 
 def test_a_reassignment_that_is_always_overtaken_is_refused() -> None:
-    """Nobody here can read the state that the store has: it would be planned for ever."""
+    """The state that the store has cannot be read here: it would be planned for ever."""
     brokers = _Brokers()
     planned = []
 

@@ -1,4 +1,4 @@
-"""What is asked of the controller is carried out slice by slice, each item once."""
+"""The controller carries out a request slice by slice, each item once."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -113,7 +113,7 @@ def test_heavy_items_are_fewer(turns: Turns) -> None:
 
 
 def test_without_a_loop_all_is_one_slice(turns: Turns) -> None:
-    """Who calls without one waits for everything to be begun when the call returns."""
+    """A call without one has begun everything when it returns."""
     slice_by_slice(range(9), turns.begin, turns.answers.append, None)
     assert [list(some) for some, _ in turns.begun] == [list(range(9))]
 

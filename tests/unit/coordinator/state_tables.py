@@ -1,4 +1,4 @@
-"""What holds of any table of state x event."""
+"""The rules of any table of state x event."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar

@@ -120,7 +120,7 @@ def test_every_partition_that_is_read_has_one_reader(
 def test_uniform_is_even_and_sticky_among_equals(
     names: set[str], had: dict[str, MemberSpec]
 ) -> None:
-    """Nobody has two more than another, and an assignment that is even already stays."""
+    """No member has two more than another, and an assignment that is even already stays."""
     topics = frozenset([T, U])
     nothing = MemberSpec(None, topics, {})
     members = {each: had.get(each, nothing)._replace(topic_ids=topics) for each in names}

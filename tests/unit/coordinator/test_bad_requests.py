@@ -1,4 +1,4 @@
-"""What members should not do, and networks and crashes do for them.
+"""Requests that members should not send, and that networks and crashes send for them.
 
 In every case three things are held: the sender gets Kafka's error code, the others go on, and
 the log says who and why.

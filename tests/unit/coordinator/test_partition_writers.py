@@ -1,4 +1,5 @@
-"""What coordinators rely on in a log, of the real one and of the list that tests have instead.
+"""The promises of a log that coordinators rely on, of the real one and of the list that tests have
+instead.
 
 `ReplicatedLog` stands over real logs and a made-up cluster, whose broker 2 is as far as it fetches.
 """

@@ -340,7 +340,7 @@ def test_what_cannot_be_written_is_answered(world: World, lingers: bool, is_mark
 
 
 class RaisingShard(CoordinatorShard):
-    """One that cannot replay."""
+    """A state that cannot replay."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None

@@ -1,4 +1,4 @@
-"""What looks at everything, loading and sweeping, lets the broker do its other work meanwhile."""
+"""Loading and sweeping, which look at everything, let the broker do its other work meanwhile."""
 
 import logging
 import struct

@@ -11,7 +11,7 @@ from odradek.testing.processes import ProcessFailed
 
 
 def topics(leader: int, *names: str) -> SimpleNamespace:
-    """What a broker answers that knows these topics."""
+    """The answer of a broker that knows these topics."""
     return SimpleNamespace(
         topics={
             name: SimpleNamespace(

@@ -44,7 +44,7 @@ def test_the_page_tells_what_happened(story: Story) -> None:
 
 
 def test_the_high_watermark_never_goes_back(story: Story) -> None:
-    """What a consumer has seen is gone."""
+    """A record that a consumer has seen is gone."""
     marks = [seen.high_watermark for seen in story.seen if seen.high_watermark is not None]
     assert marks == sorted(marks)
 

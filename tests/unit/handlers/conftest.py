@@ -184,7 +184,7 @@ def cluster():
 
 @pytest.fixture
 def background(cluster):
-    """What the cluster has done late: a test takes each step."""
+    """The steps that the cluster takes late: a test takes each."""
     background = LateBackground()
     cluster.replace(background=background)
     return background

@@ -198,7 +198,7 @@ def test_in_version_0_nothing_allowed_is_not_everything(strict):
 
 
 def test_by_id_a_refused_topic_stays_nameless(strict):
-    """Whoever knows an id would learn the name."""
+    """An id would be enough to learn the name."""
     topic_id = strict.cache.image.topic("hidden").topic_id
     answer = strict.ask(METADATA, 12, topics=[{"topic_id": topic_id, "name": None}])
     (topic,) = answer.topics
@@ -284,7 +284,7 @@ def test_refused_topics_are_told_from_others_in_one_walk(strict, monkeypatch):
 
 
 def test_a_refused_caller_is_in_the_log(strict, caplog):
-    """Nobody would know who was refused what."""
+    """The log would not say who was refused what."""
     with caplog.at_level(logging.INFO, "kafka.authorizer.logger"):
         answer = strict.ask(CREATE_ACLS, 3, creations=[creation()])
     assert answer.results[0].error_code is ErrorCode.cluster_authorization_failed

@@ -1,4 +1,5 @@
-"""What clients are to push of their metrics, and what is taken, as by Kafka without a receiver."""
+"""The metrics that clients are to push, and the pushes that are taken, as by Kafka without a
+receiver."""
 
 import gzip
 from uuid import UUID

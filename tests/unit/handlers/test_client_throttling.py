@@ -1,4 +1,4 @@
-"""What requests are charged for besides bytes: the time of their handlers."""
+"""Requests are charged for the time of their handlers besides bytes."""
 
 from types import SimpleNamespace
 from typing import Any

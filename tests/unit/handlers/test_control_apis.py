@@ -1,4 +1,4 @@
-"""What a controller commands, from its values over the wire to the broker's, and back."""
+"""The commands of a controller, from its values over the wire to the broker's, and back."""
 
 from uuid import UUID
 
@@ -64,7 +64,7 @@ class Told(ControlledBroker):
 
 @pytest.fixture
 def told(cluster):
-    """Has the cluster's broker stand in a ZooKeeper cluster, and answer what is given."""
+    """Makes the cluster's broker one of a ZooKeeper cluster, which answers what is given."""
 
     def answering(outcome):
         broker = Told(outcome)
@@ -383,7 +383,7 @@ class Channel:
         self.is_closed = True
 
     def deliver(self):
-        """Has the oldest request answered."""
+        """Answers the oldest request."""
         api, values, on_done = self.asked.pop(0)
         version = self.version_of(api)
         request = messages.encode_request(api.key, version, values)
@@ -392,7 +392,7 @@ class Channel:
         on_done(self.cluster.answer(exchange, api.key, version))
 
     def fail(self):
-        """Has the oldest request lost."""
+        """Loses the oldest request."""
         self.asked.pop(0)[2](BrokerError(ErrorCode.NETWORK_EXCEPTION))
 
 

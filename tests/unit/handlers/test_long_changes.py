@@ -204,7 +204,7 @@ def counted(monkeypatch, target):
 
 @pytest.fixture
 def admin(cluster, background):
-    """What administrators ask for is there, as far as it refuses."""
+    """Requests of administrators, as far as the controller refuses them."""
     cluster.replace(
         acls=AclControl(cluster.store, cluster.cache),
         replicas=SimpleNamespace(

@@ -38,7 +38,7 @@ class Sessions:
 
 @pytest.fixture
 def handled(cluster):
-    """What came to the handlers, which do nothing."""
+    """The requests that came to the handlers, which do nothing."""
     handled = []
 
     def handle(_context, request):
@@ -389,7 +389,7 @@ def test_a_malformed_long_request_loses_its_connection(cluster, background, capl
 
 
 def answer_with(cluster, api_key, answer, fail=None):
-    """Has an API answered by a function, and another one where that fails."""
+    """Answers an API by a function, and by another one where that fails."""
     row = API_TABLE[api_key]
     fail = fail or row.fail
 
@@ -489,7 +489,7 @@ def test_offsets_that_cannot_be_found_in_a_later_slice_are_answered(cluster, bac
 
 
 def test_nothing_is_kept_for_a_connection_that_closed_meanwhile(cluster, background, handled):
-    """What its request left behind would stay for ever: it was taken up after the end."""
+    """Remains of its request would stay for ever: it was taken up after the end."""
     sessions = Sessions()
     cluster.replace(share_sessions=sessions)
     dispatcher = cluster.dispatcher()

@@ -1,4 +1,4 @@
-"""What is kept of the metrics that clients push: the newest, for a while, and no more than fits."""
+"""Of the metrics that clients push the newest are kept, for a while, and no more than fit."""
 
 from uuid import UUID
 

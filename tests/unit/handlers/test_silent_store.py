@@ -157,7 +157,7 @@ def test_alterations_behind_one_that_hangs_end_in_their_time(silent):
 
 
 def test_an_election_ends_when_its_time_is_over(silent, monkeypatch):
-    """What was refused at once is told as that, and only the rest as late."""
+    """Refusals at once are told as such, and only the rest as late."""
     wrong = {"topic": "nothing", "partitions": [0]}
     monkeypatch.setattr("odradek.controller.replicas.leader_elections.plan_election", plan_if_there)
     fields = {"timeout_ms": OWN, "topic_partitions": [ELECTED, wrong], "election_type": 0}

@@ -55,7 +55,7 @@ class LivingClock(OwnClock):
 
 class Coordinators(TransactionWrites):
     """The way to the one coordinator. While it `holds`, questions are under way until `release`;
-    with a `refusal`, they do not arrive. One that `raises` is a fault of ours."""
+    with a `refusal`, they do not arrive. If it `raises`, the fault is ours."""
 
     def __init__(self, coordinator):
         self.raises = None

@@ -140,7 +140,7 @@ def test_a_name_that_zookeeper_cannot_have_is_refused() -> None:
 
 
 def test_acls_that_nobody_understands_keep_a_broker_from_starting() -> None:
-    """What it passed over might be what denies somebody something."""
+    """A node that it passed over might be one that denies somebody something."""
     cluster = cluster_with_acls(1)
     cluster.tree.put("/kafka-acl/Topic/orders", '{"version":1,"acls":[{"principal":1}]}')
     with pytest.raises(MetadataStoreError, match="/kafka-acl/Topic/orders"):

@@ -25,8 +25,8 @@ OTHER = TopicPartition("b", 0)
 
 
 def lag(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, broker: Broker) -> Callable[[], None]:
-    """Has a broker's server of ZooKeeper not hear of what is written to the topic's node from now
-    on, until the call."""
+    """Keeps a broker's server of ZooKeeper from hearing what is written to the topic's node from
+    now on, until the call."""
     zookeeper = broker.zookeeper
     get, stale = zookeeper.get, cluster.tree.entries[TOPIC].node()
     watches: list[OnChanged] = []
@@ -109,8 +109,8 @@ def test_a_broker_whose_disk_is_dead_does_not_know() -> None:
 @pytest.mark.parametrize("first", [[4], []], ids=["another controller", "its own controller"])
 @pytest.mark.parametrize("replicas", [[1], [4]], ids=["as they were", "others"])
 def test_a_dead_disk_without_another_topic(first: list[int], replicas: list[int]) -> None:
-    """Nothing that its broker is told of lies there, so it would speak for a topic of which it may
-    have the only log, and set that aside when the disk is back."""
+    """No partition that its broker is told of lies there, so it would speak for a topic of which it
+    may have the only log, and set that aside when the disk is back."""
     cluster = Cluster(4)
     cluster.controller.ask("create_topics", [NewTopic("a", ((1,),), {})])
     topic = cluster.controller.image.topics["a"]
@@ -189,7 +189,7 @@ def test_a_controller_that_knows_a_topic_of_which_nobody_has_a_log() -> None:
 
 
 def test_a_channel_that_tells_everything_again_does_so_at_once() -> None:
-    """Nothing else may happen for long, and the topic would have no leader until then."""
+    """For long no other event may come, and the topic would have no leader until then."""
     cluster = Cluster(2)
     elected = cluster.controller.elected
     assert elected is not None

@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Iterator[Path]:
 
 
 def refusal(path: Path, content: bytes) -> str | None:
-    """What the start says of a file with this content; None when it reads it."""
+    """The start's error about a file with this content; None when it reads it."""
     for left in path.parent.iterdir():
         left.unlink()
     path.write_bytes(content)

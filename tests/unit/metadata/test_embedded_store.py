@@ -181,7 +181,7 @@ def test_listeners_act_before_clients_see_and_the_asker_hears_last() -> None:
 
 
 def test_listeners_act_on_many_partitions_in_slices() -> None:
-    """Nobody else is served while the logs of 500 new topics are opened."""
+    """No other request is served while the logs of 500 new topics are opened."""
     background = LateBackground()
     store, cache = make_store(background=background)
     store.register_broker(1, ENDPOINTS, None, must)

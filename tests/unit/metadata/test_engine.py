@@ -123,7 +123,7 @@ def test_a_change_that_is_cut_short_ends_with_what_was_acted_on() -> None:
 
 
 def test_a_long_change_is_shown_in_a_turn_and_the_next_begins_in_another() -> None:
-    """What a controller and the clients make of ten thousand partitions takes its time: with the
+    """The work of a controller and the clients on ten thousand partitions takes its time: with the
     last of them, and with the next ten thousand, a session would end."""
     kit = Kit(in_slices=True)
     kit.submit("a", commits=False, partitions=SLICE_PARTITIONS + 1)

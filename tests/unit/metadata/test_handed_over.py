@@ -1,4 +1,4 @@
-"""What kazoo's threads hand over to the loop of a broker."""
+"""Calls that kazoo's threads hand over to the loop of a broker."""
 
 from collections import deque
 from collections.abc import Callable

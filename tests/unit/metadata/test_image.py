@@ -26,7 +26,8 @@ def _with_replicas(topic: TopicImage, replicas: tuple[int, ...]) -> TopicImage:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
 def test_a_change_in_slices_comes_to_the_same(size: int) -> None:
-    """Whoever follows it slice by slice would end with another image than clients are shown."""
+    """Listeners that follow it slice by slice would end with another image than clients are
+    shown."""
     gone = [_topic("b", 2, 5), _topic("f", 6), _topic("g", 7)]
     before = MetadataImage("c").with_topics([_topic("a", 1, 4), *gone, _topic("d", 3, 2)])
     grown, again = _topic("a", 1, 7), _topic("b", 9, 3)

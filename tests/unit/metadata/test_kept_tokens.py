@@ -52,7 +52,7 @@ def test_a_token_is_kept_as_kafka_keeps_it() -> None:
     "text", ["", "[]", "{}", "null", '{"owner":1}', "[" * 100_000, TEXT.replace("%3A", ""), '"']
 )
 def test_what_is_no_token_is_refused(text: str) -> None:
-    """Whoever writes into ZooKeeper could end a broker, or come in as somebody."""
+    """A writer into ZooKeeper could end a broker, or come in as somebody."""
     with pytest.raises(ValueError, match=r"."):
         parse_token(text)
 
@@ -86,7 +86,7 @@ def test_every_broker_hears_of_a_token_and_of_its_end() -> None:
 
 
 def test_a_token_that_was_taken_back_is_not_renewed_elsewhere() -> None:
-    """Who has ended a token would find it alive again: a broker that had not heard renewed it."""
+    """An ended token would be alive again: a broker that had not heard renewed it."""
     cluster = Cluster(2, keeps_tokens=True)
     put(cluster, 1, TEXT)
     del cluster.tree.entries[NODE]

@@ -44,7 +44,7 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 def write_over(
     cluster: Cluster, *replicas: Replicas, keeps_id: bool = False, topic: str = "a"
 ) -> None:
-    """What Kafka's tools wrote before 2.8, or with the id that the node had."""
+    """A node as Kafka's tools wrote it before 2.8, or with the id that the node had."""
     partitions = {str(index): each for index, each in enumerate(replicas)}
     path = znodes.topic_path(topic)
     node = json.loads(cluster.tree.text(path)) if keeps_id else {"version": 2}
@@ -283,7 +283,7 @@ def test_a_tool_that_writes_for_two_controllers_that_were_never_told(
 def test_a_node_that_says_nothing(
     cluster: Cluster, moment: int, text: str, *, is_told: bool
 ) -> None:
-    """Nobody deletes a log for it, and once the node is mended all is as before."""
+    """No log is deleted for it, and once the node is mended all is as before."""
     create(cluster, (1, 2, 3), (2, 3))
     topic_id = cluster.controller.image.topics["a"].topic_id
     before = cluster.tree.text(TOPIC)
@@ -320,7 +320,7 @@ def test_a_controller_that_is_there_writes_again_what_says_nothing(
 
 @pytest.mark.parametrize("text", ["?", '{"version":2,"partitions":{"0":["1"]}}'])
 def test_replicas_are_not_planned_for_ever(cluster: Cluster, text: str) -> None:
-    """What cannot be read cannot be written over, nor put right."""
+    """A node that cannot be read cannot be written over, nor put right."""
     create(cluster, (1, 2, 3), (2, 3))
     before = cluster.tree.text(TOPIC)
     cluster.tree.unreadable.add(TOPIC)

@@ -1,4 +1,4 @@
-"""What outlives a controller's term or a broker's session: commands that wait, questions that were
+"""Remains of a controller's term or a broker's session: commands that wait, questions that were
 refused, settings and replicas of a topic before."""
 
 import pytest
@@ -38,7 +38,7 @@ def step_until_elected(broker: Broker) -> None:
 
 @pytest.mark.parametrize("kind", [LeaderAndIsr, UpdateMetadata, StopReplica])
 def test_a_command_of_a_past_controller_is_not_carried_out_half(kind: type) -> None:
-    """What the one before had said would be the law under the next: brokers that are gone live, and
+    """The word of the one before would be the law under the next: brokers that are gone live, and
     topics that are there go."""
     cluster = Cluster(2)
     topic = create(cluster, (2, 1))

@@ -103,7 +103,8 @@ def test_a_reassignment_while_partitions_are_added(cluster: Cluster, moment: int
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_controller_that_ends_in_a_reassignment(cluster: Cluster, moment: int) -> None:
-    """What it had accepted would be undone by the next, or what it was about to write be told."""
+    """Changes that it had accepted would be undone by the next, or those that it was about to write
+    be told."""
     create(cluster, (1, 2), (2, 3))
     first = reassign(cluster.brokers[1], TP, (2, 3))
     second = reassign(cluster.brokers[1], SECOND, (3, 2))
@@ -123,8 +124,8 @@ def test_a_controller_that_ends_in_a_reassignment(cluster: Cluster, moment: int)
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_topic_that_is_written_while_a_controller_begins(cluster: Cluster, moment: int) -> None:
-    """What others told it long ago would be put back in the place of what was accepted since, and
-    added partitions be overlooked."""
+    """Old news of others would be put back in the place of what was accepted since, and added
+    partitions be overlooked."""
     create(cluster, (1, 2))
     cluster.brokers[2].is_deaf = cluster.brokers[3].is_deaf = True
     reassign(cluster.brokers[1], TP, (2, 1))
@@ -502,7 +503,7 @@ def test_a_request_to_a_controller_that_begins_overrules_the_node(
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_connection_that_breaks_in_a_reassignment(cluster: Cluster, moment: int) -> None:
-    """What was written as the connection broke is written again, and refused: it would be taken
+    """A write during which the connection broke is written again, and refused: it would be taken
     back, or tried for ever."""
     create(cluster, (1, 2), (2, 3))
     first = reassign(cluster.brokers[1], TP, (2, 3))

@@ -127,7 +127,7 @@ def test_new_partitions_whose_states_are_refused() -> None:
 
 
 def test_a_reassignment_that_is_refused_is_answered() -> None:
-    """Who asked would plan it again as fast as ZooKeeper refuses it."""
+    """The asking code would plan it again as fast as ZooKeeper refuses it."""
     cluster = Cluster(3)
     create(cluster, (1, 2))
     cluster.tree.unwritable.add(STATE)

@@ -80,7 +80,7 @@ def states(cluster: Cluster) -> list[PartitionImage]:
 def test_states_that_somebody_removes_under_a_controller(
     monkeypatch: pytest.MonkeyPatch, versions_per_write: int, *, with_folders: bool
 ) -> None:
-    """Nothing could be written any more: partitions of brokers that go would have no leader."""
+    """No state could be written any more: partitions of brokers that go would have no leader."""
     monkeypatch.setattr(state_writer, "VERSIONS_PER_WRITE", versions_per_write)
     cluster = a_cluster()
     before = states(cluster)
@@ -118,7 +118,7 @@ def make_others(cluster: Cluster) -> None:
 
 
 def test_states_that_somebody_makes_anew_under_a_controller() -> None:
-    """Nothing could be written any more: the versions that writes are based on are those of the
+    """No state could be written any more: the versions that writes are based on are those of the
     states before."""
     cluster = a_cluster()
     before = states(cluster)
@@ -166,7 +166,7 @@ def test_a_controller_that_goes_as_it_writes_a_state_again(
 
 
 def test_states_that_are_read_and_gone_are_written_again() -> None:
-    """Those who say that a state has changed name one that is not there."""
+    """The writers of a changed state name one that is not there."""
     cluster = a_cluster()
     before = states(cluster)
     remove(cluster)

@@ -181,8 +181,8 @@ def test_another_topic_of_the_name_is_no_order_to_delete(world: World, size: int
 
 @pytest.mark.parametrize("topic_id", [UUID(int=1), OTHER])
 def test_a_log_of_a_replica_that_went_elsewhere_meanwhile(world: World, topic_id: UUID) -> None:
-    """It would lie on the disk of a broker that was away for ever, and nobody know. Nobody has
-    ordered this broker to delete it."""
+    """It would lie on the disk of a broker that was away for ever, and nobody know. No controller
+    has ordered this broker to delete it."""
     world.apply(added(image()))
     world.restart()
     assert world.topic_id == UUID(int=1)

@@ -121,7 +121,7 @@ def test_a_broker_that_is_lost_leads_no_longer() -> None:
 
 
 def test_a_broker_that_comes_back_is_a_follower_until_it_is_in_sync() -> None:
-    """What it has may differ from what was acknowledged meanwhile."""
+    """Its log may differ from what was acknowledged meanwhile."""
     one, two, _ = make_cluster(3)
     one.ask("create_topics", [NewTopic("a", ((2, 3, 1),), {})])
     two.store.expire()
@@ -131,7 +131,7 @@ def test_a_broker_that_comes_back_is_a_follower_until_it_is_in_sync() -> None:
 
 
 def test_the_next_controller_has_the_next_epoch_and_looks_at_everything() -> None:
-    """What its predecessor did not get to would stay undone for ever."""
+    """Work that its predecessor did not get to would stay undone for ever."""
     one, two, three = make_cluster(3)
     one.ask("create_topics", [NewTopic("a", ((1, 2),), {})])
     before = two.cache.image.controller_epoch
@@ -145,7 +145,7 @@ def test_the_next_controller_has_the_next_epoch_and_looks_at_everything() -> Non
 
 
 def test_the_last_replica_in_sync_stays_in_the_isr() -> None:
-    """Whoever led last is the only one that has everything."""
+    """The last leader is the only one that has everything."""
     one, two, three = make_cluster(3)
     one.ask("create_topics", [NewTopic("a", ((2, 3),), {})])
     three.store.expire()

@@ -87,7 +87,7 @@ def test_allowing_an_unclean_election_holds_it(resource: ConfigResource, asked: 
 
 
 def test_a_controller_that_tells_nothing_holds_nobody_up() -> None:
-    """Whoever asked for a topic was never answered, and every change behind it waited as well."""
+    """The request for a topic was never answered, and every change behind it waited as well."""
     cluster = Cluster(2)
     create(cluster, 1, 2)
     two = cluster.brokers[2]

@@ -70,7 +70,7 @@ def test_a_node_without_its_id_and_another_controller(moment: int, no_id: UUID |
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_node_without_its_id_while_there_is_no_controller(moment: int) -> None:
-    """Nobody would write the id back before the next one reads."""
+    """The id would not be written back before the next one reads."""
     cluster = Cluster(3)
     topic = create(cluster)
     cluster.brokers.pop(1).store.close()
@@ -82,7 +82,7 @@ def test_a_node_without_its_id_while_there_is_no_controller(moment: int) -> None
 
 
 def test_a_node_without_its_id_when_all_brokers_were_stopped() -> None:
-    """Nobody remembers but the logs."""
+    """Only the logs remember."""
     cluster = Cluster(3)
     topic = create(cluster)
     for broker_id in (3, 2, 1):
@@ -158,7 +158,7 @@ OVERWRITES = (
 def test_a_node_without_its_id_and_a_controller_that_was_never_told(
     moment: int, partitions: dict[str, list[int]]
 ) -> None:
-    """Those who know the id live, and write it back only if somebody asks."""
+    """The brokers that know the id live, and write it back only if somebody asks."""
     cluster = Cluster(3)
     topic = create(cluster)
     add_untold(cluster, 4)
@@ -200,8 +200,8 @@ def test_a_node_with_other_replicas_while_the_first_broker_starts(moment: int) -
 def test_a_node_without_its_id_and_a_controller_that_lives_alone(
     partitions: dict[str, list[int]],
 ) -> None:
-    """Those who know the id are away, of whichever partition, and no records may be taken for those
-    of another topic when they come."""
+    """The brokers that know the id are away, of whichever partition, and no records may be taken
+    for those of another topic when they come."""
     cluster = Cluster(3)
     topic = create(cluster)
     add_untold(cluster, 4)
@@ -235,7 +235,7 @@ def test_one_that_is_in_sync_knows_the_id(left: int) -> None:
 
 
 def test_a_replica_that_is_not_in_sync_knows_the_id() -> None:
-    """Those that are in sync may have lost their disks: its records would be nobody's."""
+    """The replicas in sync may have lost their disks: its records would be nobody's."""
     cluster = Cluster(4)
     topic = create(cluster)
     for broker_id in (3, 2, 1, 4):
@@ -313,7 +313,7 @@ def test_a_node_without_its_id_after_a_broker_has_looked(monkeypatch: pytest.Mon
 
 
 def test_a_node_without_its_id_that_somebody_writes_as_it_is_read() -> None:
-    """What was read before the brokers wrote the id back says nothing of what they know."""
+    """A node read before the brokers wrote the id back says nothing of what they know."""
     for moment in range(60):
         cluster = Cluster(3, seed=moment)
         topic = create(cluster)
@@ -393,7 +393,7 @@ def test_a_topic_of_which_nobody_knows_an_id_gets_one() -> None:
 
 
 def test_a_partition_that_such_a_tool_adds_is_taken() -> None:
-    """Who adds a partition with a tool of old would wait for its leader for ever."""
+    """A partition added with a tool of old would have no leader for ever."""
     cluster = Cluster(3)
     topic = create(cluster)
     write(cluster, None, [3, 1])
@@ -443,7 +443,7 @@ def test_another_id_is_put_right() -> None:
 
 
 def test_another_id_deletes_nothing() -> None:
-    """Nobody has ordered it: the logs are set aside, for a person to look at."""
+    """No one has ordered it: the logs are set aside, for a person to look at."""
     cluster = Cluster(3)
     create(cluster)
     write(cluster, UUID(int=7))
@@ -457,7 +457,7 @@ def test_another_id_deletes_nothing() -> None:
 
 @pytest.mark.parametrize("first", [1, 2])
 def test_a_topic_that_is_marked_while_no_broker_lives(first: int) -> None:
-    """Whoever is elected would keep its own records of the topic for ever, and nobody know."""
+    """The elected leader would keep its own records of the topic for ever, and nobody know."""
     cluster = Cluster(3)
     topic = create(cluster)
     for broker_id in (3, 2, 1):

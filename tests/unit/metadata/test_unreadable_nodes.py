@@ -70,7 +70,7 @@ def test_a_controller_that_cannot_read_at_first(path: str) -> None:
 
 
 def test_a_topic_that_cannot_be_read_for_a_while() -> None:
-    """Nobody would hear that it can be read again, and its partitions never be led."""
+    """The controller would not hear that it can be read again, and its partitions never be led."""
     cluster = Cluster(2)
     cluster.tree.unreadable.add("/brokers/topics/b")
     cluster.tree.put("/brokers/topics/b", TOPIC)

@@ -48,7 +48,7 @@ def deaf_heirs() -> tuple[Broker, Broker]:
 
 
 def test_a_controller_commands_nobody_before_it_has_read() -> None:
-    """What another controller told it long ago would be the law: brokers would give up topics that
+    """The old commands of another controller would be the law: brokers would give up topics that
     were made since, and groups lose their offsets."""
     controller, other = deaf_heirs()
     while controller.elected is not None and not controller.elected.has_read:
@@ -65,7 +65,7 @@ def test_a_controller_commands_nobody_before_it_has_read() -> None:
 
 @pytest.mark.parametrize("end", [Broker.expire, Broker.close])
 def test_a_controller_that_ends_while_it_reads(end: Callable[[Broker], None]) -> None:
-    """Nobody would take over what it had begun, or what it had half read be told."""
+    """Its begun work would not be taken over, or what it had half read be told."""
     controller, other = deaf_heirs()
     cluster = controller.cluster
     for _ in range(8):
@@ -222,7 +222,7 @@ def test_many_roles_are_taken_a_few_at_a_time() -> None:
 
 
 def test_a_session_that_ends_among_many_roles() -> None:
-    """What is left of a command would have the broker lead, whom others take for dead."""
+    """The rest of a command would make the broker lead, which others take for dead."""
     cluster = Cluster(2)
     two = cluster.brokers[2]
     cluster.brokers[1].begin("create_topics", [NewTopic("a", ((2, 1),) * 90, {})])
@@ -371,7 +371,7 @@ def test_an_answer_to_a_command_that_raises_keeps_no_other_command_waiting() -> 
 
 
 def last_command(cluster: Cluster) -> LeaderAndIsr:
-    """What broker 2 was last told of its roles."""
+    """The roles that broker 2 was last told."""
     sent = cluster.controller.plane.sent
     return [each for to, each in sent if to == 2 and isinstance(each, LeaderAndIsr)][-1]
 
@@ -395,7 +395,7 @@ def test_a_controller_that_raises_ends_its_broker() -> None:
 
 
 class Refused:
-    """What kazoo promises of a node that may not be read."""
+    """A node that may not be read, as kazoo answers."""
 
     def __init__(self) -> None:
         self.exception = pytest.importorskip("kazoo.exceptions").NoAuthError()
@@ -428,7 +428,7 @@ def test_what_may_not_be_read_is_looked_at_again(
 
 
 class Promised:
-    """What kazoo promises: a value, or an error."""
+    """An outcome as kazoo gives it: a value, or an error."""
 
     def __init__(self, outcome: Any) -> None:
         self.exception = outcome if isinstance(outcome, Exception) else None
@@ -507,8 +507,8 @@ def test_what_is_refused_again_and_again_is_told_once(
 @pytest.mark.parametrize("paused", [1, 2])
 def test_who_stands_still_is_replaced_as_soon_as_its_session_is_over(paused: int) -> None:
     """Producers would be silent for longer than the session, when the controller has to be elected
-    anew as well: nothing that the others do then waits for a clock. Who is not waited for as a
-    leader is not waited for as a replica of other leaders either."""
+    anew as well: nothing that the others do then waits for a clock. A broker that is not waited for
+    as a leader is not waited for as a replica of other leaders either."""
     cluster = Cluster(3)
     create(cluster, (paused, 3))
     create(cluster, (3, paused), name="b")

@@ -47,7 +47,8 @@ VALUES: tuple[Any, ...] = (
 
 
 def variants(data: bytes) -> list[bytes]:
-    """What could stand there instead: no JSON, and the same with one field that makes no sense."""
+    """Values that could stand there instead: no JSON, and the same with one field that makes no
+    sense."""
     found = list(GARBAGE)
     try:
         value = json.loads(data)
@@ -78,7 +79,7 @@ def paths() -> list[str]:
 
 
 def churn(cluster: Cluster) -> None:
-    """What a cluster does all the time; whether it can is not asked."""
+    """The things that a cluster does all the time; whether it can is not asked."""
     where = TopicPartition("a", 0)
     resource = ConfigResource.topic("a")
     for broker in cluster.brokers.values():
@@ -133,8 +134,8 @@ def test_a_topic_that_is_not_understood_keeps_its_replicas() -> None:
 
 
 def test_an_election_is_held_when_the_epoch_is_mended(caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody would lead until somebody thought of touching `/controller`; a guessed epoch would let
-    an earlier controller be obeyed."""
+    """No broker would lead until somebody thought of touching `/controller`; a guessed epoch would
+    let an earlier controller be obeyed."""
     cluster = a_cluster()
     cluster.tree.put("/controller_epoch", "many")
     cluster.stop(1)

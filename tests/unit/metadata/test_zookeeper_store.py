@@ -379,7 +379,7 @@ def test_an_election_asked_for_by_a_node() -> None:
 
 
 def test_garbage_is_passed_over() -> None:
-    """What cannot be understood concerns nobody else, and nothing is guessed."""
+    """A node that cannot be understood concerns no other, and nothing is guessed."""
     cluster = Cluster(2)
     create(cluster, 1, (2, 1), (1, 2))
     cluster.tree.put("/brokers/topics/bad", "garbage")
@@ -410,7 +410,8 @@ def test_a_controller_that_was_deposed_writes_nothing() -> None:
 
 
 def test_a_controller_of_the_past_is_not_obeyed(caplog: pytest.LogCaptureFixture) -> None:
-    """One that wakes from a long pause would make two brokers lead, or have logs deleted."""
+    """A controller that wakes from a long pause would make two brokers lead, or have logs
+    deleted."""
     cluster = Cluster(3)
     create(cluster, 1, (2, 3), (3, 2))
     before = cluster.brokers[1].plane.sent
@@ -478,7 +479,8 @@ def _is_of(command: Any) -> bool:
 
 
 def commands(sent: list[tuple[int, Any]], broker_id: int) -> list[tuple[str, Any]]:
-    """What a broker was told, and by which operation; and that its replicas are to go."""
+    """The commands that a broker was told, and by which operation; and that its replicas are to
+    go."""
     operations = {LeaderAndIsr: "on_leader_and_isr", UpdateMetadata: "on_update_metadata"}
     told = [(operations[type(each)], each) for target, each in sent if target == broker_id]
     assert {name for name, _ in told} == set(operations.values())

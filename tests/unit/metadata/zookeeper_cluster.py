@@ -66,7 +66,7 @@ class Plane(ControlPlane):
         self._send(controller, None, "on_controlled_shutdown", arguments, on_done)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Holds no log."""
 
     def _send(
         self,
@@ -242,7 +242,7 @@ class Broker:
         self.cluster.on_log_deleted(self.id, where, log)
 
     def _check_deleted(self, topic: TopicImage) -> None:
-        """Whoever forgets what belongs to a topic must know that it is no more."""
+        """Code that forgets what belongs to a topic must know that it is no more."""
         tree = self.cluster.tree
         path = znodes.topic_path(topic.name)
         if path in tree.entries and znodes.deletion_path(topic.name) not in tree.entries:

@@ -63,7 +63,7 @@ class _Entry:
 
 
 class Tree:
-    """What an ensemble holds."""
+    """The nodes of an ensemble."""
 
     def __init__(self, random: Random | None = None, timer: Timer | None = None) -> None:
         self.random = random or Random(0)
@@ -90,7 +90,7 @@ class Tree:
         raise AssertionError(f"not settled after {most_steps} steps: {self.unsettled()}")
 
     def unsettled(self) -> str:
-        """Who has something to say or to hear, and what was asked last."""
+        """A client that has something to say or to hear, and what was asked last."""
         clients = [
             f"client {at} {len(each.turns) + len(each.events)}"
             for at, each in enumerate(self.clients, 1)
@@ -315,7 +315,7 @@ class TreeClient(ZooKeeperClient):
         self._ask(read, on_done)
 
     def _look_later(self, on_changed: OnChanged | None) -> None:
-        """What cannot be read is not watched: whoever wants to hear of it looks after a while."""
+        """A node that cannot be read is not watched: to hear of it, one looks after a while."""
         if on_changed is not None and self.tree.timer is not None:
             self.tree.timer.add(TimerTask(UNREADABLE_MS, lambda: self.turns.append(on_changed)))
 

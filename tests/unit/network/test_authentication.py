@@ -109,7 +109,7 @@ def test_requests_behind_a_refused_login_in_one_read_are_not_served() -> None:
 
 
 def test_another_principal_does_not_take_a_connection_over() -> None:
-    """What stands behind its login in the same read would be done in the name of either."""
+    """Requests behind its login in the same read would be done in the name of either."""
     door = Door(max_reauth_ms=10_000)
     door.receive(*ALICE, ASK)
     door.advance(5_000)

@@ -311,7 +311,7 @@ def test_forbidden_sizes_close(size: int, caplog: pytest.LogCaptureFixture) -> N
 def test_the_log_says_what_a_stranger_seems_to_speak(
     first_bytes: bytes, remark: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever points a browser or a TLS client at the port would read of a size of 369295617."""
+    """The error for a browser or a TLS client at the port would tell of a size of 369295617."""
     harness = Harness()
     harness.receive(first_bytes)
     assert harness.transport.closed

@@ -143,7 +143,7 @@ def test_a_wait_is_a_window_at_most(limit: int) -> None:
 
 
 def test_a_wait_ends_when_the_rate_is_down() -> None:
-    """Whoever waits longer is served too slowly, whoever waits less is over the limit."""
+    """A client that waits longer is served too slowly, one that waits less is over the limit."""
     rate = WindowedRate(windows=3, window_ms=1000)
     rate.record(10_000, 21)
     assert rate.wait_ms(10_000, 11) == 0, "21 in two seconds"

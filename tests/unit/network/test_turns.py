@@ -1,4 +1,4 @@
-"""Who waits for whom: connections among each other, and the control plane for nobody."""
+"""Connections wait for each other, and the control plane for nobody."""
 
 from tests.unit.network.fakes import FakeTransport, Harness, framed
 
@@ -28,7 +28,7 @@ class Site(Harness):
 
 
 def test_many_slow_requests_of_one_client_leave_the_loop_to_the_others() -> None:
-    """One that pipelines would stop all others for as long as it likes."""
+    """A connection that pipelines would stop all others for as long as it likes."""
     site = Site(1, has_control_plane=False)
     greedy, modest = site.clients[0], site.connection
     site.has_come(greedy, framed(*[b"T%d" % index for index in range(20)]))

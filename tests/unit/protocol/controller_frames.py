@@ -1,4 +1,5 @@
-"""What a controller of Kafka 3 says in all versions, and the bytes that Kafka 3.9.2 makes of it.
+"""The messages of a controller of Kafka 3 in all versions, and the bytes that Kafka 3.9.2 makes of
+them.
 
 The bytes lie in `controller_frames.json`, in the order of `every_message`. They come from Kafka's
 own classes: `tests/wire/interchange/test_controller_messages.py` asks them again.

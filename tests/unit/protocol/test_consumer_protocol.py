@@ -32,7 +32,7 @@ def test_the_bytes_are_kafkas() -> None:
 
 @pytest.mark.parametrize("version", range(4))
 def test_each_version_says_what_it_can(version: int) -> None:
-    """What a member has would be taken from it, or what it never said be believed."""
+    """A member's partitions would be taken from it, or what it never said be believed."""
     whole = Subscription(("a", "b"), OWNED, b"data", 7, "r", version=version)
     expected = Subscription(
         ("a", "b"),

@@ -1,4 +1,4 @@
-"""What a controller and its brokers say to each other, byte for byte as Kafka 3.9 says it."""
+"""The messages of a controller and its brokers, byte for byte as those of Kafka 3.9."""
 
 import pytest
 from tests.unit.protocol.controller_frames import every_message, golden_frames
@@ -20,7 +20,7 @@ def test_every_version_is_written_as_kafka_writes_it(message, frame):
 
 @pytest.mark.parametrize(("message", "frame"), CASES, ids=NAMES)
 def test_every_version_is_read(message, frame):
-    """What Kafka's controller commands would be misunderstood."""
+    """The commands of Kafka's controller would be misunderstood."""
     key, is_request, version, schema, values = message
     decode = messages.decode_request if is_request else messages.decode_response
     read = plain(decode(key, version, memoryview(frame), 0))

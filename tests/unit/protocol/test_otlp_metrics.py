@@ -1,4 +1,4 @@
-"""What clients push of their metrics: read as it is meant, and nothing else taken for it."""
+"""The metrics that clients push are read as they are meant, and nothing else is taken for them."""
 
 from contextlib import suppress
 

@@ -116,7 +116,7 @@ def test_bytes_are_a_slice_of_the_frame():
 
 @pytest.mark.parametrize("size", [WINDOW_BYTES - 5, WINDOW_BYTES, 5 * WINDOW_BYTES])
 def test_values_behind_long_bytes(size):
-    """What follows records would be read from the wrong place."""
+    """The field behind records would be read from the wrong place."""
     frame = b"\x00" + size.to_bytes(4, "big") + bytes(size) + b"\x01\x02"
     source = reader(frame)
     source.int8()
@@ -172,7 +172,7 @@ def test_tags_that_do_not_fit(data):
 
 
 def test_a_tagged_field_that_is_longer_than_its_value():
-    """What follows it would be misread."""
+    """The field behind it would be misread."""
     source = reader(b"\x05\x00\x00\x00\x00\x00")
     end = source.tagged_end()
     source.int32()

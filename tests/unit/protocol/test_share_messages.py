@@ -21,12 +21,12 @@ def of(name: str, **values: object) -> dict[str, Any]:
 
 
 def read(**batch: object) -> dict[str, Any]:
-    """What a state is answered with."""
+    """An answer with a state."""
     return of("results", **RESULT, state_epoch=1, start_offset=5, state_batches=[batch])
 
 
 def write(**batch: object) -> dict[str, Any]:
-    """What asks for a state to be stored."""
+    """A request for a state to be stored."""
     return {
         "group_id": "g",
         **of("topics", state_epoch=1, leader_epoch=2, start_offset=5, state_batches=[batch]),

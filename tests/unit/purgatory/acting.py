@@ -10,7 +10,7 @@ DEEP = 3000
 
 
 def nothing() -> None:
-    """What a callback does if a test says nothing else."""
+    """Does what a callback does if a test says nothing else."""
 
 
 class Acting(DelayedOperation):

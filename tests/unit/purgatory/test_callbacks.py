@@ -188,7 +188,7 @@ def test_of_a_chain_that_raises_the_others_run(
 def test_a_check_looks_at_all_though_one_raises(
     hall: Hall, failure: type[BaseException], keys: list[str]
 ) -> None:
-    """What waits behind an operation that fails would not hear of the event."""
+    """The operations behind one that fails would not hear of the event."""
     first, bad, last = (hall.watch("a") for _ in range(3))
     first.ready = bad.ready = last.ready = True
 
@@ -218,7 +218,7 @@ def test_a_broken_invariant_is_raised_before_anything_else(hall: Hall) -> None:
 
 
 def hand_in_and_ask(hall: Hall) -> int:
-    """One whose condition asks for something."""
+    """An operation whose condition asks for something."""
     operation = Acting()
     operation.when_tried = lambda: hall.purgatory.check_and_complete("b")
     return hall.purgatory.try_complete_else_watch(operation, ["c"])
@@ -241,7 +241,7 @@ INNER_CALLS: dict[str, tuple[Callable[[Hall], int], int]] = {
 
 @pytest.mark.parametrize("call", INNER_CALLS)
 def test_a_failure_is_told_to_who_looked_and_not_to_a_completion(hall: Hall, call: str) -> None:
-    """What has completed would break off for the failure of another, and answer nobody."""
+    """A completed operation would break off for the failure of another, and answer nobody."""
     act, answer = INNER_CALLS[call]
     answers: list[int] = []
     bad, good, other = hall.watch("a"), hall.watch("a"), hall.watch("b")
@@ -258,7 +258,7 @@ def test_a_failure_is_told_to_who_looked_and_not_to_a_completion(hall: Hall, cal
 
 
 def test_a_line_is_that_of_its_thread(hall: Hall) -> None:
-    """Who completes on another thread would go on before the answer is given."""
+    """A completing thread would go on before the answer is given."""
     first, second, third = (hall.watch(key) for key in "abc")
     seen: list[int] = []
 
@@ -275,7 +275,7 @@ def test_a_line_is_that_of_its_thread(hall: Hall) -> None:
 
 
 def test_an_interrupt_is_raised_before_anything_else(hall: Hall) -> None:
-    """Who wants to end the program would have to ask again."""
+    """The request to end the program would have to be made again."""
     failures: Iterator[BaseException] = iter((AssertionError("two leaders"), KeyboardInterrupt()))
 
     def fail() -> None:
@@ -410,7 +410,7 @@ def test_a_shutdown_forgets_what_was_handed_in_with_it(hall: Hall) -> None:
 
 
 def test_a_shutdown_forgets_what_conditions_have_asked_for(hall: Hall) -> None:
-    """What was asked for before it concerns nobody after it."""
+    """A request before it concerns nobody after it."""
     late = Acting(ready=True)
 
     def ask_and_shut_down() -> None:

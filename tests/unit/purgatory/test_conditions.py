@@ -69,7 +69,7 @@ def test_a_condition_that_tries_itself_and_raises_is_not_looked_at_again(hall: H
 
 
 def test_a_condition_that_completes_and_raises_is_not_looked_at_again(hall: Hall) -> None:
-    """Whoever has left word meanwhile: it has its answer, and its request is gone."""
+    """An operation left word meanwhile: it has its answer, and its request is gone."""
     operation = hall.watch("a")
 
     def complete_and_fail() -> None:
@@ -223,7 +223,7 @@ def test_many_conditions_under_the_key_that_they_check_come_to_an_end(hall: Hall
 
 @pytest.mark.parametrize("others", [[], ["nobody's"]])
 def test_each_condition_may_make_the_next_one_true(hall: Hall, others: list[str]) -> None:
-    """What a condition finds out concerns others, however long the chain."""
+    """The findings of a condition concern others, however long the chain."""
     chain = [hall.watch(number) for number in range(DEEP)]
 
     def tell(number: int) -> None:
@@ -257,7 +257,7 @@ def test_a_condition_hears_of_every_other_that_concerns_it(hall: Hall) -> None:
 
 
 def test_each_condition_may_hand_in_another_operation(hall: Hall) -> None:
-    """What is handed in there is tried when the condition has returned."""
+    """An operation handed in there is tried when the condition has returned."""
     handed_in: list[Acting] = []
 
     def hand_in() -> None:
@@ -274,7 +274,7 @@ def test_each_condition_may_hand_in_another_operation(hall: Hall) -> None:
 
 
 def test_what_a_condition_hands_in_at_its_second_look_waits(hall: Hall) -> None:
-    """Nobody would ever answer it, not even its time-out."""
+    """It would never be answered, not even by its time-out."""
     handed_in, operation = Acting(), hall.watch("a")
 
     def look_again_and_hand_in() -> None:
@@ -288,7 +288,7 @@ def test_what_a_condition_hands_in_at_its_second_look_waits(hall: Hall) -> None:
 
 
 def test_what_a_condition_checks_at_its_second_look_is_looked_at(hall: Hall) -> None:
-    """What it concerns would not hear of it."""
+    """The operations that it concerns would not hear of it."""
     other, operation = hall.watch("b"), hall.watch("a")
 
     def look_again_and_tell() -> None:
@@ -452,7 +452,7 @@ def test_conditions_that_hand_over_each_others_keys_come_to_an_end(
 
 
 def test_a_condition_that_hands_over_new_keys_each_time_comes_to_an_end(hall: Hall) -> None:
-    """Nothing waits under them, so they are no news to anybody."""
+    """No operation waits under them, so they are no news to anybody."""
     operation = hall.watch("a")
 
     def ask() -> None:

@@ -105,7 +105,7 @@ def test_an_operation_completes_once_wherever_two_threads_meet(
 
 
 def test_two_foreign_threads_share_the_checks() -> None:
-    """Who comes while the other looks leaves word; the other looks again."""
+    """A thread that comes while the other looks leaves word; the other looks again."""
 
     def prepare() -> tuple[Work, Work, Work]:
         meeting = Meeting(watched=True)
@@ -123,7 +123,7 @@ def test_two_foreign_threads_share_the_checks() -> None:
 
 
 def test_a_check_that_raises_is_shared_as_well() -> None:
-    """Who leaves word with a look that fails has told all that it knows."""
+    """A thread that leaves word with a look that fails has told all that it knows."""
 
     class Failing(Awaited):
         """Cannot be looked at before it is ready."""

@@ -147,7 +147,7 @@ def test_what_is_complete_is_dropped_without_being_counted(hall: Hall) -> None:
 
 
 def test_an_empty_list_of_keys_is_an_error(hall: Hall) -> None:
-    """Nothing could ever wake the operation."""
+    """No event could ever wake the operation."""
     operation = Waiting(ready=True)
     with pytest.raises(ValueError, match="at least one key"):
         hall.purgatory.try_complete_else_watch(operation, [])
@@ -163,7 +163,7 @@ def test_keys_may_be_anything_hashable(hall: Hall) -> None:
 
 
 def test_the_condition_is_tried_again_after_watching(hall: Hall) -> None:
-    """What happens between the first try and the watching would never wake the operation."""
+    """An event between the first try and the watching would never wake the operation."""
     operation = Waiting()
     tries: list[int] = []
 
@@ -512,7 +512,8 @@ def test_a_check_may_be_made_before_who_hands_it_over_goes_on() -> None:
 
 
 def test_a_check_asked_for_during_a_check_is_made(hall: Hall) -> None:
-    """What makes the condition true then was not seen, and would not be looked at again."""
+    """The event that makes the condition true then was not seen, and would not be looked at
+    again."""
     operation = hall.watch("a")
 
     def hear_after_the_look() -> None:
@@ -556,7 +557,7 @@ def test_operations_that_nobody_completes_are_let_go_with_the_purgatory() -> Non
 
 
 class Request:
-    """What an operation refers to, and whose end can be watched."""
+    """An object that an operation refers to, and whose end can be watched."""
 
     def look(self) -> None: ...
 

@@ -57,7 +57,7 @@ def test_what_nobody_completes_expires_on_the_reapers_thread() -> None:
 
 
 def test_other_threads_have_the_reaper_check() -> None:
-    """Whoever makes a condition true is not the owner, and must not have to be."""
+    """The thread that makes a condition true is not the owner, and must not have to be."""
     timer = SystemTimer(SystemClock())
     purgatory = DelayedOperationPurgatory("fetch", timer)
     operation = Waiting(3_600_000)
@@ -71,7 +71,7 @@ def test_other_threads_have_the_reaper_check() -> None:
 
 
 def test_stopping_leaves_what_waits_to_the_caller() -> None:
-    """Who takes over again may go on with it, or close the timer."""
+    """The next owner may go on with it, or close the timer."""
     timer = SystemTimer(SystemClock())
     purgatory = DelayedOperationPurgatory("fetch", timer)
     operation = Waiting(3_600_000)
@@ -102,7 +102,7 @@ def test_the_reaper_follows_a_clock_that_a_test_moves() -> None:
 
 @pytest.mark.parametrize("failure", [asyncio.CancelledError, OSError])
 def test_a_failure_does_not_end_the_reaper(failure: type[BaseException]) -> None:
-    """Nothing would expire any more, and nobody would know why."""
+    """No operation would expire any more, and nobody would know why."""
 
     def fail() -> None:
         raise failure("gone")

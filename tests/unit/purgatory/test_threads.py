@@ -1,4 +1,4 @@
-"""Who may call what from other threads: completing is safe, and exactly once.
+"""The calls that other threads may make: completing is safe, and exactly once.
 
 The interpreter is told to switch threads as often as it can, so that every place where it
 may switch is met; the operations have to come out even all the same. Every thread has so much

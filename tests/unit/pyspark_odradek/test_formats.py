@@ -1,4 +1,5 @@
-"""What values are made of. If these fail, a typed table has other values than were written."""
+"""The bytes that values are made of. If these fail, a typed table has other values than were
+written."""
 
 import itertools
 import json
@@ -377,7 +378,7 @@ def test_numbers_of_json_keep_their_digits() -> None:
     ],
 )
 def test_the_text_of_a_number_decides(type: t.DataType, token: str, kept: Any) -> None:
-    """What has no column must not be read as a number either."""
+    """A field without a column must not be read as a number either."""
     columns = t.StructType().add("x", type)
     decoder = decoder_for("json", schema=columns, registry=None, subject="")
     [found] = decoder.decode(f'{{"x": {token}, "y": {token}}}'.encode())

@@ -58,7 +58,7 @@ def test_a_query_is_seen_as_the_group_that_options_name() -> None:
 
 @pytest.mark.parametrize("name", ["fetchOffset.numRetries", "fetchOffset.retryIntervalMs"])
 def test_options_of_the_connector_that_could_do_nothing_are_refused(name: str) -> None:
-    """Who sets them would believe that they are heeded."""
+    """Users who set them would believe that they are heeded."""
     with pytest.raises(ValueError, match=rf"{name} is not supported"):
         parse(**{name.replace(".", "_"): "3"})
 

@@ -63,7 +63,7 @@ class Topic(Bounds):
 
     @property
     def held(self) -> list[tuple[TopicPartition, int]]:
-        """What leases are on, one entry for each."""
+        """The partitions of all leases, one entry for each."""
         return sorted((part, offset) for (_, part), offset in self.leases.items())
 
     def close(self) -> None:
@@ -149,7 +149,7 @@ def test_a_range_is_cut_where_segments_begin(log_dir, batch_of) -> None:
     ],
 )
 def test_a_read_does_not_end_before_it_begins(options: dict[str, str]) -> None:
-    """Nothing would come out, as if there were nothing."""
+    """No record would come out, as if there were none."""
     topic = Topic(p0=(0, 30))
     topic.times = {(P0, 100): 10, (P0, 200): 15}
     with pytest.raises(ValueError, match=r"would begin at offset \d+, after its end \d+"):
@@ -285,7 +285,8 @@ def test_checkpoints_have_the_ids_of_their_topics(monkeypatch) -> None:
 
 @pytest.mark.parametrize("count", [5, 9, 90])
 def test_a_topic_of_another_id_is_another_topic(monkeypatch, count: int) -> None:
-    """One that was made anew, and has as many records already, would be taken for the old one."""
+    """A topic that was made anew, and has as many records already, would be taken for the old
+    one."""
     topic = Topic(p0=(0, count))
     topic.topic_id = NEW
     with pytest.raises(SourceError, match="t was deleted and recreated"):

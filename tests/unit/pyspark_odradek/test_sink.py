@@ -121,7 +121,7 @@ def test_columns_that_cannot_be_written_are_refused(columns, options, words: str
 
 
 def written(batches: Sequence[pa.RecordBatch], **options: str) -> list[ConsumerRecord]:
-    """What a topic of one partition has when a task was given these batches."""
+    """The content of a topic of one partition when a task was given these batches."""
     with odradek.Broker() as broker:
         broker.create_topic("orders", partitions=1)
         options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "orders"} | options

@@ -104,7 +104,7 @@ def test_columns_are_the_records(codec: Compression, wrap) -> None:
 
 
 def seen(column: BinaryViewBuffers, count: int) -> list[bytes | None]:
-    """What views show, read as Arrow's specification has them."""
+    """The values of views, read as Arrow's specification has them."""
     valid = bits(column.validity, count)
     found: list[bytes | None] = []
     for row in range(count):

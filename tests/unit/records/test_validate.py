@@ -1,4 +1,5 @@
-"""What a leader refuses: if these fail, clients are told something else than Kafka tells them."""
+"""The refusals of a leader: if these fail, clients are told something else than Kafka tells
+them."""
 
 import lz4.frame
 import pytest

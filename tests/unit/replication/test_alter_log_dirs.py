@@ -44,14 +44,14 @@ class Directories:
         cluster.close()
 
     def crash(self, cluster: Cluster) -> None:
-        """Nothing is flushed, closed or written down any more."""
+        """Files are not flushed, closed or written any more."""
         self.running.remove(cluster)
         cluster.replicas.shutdown()
         for directory in cluster.log_manager.directories:
             directory.release_lock()
 
     def found(self) -> list[list[str]]:
-        """What lies in each directory that is or was the partition's, without unique parts."""
+        """The files in each directory that is or was the partition's, without unique parts."""
         return [
             sorted(
                 name.partition(".")[0] + "-" + name.rpartition("-")[2] if "." in name else name
@@ -359,7 +359,7 @@ def test_a_copy_that_a_full_disk_does_not_let_go_goes_with_its_log(
 
 
 def test_a_swap_that_cannot_be_taken_back_fails_the_directory(directories: Directories) -> None:
-    """What is acknowledged from then on would be deleted at the next start."""
+    """Records acknowledged from then on would be deleted at the next start."""
     files = FaultyFileSystem()
     cluster = begin(directories, file_system=files)
     files.errno, files.fail_count = errno.ENOSPC, 2

@@ -1,4 +1,4 @@
-"""What waiting operations ask: the fake of their tests answers as real partitions do."""
+"""The questions of waiting operations: the fake of their tests answers as real partitions do."""
 
 from collections.abc import Callable, Iterator
 

@@ -135,7 +135,7 @@ def test_too_few_left_is_said(replicas, park):
 
 
 def test_who_waits_below_the_minimum_waits_on(replicas, park):
-    """What only one replica has would be called committed (KIP-966)."""
+    """Records that only one replica has would be called committed (KIP-966)."""
     partition = with_follower(replicas, A, end=3, follower_end=0)
     partition.min_insync_replicas = 2
     waiting = park(appended(A, 2))
@@ -173,7 +173,7 @@ def test_the_answer_carries_every_partition_once_none_is_pending(replicas, park)
 
 
 def test_a_settled_partition_is_not_asked_again(replicas, park):
-    """What was acknowledged stays so, whatever happens to the leadership afterwards."""
+    """Acknowledged records stay so, whatever happens to the leadership afterwards."""
     first = with_follower(replicas, A, end=3, follower_end=3)
     second = with_follower(replicas, B, end=5, follower_end=0)
     waiting = park(appended(A, 2), appended(B, 4))

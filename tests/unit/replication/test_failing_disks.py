@@ -45,7 +45,7 @@ def test_nobody_leads_on_a_disk_that_fails_in_the_election(
 def test_no_log_is_handed_out_whose_disk_fails_when_its_topics_id_is_written(
     cluster: Cluster, files: FaultyFileSystem
 ) -> None:
-    """Nobody reports it: the directory has failed before the replica has its log."""
+    """Without a report: the directory has failed before the replica has its log."""
     topic = cluster.create("orders", (1, 2), leader=2)
     log = cluster.log_manager.get(A)
     assert log is not None

@@ -59,7 +59,7 @@ class ScriptedLeader(LeaderChannel):
         self.questions[-1][1](outcome)
 
     def close(self) -> None:
-        """What is answered from here on nobody hears."""
+        """Answers from here on nobody hears."""
         self.closed = True
         self.fetches = [(request, ignore) for request, _ in self.fetches]
         self.questions = [(timestamp, ignore) for timestamp, _ in self.questions]
@@ -155,7 +155,8 @@ def test_it_fetches_from_where_its_log_ends_and_appends_what_comes(follower):
 
 
 def test_a_history_that_parted_is_cut_where_it_parted(follower):
-    """What an earlier leader wrote alone was never committed; the next leader's is the truth."""
+    """Records that an earlier leader wrote alone were never committed; the next leader's are the
+    truth."""
     follower.write(b"one", epoch=1)
     follower.write(b"alone", b"alone too", epoch=2)
     follower.follow(epoch=4)
@@ -191,7 +192,7 @@ def test_the_high_watermark_of_a_follower_does_not_go_back(follower):
 
 
 def test_a_leader_hears_of_another_log_start_though_no_records_come(follower):
-    """Whoever deletes records would wait for a follower until time is up."""
+    """A deletion of records would wait for a follower until time is up."""
 
     def told() -> tuple[int, list[int]]:
         answer = FetchPartitionResponse(0, 0, 2, 2, 1)
@@ -317,7 +318,8 @@ def test_records_that_are_corrupt_are_not_appended(follower):
 
 
 def test_a_replica_that_fell_behind_retention_starts_over(follower):
-    """What the leader no longer has cannot be fetched; the replica would stand still for ever."""
+    """Records that the leader no longer has cannot be fetched; the replica would stand still for
+    ever."""
     follower.write(b"one", epoch=1)
     follower.follow(epoch=2)
     follower.leader.answer(FetchPartitionResponse(0, ErrorCode.OFFSET_OUT_OF_RANGE))

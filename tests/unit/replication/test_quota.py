@@ -55,7 +55,7 @@ def test_what_the_settings_of_a_topic_cover() -> None:
 
 
 def test_a_topic_brings_its_settings_along() -> None:
-    """Nobody announces what was set before the broker started: without this its throttles were
+    """Settings from before the broker's start are not announced: without this its throttles were
     off after a restart, in the middle of a reassignment."""
     quotas = ReplicationQuotas(2, BrokerConfig({}), ManualClock())
     topic = TopicImage("a", UUID(int=1), (PartitionImage(0, 2, 0, 0, (2,), (2,)),))

@@ -179,10 +179,10 @@ class CountsTries(DelayedOperation):
         return False
 
     def on_complete(self):
-        """Nothing."""
+        """Does nothing."""
 
     def on_expiration(self):
-        """Nothing."""
+        """Does nothing."""
 
 
 def test_a_change_of_many_partitions_wakes_who_waits_for_all_of_them_once(cluster):

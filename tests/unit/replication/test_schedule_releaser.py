@@ -44,8 +44,8 @@ class SetClock(OwnClock):
 
 
 class Target(RecordSender):
-    """Has every batch once, and tells so, unless it is to answer otherwise. `keeps` says whether
-    it takes what it answers with an error, `refuses` what it refuses whatever else."""
+    """A target that has every batch once, and tells so, unless it is to answer otherwise. `keeps`
+    says whether it takes what it answers with an error, `refuses` what it refuses whatever else."""
 
     def __init__(self, clock) -> None:
         self.clock = clock
@@ -315,7 +315,7 @@ class TestAClockThatIsSet:
         assert later.target.values == [b"a"]
 
     def test_a_rate_counts_on(self, later):
-        """Nothing was released until the clock had come so far once more."""
+        """No record was released until the clock had come so far once more."""
         later.cluster.configure(
             "later", schedule_target_topic="out", schedule_release_max_rate="10"
         )

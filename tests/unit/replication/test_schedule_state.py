@@ -1,4 +1,4 @@
-"""What a log of schedules says, record by record and mark by mark."""
+"""The state of a log of schedules, record by record and mark by mark."""
 
 from uuid import UUID
 

@@ -68,7 +68,7 @@ class World:
         return None if outcome is None else outcome.code
 
     def begin_to_say(self, member, first, last, *types):
-        """What it is answered with; empty until it is."""
+        """The answer; empty until it is there."""
         outcome: list = []
         batch = AcknowledgementBatch(first, last, types)
         self.partition.acknowledge(member, [batch], outcome.append)

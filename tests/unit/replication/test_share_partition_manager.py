@@ -101,7 +101,7 @@ class World:
         self.cluster._apply(image, configs=[resource])
 
     def fetch(self, member="a", max_wait_ms=0, min_bytes=1, **values):
-        """What is handed out; empty until the answer is there."""
+        """The records handed out; empty until the answer is there."""
         params = ShareFetchParams("g", member, max_wait_ms, min_bytes, 1 << 20, 500, 500, **values)
         answers: list = []
         self.waiting = self.manager.fetch(params, [self.partition], answers.extend)

@@ -207,7 +207,8 @@ def test_a_marker_behind_the_end_is_refused_or_repeats_it(
 
 
 def test_a_producer_is_known_again_after_a_kill(world: World) -> None:
-    """What is sent again would be there twice, and what is open be taken for decided."""
+    """A batch that is sent again would be there twice, and an open transaction be taken for
+    decided."""
     world.write(0)
     world.restart()
     assert not world.is_stable

@@ -30,7 +30,7 @@ class FakeWorld:
         return self.cluster.replicas.partition(TP)
 
     def propose(self) -> None:
-        """Has the lagging followers proposed to leave."""
+        """Proposes that the lagging followers leave."""
         self.cluster.replicas.maybe_shrink_isrs()
 
     def accept(self) -> None:

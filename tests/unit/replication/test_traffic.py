@@ -1,4 +1,4 @@
-"""What is counted of refused produces and fetches: as a failure only what nobody expects."""
+"""Of refused produces and fetches only those that nobody expects count as failures."""
 
 import pytest
 

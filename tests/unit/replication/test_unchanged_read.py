@@ -1,4 +1,4 @@
-"""What is answered again without a look: the same as with one, whatever has happened meanwhile."""
+"""An answer given again without a look is the same as with one, whatever has happened meanwhile."""
 
 import pytest
 from tests.unit.replication.fakes import Cluster

@@ -1,4 +1,4 @@
-"""What the authorizer remembers, forgets, and writes into its log."""
+"""The authorizer's memory, and its log."""
 
 import logging
 
@@ -41,7 +41,7 @@ def authorizer_with(*acls, **options):
 
 
 def test_super_users_may_do_what_is_denied_to_all():
-    """Whoever shuts everybody out could not take it back."""
+    """An administrator who shuts everybody out could not take it back."""
     deny = binding("*", AclOperation.ALL, PermissionType.DENY, "User:*")
     authorizer, _ = authorizer_with(deny, super_users=[ROOT])
     assert authorizer.caller(ROOT, HOST).may_see(READ, TOPIC, "t")
@@ -96,7 +96,7 @@ def test_a_hundred_thousand_acls_are_not_looked_through(monkeypatch):
 
 
 def test_names_of_32_kib_decide_and_are_not_kept():
-    """Whoever asks for long names would fill the memory with them."""
+    """A client that asks for long names would fill the memory with them."""
     name = "n" * 32_768
     authorizer, _ = authorizer_with(binding(name))
     caller = authorizer.caller(ALICE, HOST)

@@ -43,7 +43,7 @@ def test_the_finest_quota_holds():
 
 
 def test_a_quota_that_goes_holds_no_longer():
-    """What was remembered of a client would bound it for ever."""
+    """The remembered use of a client would bound it for ever."""
     entity = QuotaEntity(user="alice")
     change = alter_client_quotas(MetadataImage("c"), {entity: {PRODUCE: 5.0}})
     held = QuotaLimits()
@@ -55,7 +55,7 @@ def test_a_quota_that_goes_holds_no_longer():
 
 
 def test_remembered_answers_are_bounded(monkeypatch):
-    """Whoever makes up client ids would fill the memory."""
+    """A client that makes up client ids would fill the memory."""
     monkeypatch.setattr(limits, "KNOWN_LIMITS", 3)
     held = limits_with({QuotaEntity(user="alice"): {PRODUCE: 5.0}})
     for number in range(10):

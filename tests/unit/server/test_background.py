@@ -92,7 +92,7 @@ def test_the_loop_serves_what_waits_before_what_was_put_off() -> None:
 
 
 class Outcome:
-    """What one port made of one piece of work."""
+    """The outcome of one piece of work on one port."""
 
     def __init__(self) -> None:
         self.done: list[object] = []

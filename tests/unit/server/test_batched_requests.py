@@ -1,4 +1,4 @@
-"""What is asked of other brokers is answered once, in its order, and held up by nothing else."""
+"""A question to other brokers is answered once, in its order, and held up by nothing else."""
 
 from collections import Counter
 from contextlib import suppress

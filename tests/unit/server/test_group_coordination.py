@@ -22,7 +22,7 @@ INTERNAL = "__consumer_offsets"
 
 
 def commit(broker: odradek.Broker, group_id: str, topic: str, offset: int) -> None:
-    """What a consumer that only assigns itself partitions does."""
+    """Commits as a consumer that only assigns itself partitions does."""
     settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": group_id}
     consumer = Consumer({**settings, "enable.auto.commit": False})
     consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
@@ -153,7 +153,8 @@ Change = Callable[[MetadataImage], MetadataDelta]
 
 
 def followed(broker: odradek.Broker, change: Change) -> int:
-    """Has the group coordinator follow a change; how many partitions it is in charge of then."""
+    """Makes the group coordinator follow a change; returns of how many partitions it is in charge
+    then."""
     server = broker._running()
 
     async def follow() -> int:

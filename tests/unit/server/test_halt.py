@@ -20,7 +20,7 @@ from odradek.timer import TimerTask
 
 
 def fail() -> None:
-    """What no code of ours should do."""
+    """Does what no code of ours should do."""
     raise AssertionError("two and two")
 
 

@@ -1,4 +1,4 @@
-"""What the broker's log says of a start that takes long."""
+"""The broker's log about a start that takes long."""
 
 from odradek.clock import ManualClock
 from odradek.server.loading_report import LoadingReport

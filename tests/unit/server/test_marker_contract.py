@@ -124,7 +124,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 def write(
     world: World, *partitions: TopicPartition, marker: EndMarker = MARKER
 ) -> dict[TopicPartition, ErrorCode]:
-    """What each partition answers, or will."""
+    """The answer of each partition, or None as long as it has none."""
     codes: dict[TopicPartition, ErrorCode] = {}
 
     def take(partition: TopicPartition, code: ErrorCode) -> None:

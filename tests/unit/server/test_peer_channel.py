@@ -1,4 +1,5 @@
-"""What a broker hears from one that is newer, or that lies: an error, and never its own end."""
+"""Answers of a broker that is newer, or that lies, are an error, and never the end of the asking
+one."""
 
 import asyncio
 import struct
@@ -41,7 +42,7 @@ def unknown_code(version: int, correlation_id: int) -> bytes:
 
 
 def ask(answer: Callable[[int, int], bytes], asking: Asking) -> Any:
-    """What is heard where every request is answered by `answer`."""
+    """The outcomes where every request is answered by `answer`."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while size := await reader.read(4):

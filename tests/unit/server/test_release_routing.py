@@ -208,7 +208,7 @@ class Targets(World):
         )
 
     def under_way(self):
-        """What each request that broker 2 has is about."""
+        """The subject of each request that broker 2 has."""
         return [
             [topic["name"] for topic in values["topic_data"]]
             for channel in self.channels

@@ -144,7 +144,7 @@ class Elsewhere:
 
 
 def read_elsewhere(answer: object) -> list[ShareState | BrokerError]:
-    """What the leader of a partition hears that asks another broker, which answers so."""
+    """The outcome for a leader of a partition that asks another broker, which answers so."""
     world = Elsewhere()
     heard: list[ShareState | BrokerError] = []
     world.states.read(KEY, 0, heard.append)

@@ -23,7 +23,7 @@ def on_loop(broker: odradek.Broker, act: Callable[[], None]) -> None:
 
 
 def marked(broker: odradek.Broker, partition: TopicPartition) -> ErrorCode:
-    """What is said of a marker for a partition."""
+    """The answer about a marker for a partition."""
     codes: list[ErrorCode] = []
     markers = broker._running().coordinators.transactions.markers
     on_loop(broker, lambda: markers.write(MARKER, [partition], lambda _, code: codes.append(code)))

@@ -85,8 +85,8 @@ class World:
 
 
 class Slices(Leaders):
-    """Keeps how many partitions each slice was about, and their markers. Those that are `broken`
-    are a fault of ours, which keeps from the others what is written with them."""
+    """Keeps how many partitions each slice was about, and their markers. The `broken` ones are a
+    fault of ours, which keeps from the others what is written with them."""
 
     def __init__(self):
         super().__init__()

@@ -81,7 +81,7 @@ class World:
         return LogConfig(parse_topic_settings(names))
 
     def findings(self) -> list[str]:
-        """What `fsck` has to say of the directories."""
+        """The findings of `fsck` in the directories."""
         logs = [log for manager in self.managers for log in manager.logs()]
         known = {
             log.topic_partition: KnownPartition(log.topic_id, log.config.compact) for log in logs

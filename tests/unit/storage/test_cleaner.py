@@ -204,7 +204,7 @@ def test_lags_and_ratio(world):
 
 
 def test_max_compaction_lag_rolls_the_active_segment(world):
-    """What is in the active segment would never become compactable."""
+    """Records in the active segment would never become compactable."""
     log = world.log(**COMPACT, max_compaction_lag_ms="5000")
     append(world, log, (b"k", b"1"))
     world.advance(6000)
@@ -374,7 +374,7 @@ def test_whoever_reads_the_files_meanwhile_misses_nothing(world):
     """A reader beside the broker, as Spark is, would skip records while segments are replaced."""
 
     class Watched(FaultyFileSystem):
-        """Has the files read after each change of a name, as another process may."""
+        """Reads the files after each change of a name, as another process may."""
 
         def rename(self, path: str, target: str) -> None:
             super().rename(path, target)
@@ -449,7 +449,7 @@ def test_a_mistake_costs_one_log_its_cleaning_and_no_other(world, where):
 
 
 def test_a_failed_sync_takes_the_directory_offline(world):
-    """What the kernel dropped would take the place of what was safe."""
+    """Pages that the kernel dropped would take the place of what was safe."""
     files = FaultyFileSystem()
     # Checkpoints are synced too; here the cleaner is to be the first.
     manager = world.start(files, {"replica.high.watermark.checkpoint.interval.ms": "3600000"})

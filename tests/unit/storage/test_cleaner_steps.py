@@ -125,7 +125,7 @@ def test_a_step_ends_after_a_few_batches(tmp_path, records, value_bytes, codec, 
 
 
 def test_only_plain_batches_are_for_the_loop(tmp_path):
-    """What has to be unpacked would be taken for quick work."""
+    """Batches that have to be unpacked would be taken for quick work."""
     old = bytearray(build_message_set(list(iter_records(a_batch(0, 1))), 1, 0))
     mixed = [a_batch(0, 1), a_batch(0, 1, 4), a_batch(0, 1), old, a_batch(0, 1)]
     source = source_of(tmp_path, numbered(mixed, 1))

@@ -35,7 +35,7 @@ def in_transaction(world, log, producer_id, *pairs, sequence=0):
 
 
 class Limit:
-    """What a round does not go beyond: put behind a transaction's batch, and lifted later."""
+    """The limits of a round: put behind a transaction's batch, and lifted later."""
 
     settings: dict[str, str] = {}
 
@@ -97,7 +97,7 @@ class HeldByLease(Limit):
 
 
 class NotOnDisk(Limit):
-    """What follows the batch is not on the disk for certain."""
+    """The records behind the batch are not on the disk for certain."""
 
     def begin(self, world, log):
         log.local.flush()

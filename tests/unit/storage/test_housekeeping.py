@@ -1,4 +1,4 @@
-"""What is written down of logs and when, when logs are flushed, and what the cleaner may take."""
+"""The checkpoints of logs, their flushes, and what the cleaner may take."""
 
 import os
 from uuid import UUID
@@ -268,7 +268,7 @@ def test_the_cleaners_rest_can_be_changed_while_the_broker_runs(world):
 
 
 def test_the_cleaner_can_be_switched_off(world):
-    """Who switched it off would lose the history of his keys."""
+    """Switching it off would lose the history of the keys."""
     manager = world.start(properties={"log.cleaner.enable": "false"})
     log = world.log(manager, **COMPACT)
     fill(world, log, 20)

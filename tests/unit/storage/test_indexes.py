@@ -191,7 +191,7 @@ def test_an_entry_that_lies_is_mended(world, batches, values, entry):
 
 @pytest.mark.leaves_damage
 def test_damaged_records_do_not_cost_the_index(world, batches):
-    """What lies behind a damaged batch could not be read any more."""
+    """Records behind a damaged batch could not be read any more."""
     log = world.log(world.start(), **SMALL)
     fill(log, batches)
     log.appender.roll()

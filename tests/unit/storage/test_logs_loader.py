@@ -55,7 +55,7 @@ def write_logs(world, batches) -> dict[TopicPartition, list[bytes]]:
 
 
 def open_files(world) -> list[str]:
-    """What this process holds open below the world's directories, the locks left out."""
+    """The files that this process holds open below the world's directories, the locks left out."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         try:

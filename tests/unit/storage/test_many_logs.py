@@ -131,7 +131,7 @@ def test_a_look_is_for_all_logs_that_are_due(world, looked_at):
 
 
 def test_the_dirtiest_is_cleaned_first(world, monkeypatch):
-    """Who has the most to gain would wait for the others."""
+    """The log that gains most would wait for the others."""
     background = LateBackground()
     manager, logs = dirty_logs(world, background, 3)
     order: list[Log] = []

@@ -36,7 +36,7 @@ def test_a_jitter_larger_than_the_time_still_lets_segments_live():
 
 
 def test_a_compacted_log_rolls_within_its_lag():
-    """What max.compaction.lag.ms promises would not hold for records of the active segment."""
+    """The promise of max.compaction.lag.ms would not hold for records of the active segment."""
     settings = {"segment_ms": "60000", "max_compaction_lag_ms": "5000"}
     assert rolls_after(0, cleanup_policy="compact", **settings) == 5000
     assert rolls_after(0, **settings) == 60_000

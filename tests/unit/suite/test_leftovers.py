@@ -104,7 +104,7 @@ def test_what_a_live_run_started_is_spared(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_files_in_memory_go_with_their_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What a killed run left in memory fills it."""
+    """The leftovers of a killed run fill the memory."""
     monkeypatch.setattr(leftovers, "MEMORY", tmp_path)
     left = tmp_path / "odr-left"
     left.mkdir()

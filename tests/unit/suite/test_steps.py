@@ -63,7 +63,7 @@ def test_what_fails_once_is_tried_again_and_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_of_two_that_fail_the_one_that_passes_then_is_named(tmp_path: Path) -> None:
-    """What is late beside others hides behind a fault, or is taken for one."""
+    """A test that is late beside others hides behind a fault, or is taken for one."""
     result = suite_of(tmp_path, f"{ONCE}\ndef test_that_fails():\n    assert False\n").run()
     assert (result.is_passed, result.passed) == (False, 2)
     assert ["test_that_fails_once" in each for each in result.second_try] == [True]
@@ -91,7 +91,7 @@ def test_no_test_is_unsteady() -> None:
 
 @pytest.mark.slow
 def test_a_second_try_has_the_plugins_of_the_first(tmp_path: Path) -> None:
-    """What fails on a laptop passes on the second try, where nothing is taken away."""
+    """A test that fails on a laptop passes on the second try, where nothing is taken away."""
     (tmp_path / "takes_away.py").write_text("import os\nos.environ['TAKEN_AWAY'] = 'yes'\n")
     text = "import os\ndef test_it():\n    assert 'TAKEN_AWAY' not in os.environ\n"
     first = suite_of(tmp_path, text)
@@ -162,7 +162,7 @@ def test_a_core_that_was_left_out_fails(tmp_path: Path) -> None:
 
 
 def test_it_is_said_which_parts_hold_what_was_left_out() -> None:
-    """Nobody knows what to run instead."""
+    """The message does not say what to run instead."""
     tests = ["tests/wire/spark/test_source.py::test_it", "tests/system/kills/test_kill.py::test_it"]
     lines = closing_lines([Result("core", 1.0, is_passed=False, left_out=tests)]).splitlines()
     assert [f"left out for time: {test}" for test in tests] == lines[-4:-2]
@@ -230,7 +230,8 @@ def test_every_test_file_has_one_part_and_every_path_of_a_part_is_there() -> Non
 
 
 def test_the_lock_is_within_the_ranges_of_the_project() -> None:
-    """What setup installs is not what pyproject.toml promises to work with: run tools/lock."""
+    """The packages that setup installs are not those that pyproject.toml promises to work with: run
+    tools/lock."""
     lines = (ROOT / "tools" / "requirements.lock").read_text().splitlines()
     locked: dict[str, list[Requirement]] = {}
     for line in lines:

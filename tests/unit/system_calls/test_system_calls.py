@@ -1,4 +1,5 @@
-"""What not every operating system has: if one of these fails, a substitute does something else."""
+"""The calls that not every operating system has: if one of these fails, a substitute does something
+else."""
 
 import os
 import socket

@@ -22,7 +22,8 @@ PATIENCE_MS = ClientOptions("nowhere:1").patience_ms
 def rest_when_back_after(
     away_ms: int, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> Iterator[pa.RecordBatch]:
-    """What is left to read when the broker goes away for so long in the middle of a read.
+    """The records that are left to read when the broker goes away for so long in the middle of a
+    read.
 
     The time that passes is that of the reader's pauses.
     """

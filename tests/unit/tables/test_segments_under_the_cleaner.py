@@ -66,7 +66,7 @@ class Topic:
         self.world.advance(1000)
 
     def offsets(self) -> list[int]:
-        """What is in the log now, by its own reckoning."""
+        """The content of the log now, by its own reckoning."""
         return [
             record.offset
             for segment in self.log.segments.all()

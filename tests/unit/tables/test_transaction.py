@@ -233,7 +233,7 @@ def test_a_checkpoint_that_is_older_than_what_was_written_is_refused(broker: Bro
 
 
 def test_many_runs_are_remembered(broker: Broker) -> None:
-    """What is written beside an offset is limited; a broker refuses more."""
+    """The text beside an offset is limited; a broker refuses more."""
     runs = [f"{number:036}" for number in range(70)]
     for run in runs:
         with attempt(broker, run=run) as one:
@@ -243,7 +243,8 @@ def test_many_runs_are_remembered(broker: Broker) -> None:
 
 
 def test_a_share_that_is_cut_otherwise_is_not_taken_for_written(broker: Broker) -> None:
-    """What another task has now would be missing, or be there twice, and nobody would know."""
+    """The records that another task has now would be missing, or be there twice, and nobody would
+    know."""
     assert write(broker, 0)
     with attempt(broker) as again:
         assert not again.begin(0)
@@ -332,7 +333,8 @@ def test_a_batch_that_lacks_records_is_still_cut_as_it_was(broker: Broker) -> No
 
 
 def test_very_many_tasks_are_compared_where_records_may_be_missing(broker: Broker) -> None:
-    """What a broker keeps beside an offset is limited, and a cut of thousands would be refused."""
+    """The text that a broker keeps beside an offset is limited, and a cut of thousands would be
+    refused."""
     records = [10_000_000_000 + task for task in range(10_000)]
     cut = Cut.of("run", _shares(records))
     assert len(str(cut)) < 4096
@@ -378,8 +380,8 @@ def test_what_a_run_left_open_before_it_knew_its_cut_is_taken_back(broker: Broke
 
 
 def test_a_driver_that_is_held_up_does_not_write_its_cut_over_a_newer_one(broker: Broker) -> None:
-    """What the newer one has committed in part would be there again: another run would compare its
-    batch with the wrong cut, or never find the one there was."""
+    """The records that the newer one has committed in part would be there again: another run would
+    compare its batch with the wrong cut, or never find the one there was."""
     held_up = [prepare(broker, 0, 0, 6, run="older")]
 
     class HeldUp(BatchCommit):
@@ -412,7 +414,7 @@ def test_a_copy_of_a_checkpoint_under_another_name_writes_nothing_twice(broker: 
 
 
 def test_a_topic_that_was_made_anew_gets_the_batch_that_is_repeated(broker: Broker) -> None:
-    """What was written down of the old one would have it left out."""
+    """The notes about the old one would leave it out."""
     die_after(broker, 1, 0, (2, 2))
     broker.delete_topic("out")
     until_forgotten(broker, query_run().marker_group(0))

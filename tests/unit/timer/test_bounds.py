@@ -161,7 +161,7 @@ def test_a_wheel_refuses_a_deadline_that_nothing_can_have() -> None:
 
 
 def test_a_wait_beyond_all_counting_ends_when_something_is_handed_over() -> None:
-    """Who says "for ever" with a large figure has the machine count it."""
+    """A large figure that means "for ever" would make the machine count it."""
     timer = SystemTimer(SystemClock())
     helper = threading.Thread(target=timer.call_threadsafe, args=(timer.close,))
     helper.start()

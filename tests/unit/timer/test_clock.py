@@ -6,7 +6,7 @@ from odradek.clock import ManualClock, SystemClock
 
 
 def test_a_manual_clock_stands_until_it_is_moved() -> None:
-    """Who sleeps on it by the machine's time would wake for nothing, or never."""
+    """A sleeper by the machine's time would wake for nothing, or never."""
     clock = ManualClock(wall_ms=1_000)
     assert clock.wait_s(5_000) is None
     clock.advance(5_000)

@@ -118,7 +118,7 @@ def test_a_hand_over_to_a_loop_that_was_closed_is_no_error() -> None:
 
 
 def test_other_threads_hand_over_to_the_loop() -> None:
-    """Nothing but the hand-over wakes an idle loop."""
+    """Only the hand-over wakes an idle loop."""
 
     async def story(clock: ManualClock, timer: SystemTimer) -> None:
         done = asyncio.Event()
@@ -305,7 +305,7 @@ def test_a_clock_at_a_speed_wakes_the_loop_when_it_says_so() -> None:
 
 
 def test_a_driver_may_go_on_with_another_loop() -> None:
-    """What had asked for the first one, and was never answered, would keep the second asleep."""
+    """The request for the first one, never answered, would keep the second asleep."""
     clock = ManualClock()
     timer = SystemTimer(clock)
     driver = AsyncioDriver(timer)

@@ -1,4 +1,4 @@
-"""What other threads hand over, and what its owner says of the same task: the last word counts."""
+"""Other threads hand a task over, and its owner sets or cancels it: the last word counts."""
 
 import asyncio
 from collections.abc import Callable
@@ -181,7 +181,7 @@ def test_a_hand_over_does_not_fire_early_when_the_clock_has_gone_back() -> None:
 
 
 def test_a_closed_timer_is_idle() -> None:
-    """Who waits until a broker has come to rest would wait for ever for one that has ended."""
+    """A wait until a broker has come to rest would be for ever with one that has ended."""
     timer = SystemTimer(ManualClock())
     timer.add(TimerTask(5))
     timer.add_threadsafe(TimerTask(0))
@@ -256,7 +256,7 @@ def test_a_hand_over_counts_from_its_own_moment_though_the_owner_has_not_looked_
 
 
 def test_a_move_tells_of_a_bucket_though_hand_overs_came_after_it(timer: MockTimer) -> None:
-    """Who asks whether anything was due would hear of the last step alone."""
+    """The answer whether anything was due would be that of the last step alone."""
     timer.add(TimerTask(5, lambda: timer.call_threadsafe(lambda: None)))
     assert timer.advance_clock(10)
 

@@ -1,4 +1,4 @@
-"""What timers leave behind: nothing, and without the cyclic collector's help."""
+"""Timers leave nothing behind, without the cyclic collector's help."""
 
 import gc
 import subprocess
@@ -27,7 +27,8 @@ def no_cyclic_collector() -> Iterator[None]:
 
 
 def blocks_left_by(work: Callable[[], object]) -> int:
-    """What a second run of `work` leaves behind; the first makes what is made only once.
+    """The objects that a second run of `work` leaves behind; the first makes what is made only
+    once.
 
     The least of several tries: a leak is in all of them, while what another thread of this process
     (the one that brings the next tests) happens to receive meanwhile is not.
@@ -72,7 +73,7 @@ print(growth(lambda: add_and_cancel(timer, 10_000_000)), timer.size)
 
 @pytest.mark.slow
 def test_ten_million_cancelled_tasks_leave_nothing() -> None:
-    """What is left by one in a thousand does not show among twenty thousand."""
+    """A leak of one in a thousand does not show among twenty thousand."""
     done = subprocess.run(
         [sys.executable, "-c", TEN_MILLION], cwd=ROOT, capture_output=True, text=True, check=True
     )

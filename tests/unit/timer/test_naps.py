@@ -101,7 +101,7 @@ def test_an_owner_whose_hook_fails_gets_up() -> None:
 
 
 def test_closing_ends_a_nap() -> None:
-    """Nothing can be handed over any more that would end it."""
+    """No task can be handed over any more that would end it."""
     sleeper = Sleeper(lambda: sleeper.timer.close())
     assert not sleeper.timer.advance_clock(50)
     assert sleeper.bell.is_set()

@@ -1,4 +1,5 @@
-"""Nothing in the broker sleeps, polls or sets an alarm of its own: that is what timers are for."""
+"""The broker's code does not sleep, poll or set an alarm of its own: that is what timers are
+for."""
 
 import ast
 from pathlib import Path
@@ -67,7 +68,7 @@ EXCUSED = {
 
 
 def waits(tree: ast.Module) -> list[str]:
-    """What in a module waits for time to go by, however it is reached."""
+    """The calls of a module that wait for time to go by, however they are reached."""
     found = []
     nodes = list(ast.walk(tree))
     naps = {id(node.func) for node in nodes if isinstance(node, ast.Call) and is_nap(node)}
@@ -91,7 +92,7 @@ def waits(tree: ast.Module) -> list[str]:
 
 
 def is_thread_timer(node: ast.Attribute) -> bool:
-    """Whether it is the library's timer; the broker's has the same name."""
+    """Tells the library's timer from the broker's, which has the same name."""
     return node.attr == "Timer" and name_of(node.value) == "threading"
 
 
@@ -117,22 +118,22 @@ def limited_call(call: ast.Call) -> list[str]:
 
 
 def is_nap(call: ast.Call) -> bool:
-    """Whether it is `sleep(0)`."""
+    """Tells `sleep(0)`."""
     return name_of(call.func) == "sleep" and [is_zero(one) for one in call.args] == [True]
 
 
 def is_zero(value: ast.expr) -> bool:
-    """Whether it says "do not wait"."""
+    """Tells an argument that says "do not wait"."""
     return isinstance(value, ast.Constant) and value.value == 0
 
 
 def is_true(value: ast.expr) -> bool:
-    """Whether it is the constant."""
+    """Tells the constant."""
     return isinstance(value, ast.Constant) and value.value is True
 
 
 def is_number(value: ast.expr) -> bool:
-    """Whether it is a number, or a constant that says it is a time, or reckoned from one."""
+    """Tells a number, a constant that says it is a time, and what is reckoned from one."""
     if isinstance(value, ast.BinOp):
         return is_number(value.left) or is_number(value.right)
     if isinstance(value, ast.Constant):

@@ -64,7 +64,7 @@ def test_the_heart_on_its_own() -> None:
 @pytest.mark.parametrize("name", ["add", "advance_clock", "size", "now_ms", "next_due_ms", "close",
                                   "shutdown", "add_threadsafe", "call_threadsafe"])  # fmt: skip
 def test_both_timers_have_the_same_methods(name: str) -> None:
-    """What is tested over one must run over the other."""
+    """Tests of the one must run over the other."""
     assert hasattr(SystemTimer(ManualClock()), name)
     assert hasattr(MockTimer(), name)
 

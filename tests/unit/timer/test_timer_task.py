@@ -83,7 +83,7 @@ def test_a_cancelled_cell_knows_it() -> None:
 
 
 def test_flush_hands_over_every_cell_unlinked() -> None:
-    """What a flush hands on must be free to go into another bucket."""
+    """A task that a flush hands on must be free to go into another bucket."""
     counter, bucket = make_bucket()
     tasks = [TimerTask(i) for i in range(4)]
     for task in tasks:

@@ -196,7 +196,8 @@ def test_a_task_cannot_advance_the_timer_that_runs_it() -> None:
 
 
 def test_a_task_that_moves_a_mock_timer_on_is_not_interrupted_and_nothing_hangs() -> None:
-    """What becomes due by that waits until the task has returned; a test would else never end."""
+    """A task that becomes due by that waits until the first has returned; a test would else never
+    end."""
     timer = MockTimer()
     ran: list[str] = []
 
@@ -557,7 +558,7 @@ def test_a_hook_that_fails_itself_leaves_the_timer_whole() -> None:
 
 
 def test_a_closed_timer_takes_no_hand_over() -> None:
-    """What other threads still hand over would pile up for ever."""
+    """Hand-overs of other threads would pile up for ever."""
     timer = SystemTimer(ManualClock())
     timer.close()
     task = TimerTask(5)
@@ -579,7 +580,7 @@ def test_a_task_that_is_due_when_added_runs_before_a_backlog() -> None:
 
 
 def test_a_handed_over_failure_is_told_like_a_tasks() -> None:
-    """What a foreign thread asked for must not end the owner's turn either."""
+    """A request of a foreign thread must not end the owner's turn either."""
     told: list[Exception] = []
     timer = MockTimer(on_error=lambda task, error: told.append(error))
     ran: list[str] = []
@@ -638,7 +639,7 @@ def test_what_is_added_between_slices_of_a_demotion_leaves_the_order_alone() -> 
 
 
 def test_what_a_running_task_adds_is_told_to_nobody() -> None:
-    """Who drives the timer looks when the turn is over; a look for each task would cost more."""
+    """The driver of the timer looks when the turn is over; a look for each task would cost more."""
     clock = ManualClock()
     timer = SystemTimer(clock)
     timer.wake_ms = 10**6

@@ -1,4 +1,4 @@
-"""What the transaction coordinator answers, state by state."""
+"""The answers of the transaction coordinator, state by state."""
 
 import pytest
 from tests.unit.coordinator.transactional.transactions import (

@@ -34,7 +34,7 @@ COMMIT, ABORT = TransactionResult.COMMIT, TransactionResult.ABORT
 class Leaders(MarkerWriter):
     """Keeps the markers that were written, which it checks as logs do; a contract test holds it to
     the real one. While it `holds`, `release` answers them; `refusals` are what partitions answer,
-    once for each entry, or raise. One that `raises` is a fault of ours.
+    once for each entry, or raise. If it `raises`, the fault is ours.
     """
 
     def __init__(self):
@@ -81,8 +81,8 @@ class Leaders(MarkerWriter):
 
 
 def take_in(producers, data, offset, origin, version, refusal=None):
-    """What a log does with a batch before it has it; False when it has had it before. That the disk
-    is full is found last."""
+    """The checks of a log before it takes a batch; False when it has had it before. A full disk is
+    found last."""
     if refusal not in (None, ErrorCode.KAFKA_STORAGE_ERROR):
         raise BrokerError(refusal)
     header = parse_header(data, 0)

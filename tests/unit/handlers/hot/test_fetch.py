@@ -68,7 +68,7 @@ def test_it_waits_no_longer_than_it_is_told(broker):
 
 
 def test_a_closed_connections_fetch_is_dropped(broker, batch):
-    """Nobody reads the answer; the disk and the memory are for those who do."""
+    """The answer is read by nobody; the disk and the memory are for those who do."""
     broker.create()
     exchange = broker.send_fetch(FetchPartition(0, 0, 1000), max_wait_ms=500)
     assert len(broker.context.parked_fetches) == 1

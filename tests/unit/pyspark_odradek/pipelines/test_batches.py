@@ -23,7 +23,7 @@ NO_SPARK = cast(SparkSession, None)
 
 
 class Query:
-    """What Spark keeps of a query; each batch goes one offset on."""
+    """The files that Spark keeps of a query; each batch goes one offset on."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

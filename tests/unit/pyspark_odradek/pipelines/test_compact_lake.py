@@ -143,7 +143,7 @@ class Archive:
         return [row for path in paths for row in json.loads((self.directory / path).read_text())]
 
     def check(self) -> None:
-        """What a reader of the table finds."""
+        """The rows that a reader of the table finds."""
         found = sorted(self.rows_of(sorted(self.lake.files)))
         assert found == list(range((self.lake.last_batch + 1) * ROWS))
 

@@ -108,7 +108,7 @@ def test_rows_of_one_table_mean_the_same(
 
 
 def test_what_a_failed_start_has_left_is_begun_with_other_options(tmp_path: Path) -> None:
-    """One whose first batch failed was stuck with the options that were wrong."""
+    """A directory whose first batch failed was stuck with the options that were wrong."""
     with begun_with(tmp_path, by="kye"):
         (tmp_path / "batch=0-a").mkdir()
     with begun_with(tmp_path, by="key"):
@@ -177,7 +177,7 @@ def test_the_mark_of_a_checkpoint_is_completed(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_without_a_directory_is_somebody_s(tmp_path: Path) -> None:
-    """What `dedup` wrote to a topic was compared by keys with what it had seen by values."""
+    """`dedup` compared what it wrote to a topic by keys with what it had seen by values."""
     for by in ("kye", "key"):
         checkpoint = Checkpoint(LocalFiles(), str(tmp_path))
         assert not checkpoint.was_there

@@ -36,7 +36,7 @@ def letter(key: bytes | None, value: bytes | None, *own: dict[str, Any]) -> dict
 
 
 def sent(limit: int, *letters: dict[str, Any]) -> list[dict[str, Any]]:
-    """What becomes of letters; each has to be small enough for the topic."""
+    """Dead letters; each has to be small enough for the topic."""
     batch = pa.RecordBatch.from_pylist(list(letters), schema=SCHEMA)
     found = [row for each in fitted(iter([batch]), limit) for row in each.to_pylist()]
     for row in found:
@@ -73,7 +73,7 @@ def test_a_value_that_is_too_large_is_cut_and_told_by_size_and_digest(
 
 
 def test_a_letter_that_fits_until_it_is_compressed_is_cut() -> None:
-    """What cannot be compressed grows by it: the topic refused the letter at each start."""
+    """A value that cannot be compressed grows by it: the topic refused the letter at each start."""
     limit = 1_048_588
     builder = RecordBatchBuilder()
     headers = [(each["key"], each["value"]) for each in TOLD]

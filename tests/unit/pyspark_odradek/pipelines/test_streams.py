@@ -1,4 +1,5 @@
-"""What pipelines ask before Spark is asked: without it a mistyped name leaves half a checkpoint."""
+"""The checks of pipelines before Spark is asked: without them a mistyped name leaves half a
+checkpoint."""
 
 from dataclasses import replace
 from typing import cast

@@ -115,7 +115,8 @@ class Compaction:
         self._table = Table(files, directory)
 
     def stage(self, snapshot: Snapshot, large: int = 0) -> None:
-        """What is large enough stays where it is: each fourth file, from the one of this index."""
+        """A file that is large enough stays where it is: each fourth one, from the one of this
+        index."""
         self.number = snapshot.next_compaction()
         place = self._table.place_of(self.number, self._run)
         kept = snapshot.files[large::4]
@@ -155,7 +156,7 @@ def read(directory: str) -> int:
 
 
 def again_and_again(act: Callable[[], object], *more: type[Exception], times: int = 4) -> None:
-    """What a schedule does with what is killed, or refused since somebody else is at it."""
+    """A schedule beside jobs that are killed, or refused since another one is at it."""
     for _ in range(times):
         with suppress(Killed, PipelineError, *more):
             act()
@@ -273,8 +274,8 @@ def test_a_compaction_that_commits_after_its_number_was_removed_counts_no_more(
 def test_a_batch_that_is_committed_after_it_was_compacted_takes_nothing_away(
     tmp_path: Path,
 ) -> None:
-    """Whoever had written it was taken for dead; it removed the other attempt at the batch, of
-    which the compaction had kept a file."""
+    """The writer was taken for dead; it removed the other attempt at the batch, of which the
+    compaction had kept a file."""
     stream, table = batches(tmp_path, 2)
     files, place = LocalFiles(), table.place_of(Number(1), "late")
     for row in range(ROWS):
@@ -492,8 +493,8 @@ class OfOneUser(LocalFiles):
 
 
 def test_a_reader_of_another_user_does_not_keep_a_table_from_being_written(tmp_path: Path) -> None:
-    """What `read_table` leaves behind is removed by whoever writes next: who was not allowed to
-    failed behind each commit."""
+    """The next writer removes what `read_table` leaves behind: one that was not allowed to failed
+    behind each commit."""
     clock, directory = ManualClock(wall_ms=0), str(tmp_path)
     reader = Reader(LocalFiles(), directory, clock)
     with reader:
@@ -575,7 +576,7 @@ def test_one_who_was_killed_has_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("beats", [True, False])
 def test_one_on_another_machine_is_watched(tmp_path: Path, beats: bool) -> None:
-    """Nobody can ask after its process; what it writes tells."""
+    """Its process cannot be asked after; what it writes tells."""
     files, directory = LocalFiles(), str(tmp_path)
     waited: list[float] = []
 

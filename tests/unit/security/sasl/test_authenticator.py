@@ -181,7 +181,7 @@ def test_versions_that_are_not_served_can_be_asked_for_again() -> None:
 
 
 def test_versions_that_are_not_served_are_not_asked_for_without_end() -> None:
-    """Nobody has to log in to keep a broker busy with them."""
+    """Clients need no login to keep a broker busy with them."""
     login = Login()
     frame = memoryview(encode_request_header(VERSIONS, 99, 1, None, 2))
     found = [login.authenticator.receive(frame).next for _ in range(10)]

@@ -119,7 +119,7 @@ def test_a_name_of_any_sign_logs_in_and_is_told_from_others() -> None:
 
 
 def logged_in(made: SaslServer, client: SaslClient) -> str:
-    """Who has come in, after the messages of both sides."""
+    """The user who has come in, after the messages of both sides."""
     one = Authenticator(LoginRules(MECHANISMS, lambda _: made, {}, CLOCK))
     one.receive(memoryview(frame_of(17, 0, mechanism=PLAIN)))
     message: bytes | None = client.first()

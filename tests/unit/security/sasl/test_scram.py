@@ -127,7 +127,7 @@ def test_a_broker_that_answers_another_login_is_not_trusted(first):
 
 
 def test_a_broker_cannot_keep_a_client_busy():
-    """Who answers may be anybody, and the event loop would stand still for minutes."""
+    """The answering side may be anybody, and the event loop would stand still for minutes."""
     client = ScramClient(SCRAM_SHA_256, "alice", "secret", "client")
     with pytest.raises(SaslError, match="999999999 iterations"):
         client.evaluate(b"r=clientserver,s=MDEyMw==,i=999999999")

@@ -21,7 +21,7 @@ def keys():
 
 
 class Keys:
-    """Those of an issuer, with what was asked of it."""
+    """The keys of an issuer, with what was asked of it."""
 
     def __init__(self, *keys):
         self.asked = 0

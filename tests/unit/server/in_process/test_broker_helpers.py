@@ -1,4 +1,4 @@
-"""What a test may ask of `odradek.Broker`: records, topics, groups, lag, a restart."""
+"""The questions that a test may ask `odradek.Broker`: records, topics, groups, lag, a restart."""
 
 import asyncio
 import os
@@ -47,7 +47,7 @@ def test_more_records_than_one_read_brings() -> None:
 
 
 def test_a_mistyped_name_is_answered_with_the_one_that_was_meant() -> None:
-    """Whoever has mistyped a topic, group or setting would read of an error code."""
+    """After a mistyped topic, group or setting one would read of an error code."""
     with odradek.Broker() as broker:
         broker.produce("orders", b"x")
         broker.reset("billing", "earliest", ["orders"])
@@ -125,7 +125,7 @@ def test_what_a_client_would_be_refused_is_refused() -> None:
 
 
 def test_waiting_for_records_of_a_topic_that_comes_later() -> None:
-    """Whoever waits would have to poll, or miss what comes while he looks."""
+    """A waiting test would have to poll, or miss what comes while it looks."""
     with odradek.Broker(clock=odradek.ManualClock()) as broker:
         found: list[int] = []
         waiter = threading.Thread(target=lambda: found.append(len(broker.wait_for("late", 3, 60))))

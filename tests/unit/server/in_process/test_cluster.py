@@ -248,7 +248,7 @@ def test_replicas_move_to_other_brokers_while_records_come() -> None:
 
 
 def test_leaderships_go_back_to_preferred_replicas_by_themselves() -> None:
-    """Whoever was restarted would serve nobody any more."""
+    """A restarted broker would serve nobody any more."""
     settings = {"leader.imbalance.check.interval.seconds": 1}
     with odradek.Cluster(2, config=settings) as cluster:
         cluster.create_topic("a")

@@ -69,7 +69,7 @@ def test_a_fault_is_in_force_until_its_end_and_costs_nothing_after() -> None:
 
 
 def test_a_full_disk_takes_no_records_and_has_room_again() -> None:
-    """What is refused for want of room would stop the broker, or go on failing afterwards."""
+    """A record refused for want of room would stop the broker, or go on failing afterwards."""
     with odradek.Broker() as broker:
         broker.produce("orders", "before")
         with broker.full_disk() as fault:

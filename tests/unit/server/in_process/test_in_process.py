@@ -167,7 +167,8 @@ def test_settings_without_effect_are_told(maker: type, caplog: pytest.LogCapture
 
 
 def test_where_a_broker_listens() -> None:
-    """What the command takes would be refused in a program, and a port need a URL around it."""
+    """An address that the command takes would be refused in a program, and a port need a URL around
+    it."""
     with odradek.Broker() as taken:
         port = port_of(taken)
     for broker in (
@@ -323,7 +324,7 @@ def test_a_restart_that_finds_its_records_gone_fails(
 def test_a_start_takes_a_directory_of_the_users_as_it_is(
     remove: Callable[[Path], None], tmp_path: Path
 ) -> None:
-    """As Kafka's broker it makes the logs that are gone anew. Who empties the directory between two
+    """As Kafka's broker it makes the logs that are gone anew. An emptied directory between two
     starts, as between two runs of a program, would be refused."""
     with odradek.Broker(tmp_path) as broker:
         broker.produce("orders", "spool")

@@ -1,4 +1,4 @@
-"""What brokers leave behind in a process that starts and stops very many: nothing."""
+"""Brokers leave nothing behind in a process that starts and stops very many."""
 
 import gc
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What an extra brings is asked for without it: the answer says what to install.
+"""A feature of a missing extra is asked for: the answer says what to install.
 
 If these fail, a reader of docs/install.md reads of a module of somebody else's instead.
 """

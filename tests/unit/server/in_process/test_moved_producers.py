@@ -14,7 +14,7 @@ A = model.TopicPartition("a", 0)
 
 
 async def delete_all_and_move(cluster: odradek.Cluster, end: int) -> None:
-    """Nothing is left of what the producer has written, where it writes from now on."""
+    """No record of the producer is left where it writes from now on."""
     target = 3 - cluster.partition_state("a", 0).leader
     async with Admin(cluster.bootstrap_servers) as admin:
         async with asyncio.timeout(FOREVER_S):

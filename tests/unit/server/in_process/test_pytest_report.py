@@ -1,4 +1,4 @@
-"""What pytest's report of a failed test tells of the brokers, and that other plugins agree."""
+"""Pytest's report of a failed test tells of the brokers, and other plugins agree."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_that_holds(odradek_broker):
 
 
 def test_a_failed_tests_report_tells_of_its_broker(pytester: pytest.Pytester) -> None:
-    """Whoever reads a failed run would know nothing of the topics, groups and errors behind it."""
+    """The reader of a failed run would know nothing of the topics, groups and errors behind it."""
     pytester.makepyfile(SUITE)
     done = pytester.runpytest_inprocess("-p", "no:asyncio", "--strict-markers")
     done.assert_outcomes(passed=1, failed=1)
@@ -113,7 +113,7 @@ def test_without_its_name(odradek_cluster):
 
 
 def test_a_wrong_mark_is_told(pytester: pytest.Pytester) -> None:
-    """Whoever mistypes it would read of a KeyError inside of the plugin."""
+    """A typing error in it would end in a KeyError inside of the plugin."""
     pytester.makepyfile(WRONG_MARKS)
     done = pytester.runpytest_inprocess("-p", "no:asyncio", "--strict-markers")
     done.assert_outcomes(errors=2)

@@ -4,7 +4,7 @@ import odradek
 
 
 def ids(broker: odradek.Broker) -> tuple[str, ...]:
-    """What a broker made up: the ids of the cluster and of a topic."""
+    """The ids that a broker made up, of the cluster and of a topic."""
     with broker:
         broker.create_topic("orders")
         topic = broker._running().metadata.image.topic("orders")

@@ -1,5 +1,5 @@
-"""What a test may ask of `odradek.Broker` about share groups. If these fail, it has to guess which
-worker holds what, or finds that nothing was read and not why."""
+"""The questions that a test may ask `odradek.Broker` about share groups. If these fail, it has to
+guess which worker holds what, or finds that nothing was read and not why."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What a broker tells a test of time: what comes next, and what it refuses to say."""
+"""A broker tells a test of time: what comes next, and what it refuses to say."""
 
 import asyncio
 

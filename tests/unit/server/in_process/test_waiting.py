@@ -32,7 +32,7 @@ def send_fetch(connection: BlockingConnection) -> None:
 
 
 def first_waiting(broker: odradek.Broker) -> WaitingOperation:
-    """What waits, as soon as the broker has read the request that has to."""
+    """The waiting operations, as soon as the broker has read the request that has to wait."""
     while not (waiting := broker.waiting()):
         pass
     (operation,) = waiting
@@ -40,7 +40,7 @@ def first_waiting(broker: odradek.Broker) -> WaitingOperation:
 
 
 def test_a_parked_fetch_says_what_it_waits_for() -> None:
-    """Who wonders why a client gets no answer would have to guess."""
+    """The reason why a client gets no answer would have to be guessed."""
     clock = ManualClock()
     with odradek.Broker(clock=clock) as broker:
         broker.create_topic("orders")
@@ -60,7 +60,7 @@ def test_a_parked_fetch_says_what_it_waits_for() -> None:
 
 
 def test_a_report_leaves_out_what_always_waits() -> None:
-    """Whoever looks for the fetch that a test hangs on would read of idle followers first."""
+    """A search for the fetch that a test hangs on would find idle followers first."""
     with odradek.Cluster(brokers=2) as cluster:
         cluster.create_topic("orders")
         leader = cluster.leader("orders")

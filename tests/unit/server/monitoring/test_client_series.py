@@ -1,4 +1,5 @@
-"""What clients push, as a scrape and a test see it: of real clients, and of hostile ones."""
+"""The metrics that clients push, as a scrape and a test see them: of real clients, and of hostile
+ones."""
 
 import urllib.request
 from uuid import UUID

@@ -20,7 +20,7 @@ async def answer(request: HttpRequest) -> HttpAnswer:
 
 
 def ask(*parts: bytes, eof: bool = True, others: int = 0) -> bytes:
-    """What the responder sends for these bytes, with other connections open."""
+    """The responder's answer to these bytes, with other connections open."""
 
     async def work() -> bytes:
         responder = Responder(answer)

@@ -46,11 +46,11 @@ Item = tuple[bytes | None, bytes | None]
 
 
 class Promises:
-    """What was said of one log: the records that it took, by offset, and where it begins.
+    """The known facts of one log: the records that it took, by offset, and where it begins.
 
-    `end` is above all that was acknowledged, `durable` is up to where it is on the disk. Those
-    of `undecided` were sent and never answered: a crash may keep or lose them. `start` is what
-    a deletion was told, `may_start` what one has asked for.
+    `end` is above all that was acknowledged, `durable` is up to where it is on the disk. The
+    records in `undecided` were sent and never answered: a crash may keep or lose them. `start` is
+    what a deletion was told, `may_start` what one has asked for.
     """
 
     def __init__(self, *, compacted: bool) -> None:
@@ -166,7 +166,8 @@ class Life:
         return info.first_offset
 
     def append_orders(self, size_bytes: int) -> None:
-        """What an idempotent producer still has to send, one more of it, and a plain batch."""
+        """The batches that an idempotent producer still has to send, one more of it, and a plain
+        batch."""
         value = b"i%d" % self.sequence
         items: list[Item] = [(None, value)]
         self.waiting.append((self.batch(items, sequence=self.sequence), items))
@@ -328,7 +329,7 @@ def records_of(log: Log) -> list[Record]:
 def findings(
     directory: str, ids: Mapping[TopicPartition, UUID], *, may_have_gaps: bool = False
 ) -> list[str]:
-    """What `fsck` has to say of a directory with these topics.
+    """The findings of `fsck` in a directory with these topics.
 
     With `may_have_gaps` it does not ask for every offset: a power failure may take a segment's
     records, and leave the one behind it.

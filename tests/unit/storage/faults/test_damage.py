@@ -73,7 +73,7 @@ thorough = pytest.mark.parametrize(
 
 
 def abort_marker(world: World, producer_id: int) -> memoryview:
-    """What ends a transaction, as the coordinator sends it."""
+    """The marker that ends a transaction, as the coordinator sends it."""
     marker = build_end_marker(
         commit=False,
         base_offset=0,
@@ -181,7 +181,7 @@ class Directory:
         return matching if each else sorted({matching[0], matching[-1]})
 
     def records_beside(self, damaged: str) -> set[tuple[int, bytes | None]]:
-        """Those of the other log files."""
+        """The names of the other log files."""
         offsets = {offset for file, _, offset in self.places if file != damaged}
         return {record for record in self.records if record[0] in offsets}
 
@@ -454,8 +454,8 @@ def test_a_damaged_log_after_a_crash(directory, each):
 
 @thorough
 def test_a_damaged_log_after_an_orderly_end(directory, each):
-    """What a reader gets would pass its checksum and not be what was written; a damaged batch
-    would cost what lies behind it."""
+    """A reader's batch would pass its checksum and not be what was written; a damaged batch would
+    cost those behind it."""
     for file, position, mask, content in damaged_logs(directory, each=each):
         what = (file, position, mask)
         directory.damage(file, content)
@@ -472,7 +472,7 @@ def test_a_damaged_log_after_an_orderly_end(directory, each):
 
 
 def sound_records(log: Log, offset: int, damaged: str) -> list[tuple[int, bytes | None]]:
-    """What a reader of one batch believes: nothing, when the checksum is wrong."""
+    """The records that a reader of one batch believes: none, when the checksum is wrong."""
     try:
         data = b"".join(log.read(offset, 1, log.log_end_offset, True).records)
         for header in split_batches(data):
@@ -485,7 +485,7 @@ def sound_records(log: Log, offset: int, damaged: str) -> list[tuple[int, bytes 
 
 
 def test_a_record_lost_at_the_end_is_told(directory, caplog):
-    """Nobody would know that acknowledged records are gone."""
+    """Acknowledged records would be gone without a word."""
     (*_, file) = directory.files(".log")
     place = [each for each in directory.places if each[0] == file][-1]
     directory.damage(file, directory.content(file)[: place[1]])

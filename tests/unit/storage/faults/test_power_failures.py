@@ -59,7 +59,7 @@ def check_state(life: Life, directory: Path) -> None:
 
 @pytest.mark.slow
 def test_the_power_fails_after_every_operation(tmp_path):
-    """What was durable would be lost: a sync is missing, or comes in the wrong order."""
+    """Durable records would be lost: a sync is missing, or comes in the wrong order."""
     seen: set[bytes] = set()
     for number in itertools.count(1):
         root = tmp_path / f"life{number}"

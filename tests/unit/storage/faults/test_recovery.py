@@ -1,4 +1,4 @@
-"""What a crash leaves, and what the next start makes of it."""
+"""The files that a crash leaves, and what the next start makes of them."""
 
 import os
 
