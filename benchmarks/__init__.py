@@ -1,1 +1,1 @@
-"""What the project costs, measured beside a peer; never run by the tests."""
+"""The costs of the project, measured beside a peer; never run by the tests."""

@@ -1,4 +1,4 @@
-"""What benchmarks do with the figures of their rounds."""
+"""Reckons with the figures of the rounds of benchmarks."""
 
 import json
 import statistics

@@ -1,4 +1,4 @@
-"""What waiting consumers cost in memory: a broker with many long polls parked in it.
+"""The memory that waiting consumers cost: a broker with many long polls parked in it.
 
 Every connection sends one Fetch that finds nothing and waits. The broker's resident memory is
 read before the first and while all of them wait, then a record is produced and all are answered,

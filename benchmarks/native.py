@@ -67,7 +67,7 @@ def pure() -> bool:
 
 
 def run(module: str, *arguments: str) -> str:
-    """What a measuring process prints: compiled unless `ODRADEK_PURE` says otherwise.
+    """The output of a measuring process: compiled unless `ODRADEK_PURE` says otherwise.
 
     Raises:
         SystemExit: the process failed; it has said why.
@@ -85,7 +85,7 @@ def run(module: str, *arguments: str) -> str:
 def compiled() -> Path:
     """The folder with the compiled copy, made now if these sources were never compiled before.
 
-    Who comes while another process makes it waits for that one.
+    A process that comes while another one makes it waits for that one.
     """
     files = sources()
     digest = hashlib.sha256(SETUP.encode() + sys.version.encode())
@@ -101,7 +101,7 @@ def compiled() -> Path:
 
 
 def sources() -> dict[str, Path]:
-    """What is copied: the name in the folder and the file it comes from."""
+    """The copied file: its name in the folder and the file it comes from."""
     package = ROOT / "src" / "odradek"
     paths = [package / name for name in PACKAGE_FILES]
     for folder in PACKAGE_FOLDERS:

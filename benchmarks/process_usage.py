@@ -1,4 +1,4 @@
-"""What a process has used, for benchmarks that measure a broker from outside."""
+"""The usage of a process, for benchmarks that measure a broker from outside."""
 
 import contextlib
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has used so far, its own code and the kernel for it."""
+    """The CPU that a process has used so far, its own code and the kernel for it."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -61,7 +61,7 @@ class Broker(NamedTuple):
 
 
 class Case(NamedTuple):
-    """Who reads or writes, what, and how: `run` is what is measured."""
+    """A reader or writer, its topic, and its way: `run` is what is measured."""
 
     who: str
     what: str
@@ -69,7 +69,7 @@ class Case(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What one run of a case took, in seconds."""
+    """The seconds that one run of a case took."""
 
     wall: float
     spark_cpu: float

@@ -81,7 +81,7 @@ class Bench:
         }
 
     def micro_batches_ms(self) -> dict[str, float]:
-        """What Spark says of small micro-batches in a running query: medians of their parts."""
+        """Spark's figures of small micro-batches in a running query: medians of their parts."""
         reader = self._spark.readStream.format("odradek").options(**self._options("four"))
         producer = Producer({"bootstrap.servers": self._servers})
         query = reader.load().writeStream.format("noop").start()

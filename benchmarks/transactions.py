@@ -63,7 +63,7 @@ TOPIC_TIMEOUT_S: Final = 60
 
 
 class NoLeaders(MarkerWriter):
-    """Nothing is decided, so no marker is written."""
+    """No transaction is decided, so no marker is written."""
 
     def write(
         self, marker: EndMarker, partitions: Sequence[TopicPartition], on_done: OnMarked
@@ -221,7 +221,7 @@ def _resident_mb() -> float:
 
 
 def measure_open(target: Target, count: int, seconds: float, rounds: int) -> dict[str, float]:
-    """What a transaction costs in a partition in which so many others are open, and in one in
+    """The cost of a transaction in a partition in which so many others are open, and in one in
     which none is, in CPU microseconds of the broker; alternating."""
     topic = create_topic(target, 2)
     for number in range(count):

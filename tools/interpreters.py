@@ -237,8 +237,8 @@ def _environment(more: dict[str, str]) -> dict[str, str]:
 
 
 def _prepared(version: str) -> Iterator[tuple[str, Path, Path | None]]:
-    """What is to be tried on a version: the sources and, unless it is the one that runs this, the
-    compiled package. Nothing, and a word why, if the version cannot be had."""
+    """The packages to try on a version: the sources and, unless it is the one that runs this, the
+    compiled package. None, and a word why, if the version cannot be had."""
     try:
         program = find(version) or fetch(version)
         python = None if program is None else environment(version, program)

@@ -132,7 +132,7 @@ def lake_readers() -> Path:
 
 
 def s3_jars() -> list[Path]:
-    """What `s3a://` needs, as `spark.jars` wants it."""
+    """The jars that `s3a://` needs, as `spark.jars` wants them."""
     artifact = f"org.apache.hadoop:hadoop-aws:{HADOOP_VERSION}"
     hadoop = _maven_set(f"hadoop-aws-{HADOOP_VERSION}", (artifact,), transitive=False)
     return hadoop + _maven_set(f"aws-sdk-{AWS_SDK_VERSION}", S3_ARTIFACTS, transitive=True)

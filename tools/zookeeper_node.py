@@ -37,7 +37,7 @@ class ZooKeeperNode(JavaServer):
 
     @property
     def mode(self) -> str:
-        """What it is at the moment: standalone, leader, follower; empty when it does not serve."""
+        """Its role at the moment: standalone, leader, follower; empty when it does not serve."""
         for line in self.ask("srvr").splitlines():
             if line.startswith("Mode: "):
                 return line.removeprefix("Mode: ")

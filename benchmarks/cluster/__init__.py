@@ -1,1 +1,1 @@
-"""What three brokers cost, how they stand the loss of one, and how Apache Kafka's do."""
+"""The costs of three brokers, and of the loss of one, beside Apache Kafka's."""

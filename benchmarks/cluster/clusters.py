@@ -87,7 +87,7 @@ class ClusterTarget(Target):
         time.sleep(DELETION_SECONDS)
 
     def partitions(self, topic: str) -> list[PartitionMetadata]:
-        """What the cluster says of a topic's partitions; none while nobody answers."""
+        """The partitions of a topic in the cluster's metadata; none while nobody answers."""
         with contextlib.suppress(KafkaException):
             found = self.admin.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics[topic]
             return [found.partitions[number] for number in sorted(found.partitions)]
@@ -129,7 +129,7 @@ class OurCluster(ClusterTarget):
         self.zookeeper = zookeeper
 
     def controller(self) -> int:
-        """What metadata says."""
+        """The cluster's metadata."""
         return int(self.admin.list_topics(timeout=METADATA_TIMEOUT_S).controller_id)
 
 

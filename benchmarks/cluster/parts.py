@@ -1,4 +1,4 @@
-"""What is measured of a cluster, a function each. They note figures, and leave the cluster whole.
+"""The measurements of a cluster, a function each. They note figures, and leave the cluster whole.
 
 Every one takes the cluster and the options of the command.
 """

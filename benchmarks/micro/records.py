@@ -42,7 +42,7 @@ def seconds(call: Callable[[], object], number: int) -> float:
 
 
 def batch_rows() -> None:
-    """What the broker does once per produced batch."""
+    """Does what the broker does once per produced batch."""
     batch = build(0, 0)
     buffer = memoryview(bytearray(batch))
     header = parse_header(buffer)
@@ -73,7 +73,7 @@ def decode(data: bytes, **options: bool) -> None:
 
 
 def decoder_rows() -> None:
-    """What a scan of a segment does per record."""
+    """Does what a scan of a segment does per record."""
     count = BATCHES if COMPILED else BATCHES // 10
     options: dict[str, dict[str, bool]] = {
         "all but headers": {},

@@ -1,4 +1,4 @@
-"""What Spark makes of the measurements, read back from their topic by our data source.
+"""Spark's analysis of the measurements, read back from their topic by our data source.
 
 Per workload, design, harness and target rate: medians over the rounds, and quantiles of lateness
 over all time-outs together. Per workload, design and harness: the knee, which lies between the

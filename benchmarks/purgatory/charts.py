@@ -26,7 +26,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Axis:
-    """What an axis counts, and whether by powers of ten."""
+    """The unit of an axis, and whether it goes by powers of ten."""
 
     title: str
     logarithmic: bool = False

@@ -47,7 +47,7 @@ COMPILED: Final = not __file__.endswith(".py")
 
 @mypyc_attr(acyclic=True)
 class Tally:
-    """What the operations of a run count, and the time of the request that is handed in."""
+    """The counts of the operations of a run, and the time of the request that is handed in."""
 
     __slots__ = ("clock", "completed", "expired", "lateness", "now_ms")
 
@@ -116,7 +116,7 @@ Request = FakeOperation | FakeQueuedOperation
 
 
 class Completions:
-    """What completes requests when their latency is over."""
+    """Completes requests when their latency is over."""
 
     def add(self, operation: Request) -> None:
         """Completes the request when its time has come."""

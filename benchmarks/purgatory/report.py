@@ -146,7 +146,7 @@ def page(machine: dict[str, Any], analysis: Analysis) -> str:
 
 
 def headline(analysis: Analysis) -> str:
-    """What came out, in a sentence: our design against the one before it."""
+    """The result, in a sentence: our design against the one before it."""
     shares = [
         followed(analysis, workload, "wheel") / old
         for workload in WORKLOADS
@@ -206,7 +206,7 @@ LEGEND = (
 
 
 def facts(machine: dict[str, Any]) -> str:
-    """What it was measured on, in a line."""
+    """The machine of the measurements, in a line."""
     return (
         f"{machine['cores']} cores, {machine['system']}, Python {machine['python']}, "
         f"{machine['date']}, commit {machine['commit']}"

@@ -23,7 +23,7 @@ DESIGNS = ("wheel", "queue", "kafka")
 
 @dataclass(frozen=True)
 class Options:
-    """What is run. Rate 0: as fast as it goes. `seconds` ends a run early when it is not 0."""
+    """A run. Rate 0: as fast as it goes. `seconds` ends a run early when it is not 0."""
 
     design: str = "wheel"
     requests: int = 1_000_000

@@ -89,7 +89,7 @@ def save(completions: str, measured: list[dict[str, Any]]) -> None:
 
 
 def machine() -> dict[str, object]:
-    """What the figures were measured on."""
+    """The machine that the figures were measured on."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
     )

@@ -15,7 +15,7 @@ from examples.flights.replay import Position
 
 @dataclass(frozen=True)
 class Account:
-    """What should be the same number everywhere, and two numbers that should be 0."""
+    """The numbers that should be the same everywhere, and two that should be 0."""
 
     events: int
     produced: int

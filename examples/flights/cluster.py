@@ -31,7 +31,7 @@ _NOBODY: Final = -1
 
 
 class Failover(NamedTuple):
-    """What became of a killed broker: moments are seconds since the replay began."""
+    """The fate of a killed broker: moments are seconds since the replay began."""
 
     broker: int
     led: int
@@ -110,7 +110,7 @@ class Kill:
         self._thread.start()
 
     def outcome(self) -> Failover:
-        """What became of it, when it is over.
+        """Waits for the end; returns its fate.
 
         Raises:
             ProcessFailed: nobody else leads, or the broker does not come back.
@@ -138,7 +138,7 @@ class Kill:
             self._error = error
 
     def _leaders(self) -> dict[tuple[str, int], int]:
-        """Who leads the partitions of the job, -1 for nobody.
+        """The leaders of the job's partitions, -1 for none.
 
         Raises:
             KafkaException: no broker answers for a long time, or none that knows the topics.

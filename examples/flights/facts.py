@@ -19,7 +19,7 @@ BROKER_STATISTICS: Final = "odradek-stats.json"
 
 @dataclass(frozen=True)
 class Facts:
-    """What happened, where it was counted, and how long it took."""
+    """The events of a run, where they were counted, and how long they took."""
 
     account: Account
     departures: int
@@ -71,7 +71,7 @@ def write_summary(facts: Facts, path: Path, outputs: list[str]) -> None:
 
 
 def read_broker_statistics(data_dir: Path) -> dict[str, Any]:
-    """What the broker counted, written down when it stopped; empty if it did not."""
+    """The broker's counts, written down when it stopped; empty if it did not."""
     path = data_dir / BROKER_STATISTICS
     if not path.exists():
         return {}

@@ -20,7 +20,7 @@ _GIVE_UP_S: Final = 60.0
 
 
 def read_back(bootstrap_servers: str, expected: int) -> Readback:
-    """What the members saw, together.
+    """The records that the members saw, together.
 
     Raises:
         KafkaError: the broker refuses, or nothing comes for a minute.

@@ -24,7 +24,7 @@ _GIVE_UP_S: Final = 60.0
 
 @dataclass
 class Readback:
-    """What the consumer saw: every position and every event id, with how often."""
+    """The records that the consumer saw: every position and every event id, with how often."""
 
     positions: Counter[Position] = field(default_factory=Counter)
     ids: Counter[tuple[str, int]] = field(default_factory=Counter)

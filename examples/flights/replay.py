@@ -30,7 +30,7 @@ Position = tuple[str, int, int]
 
 @dataclass
 class Receipts:
-    """What the broker acknowledged: topic, partition and offset of every record."""
+    """The records that the broker acknowledged: topic, partition and offset of every record."""
 
     positions: list[Position] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What a person sees while the job runs: one line a step, a bar for the long ones.
+"""The screen while the job runs: one line a step, a bar for the long ones.
 
 On a terminal a bar is redrawn in place; elsewhere only its last state is printed, so that
 logs stay readable.

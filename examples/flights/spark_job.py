@@ -53,7 +53,7 @@ WEATHER_FIELDS: Final = (
 
 @dataclass
 class Tables:
-    """What comes out, as rows of plain values for the report."""
+    """The results, as rows of plain values for the report."""
 
     by_hour: list[dict[str, Any]] = field(default_factory=list)
     by_day: list[dict[str, Any]] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Tables:
 
 @dataclass
 class Archived:
-    """What the archive holds, counted in its files, and how fast Spark filled it."""
+    """The records in the archive, counted in its files, and how fast Spark filled it."""
 
     positions: list[Position]
     records_per_s: float
@@ -95,7 +95,8 @@ def archive_topics(
 
 
 def audit_archives(spark: SparkSession, bootstrap_servers: str, target: Path) -> list[str]:
-    """What the archives have that the topics do not, or the other way round; nothing is good."""
+    """The records that the archives have and the topics do not, or the other way round; none is
+    good."""
     return [
         finding
         for topic in (FLIGHTS, WEATHER)

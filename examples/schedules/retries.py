@@ -1,8 +1,8 @@
 """Retries with back-off, and dead letters: what confluent-kafka needs where the broker can wait.
 
 `orders` is worked on, `orders.later` is a schedule topic with `schedule.target.topic=orders`, and
-`orders.dead` has what has failed for good. Nobody sleeps, and no consumer is held up: a message
-that fails is put off, and comes again by itself.
+`orders.dead` has what has failed for good. No consumer sleeps or is held up: a message that fails
+is put off, and comes again by itself.
 """
 
 from collections.abc import Callable

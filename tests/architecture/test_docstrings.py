@@ -10,8 +10,11 @@ from tests.sources import reads_sources, tree_of
 pytestmark = reads_sources
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("src", "tests")
-OPENINGS = re.compile(r"(What|Has|Who|Whoever|Those|Whether it)\b|Nothing(?! is committed)\b")
+FOLDERS = ("src", "tests", "tools", "benchmarks", "examples")
+# A question, such as "What does a transaction cost a broker?", has a subject.
+OPENINGS = re.compile(
+    r"(What(?! do(es)?\b)|Has|Who|Whoever|Those|Whether it)\b|Nothing(?! is committed)\b"
+)
 SENTENCES = re.compile(r"(Whoever|Whom|Who|Nobody|(Those|One) (that|who|whose)|Those of)\b")
 ENDS_OF_SENTENCES = re.compile(r"(?<=[.;:!?])\s+|\n\s*\n")
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

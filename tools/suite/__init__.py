@@ -1,1 +1,1 @@
-"""What `./test` runs: its steps, the parts of `--all`, and the rules that hold for every test."""
+"""The runs of `./test`: its steps, the parts of `--all`, and the rules that hold for every test."""

@@ -55,7 +55,7 @@ def end_leftovers() -> list[str]:
 
 @contextlib.contextmanager
 def temporary_home() -> Iterator[None]:
-    """Has this process, and all that it starts, write temporary files to a folder that goes with
+    """Makes this process, and all that it starts, write temporary files to a folder that goes with
     it; takes away those of runs that were killed."""
     usual = tempfile.gettempdir()
     with _folder_of_this_process(Path(usual)) as own:
@@ -162,7 +162,7 @@ def _command(pid: int) -> str:
 
 
 def _end_of_log(pid: int) -> str:
-    """What a process wrote last to standard error, where that is a file."""
+    """The text that a process wrote last to standard error, where that is a file."""
     try:
         path = Path(f"/proc/{pid}/fd/2")
         if not path.is_file():

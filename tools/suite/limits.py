@@ -39,7 +39,7 @@ LIMITS_S: Final = {
 
 
 def rounds_of_this_run() -> int:
-    """What `./test --rounds` asks for: how many times as many kills, faults and seeds."""
+    """The number of `./test --rounds`: how many times as many kills, faults and seeds."""
     return int(os.environ.get("ODRADEK_ROUNDS", "1"))
 
 

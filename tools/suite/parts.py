@@ -1,4 +1,4 @@
-"""What `./test` tries of each real thing, and the parts that hold everything else.
+"""The tests of each real thing that `./test` runs, and the parts that hold everything else.
 
 A slow test belongs to the part with the longest path that it lies under.
 """
@@ -97,5 +97,5 @@ def longest_above(path: str, folders: Iterable[str]) -> str | None:
 
 
 def files_of(part: str, paths: Iterable[str]) -> list[str]:
-    """Those of the test files that belong to a part."""
+    """The test files that belong to a part."""
     return [path for path in paths if part_of(path) == part]

@@ -40,7 +40,7 @@ LAST_WORDS: Final = pytest.StashKey[list[tuple[str, str]]]()
 
 
 class Outcomes:
-    """What became of each test, as the process that prints the report sees it."""
+    """The outcome of each test, as the process that prints the report sees it."""
 
     def __init__(self) -> None:
         self.passed: set[str] = set()

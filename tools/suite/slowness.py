@@ -18,7 +18,7 @@ _LEAST, _MOST = 1.0, 10.0
 
 
 def of_this_run() -> float:
-    """What `./test` measured; 1 where pytest runs without it."""
+    """The slowness that `./test` measured; 1 where pytest runs without it."""
     return float(os.environ.get(VARIABLE, "1"))
 
 

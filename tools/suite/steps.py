@@ -27,7 +27,7 @@ PYTEST: Final = (sys.executable, "-m", "pytest")
 
 @dataclass
 class Result:
-    """What came of a step; only one that runs tests has counts and names of tests."""
+    """The outcome of a step; only one that runs tests has counts and names of tests."""
 
     name: str
     seconds: float
@@ -130,7 +130,8 @@ class PytestRun:
 
 
 def last_resort() -> list[str]:
-    """What has pytest end a process that sees no signal, behind all limits of tests."""
+    """The arguments by which pytest ends a process that sees no signal, behind all limits of
+    tests."""
     return ["-o", f"faulthandler_timeout={grown(LAST_RESORT_S):.0f}"]
 
 

@@ -91,7 +91,7 @@ def latencies(series: Mapping[str, Sequence[float]]) -> str:
 
 
 def purgatories(statistics: Mapping[str, Mapping[str, Any]]) -> str:
-    """Who was answered at once, and of those who waited, what woke them."""
+    """The requests that were answered at once, and of those that waited, what woke them."""
     rows = [(name, _outcomes(statistics[name])) for name in _SHOWN if name in statistics]
     rows = [(name, outcomes) for name, outcomes in rows if sum(outcomes.values())]
     line_height = 20.0
@@ -109,7 +109,7 @@ def purgatories(statistics: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _outcomes(counts: Mapping[str, Any]) -> dict[str, int]:
-    """What became of the requests of one purgatory, in words."""
+    """The outcome of the requests of one purgatory, in words."""
     checks: Mapping[str, int] = counts.get("completed_by_check", {})
     completed, expired = counts.get("completed", 0), counts.get("expired", 0)
     woken = {

@@ -99,7 +99,7 @@ def path(
 
 
 def title(words: str) -> str:
-    """What a pointer resting on the parent shows."""
+    """The text that a pointer resting on the parent shows."""
     return element("title", {}, escape(words)) if words else ""
 
 
