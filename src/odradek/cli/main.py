@@ -197,6 +197,7 @@ def main(argv: Sequence[str] | None = None, **beside: object) -> int:
         try:
             if is_kafkas:
                 status = run_command(words[1:], OF_SCRIPTS)
+                status = KAFKA_WRONG_USAGE if status == WRONG_USAGE else status
             else:
                 status = run_command(words, COMMANDS, **beside)
         finally:

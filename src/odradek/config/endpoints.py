@@ -26,16 +26,17 @@ def parse_protocol_map(text: str) -> dict[str, str]:
     """The security protocol of every listener name, from `listener.security.protocol.map`.
 
     Raises:
-        ConfigError: a part is not `NAME:PROTOCOL`, or a name occurs twice.
+        ConfigError: a part is not `NAME:PROTOCOL`, or a name has two protocols.
     """
     name = "listener.security.protocol.map"
     protocols: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         listener, _, protocol = part.partition(":")
         listener, protocol = listener.strip().upper(), protocol.strip().upper()
-        if not listener or protocol not in SECURITY_PROTOCOLS or listener in protocols:
-            raise ConfigError(name, text, "Value must be NAME:PROTOCOL, every name once")
-        protocols[listener] = protocol
+        if not listener or protocol not in SECURITY_PROTOCOLS:
+            raise ConfigError(name, text, "Value must be NAME:PROTOCOL")
+        if protocols.setdefault(listener, protocol) != protocol:
+            raise ConfigError(name, text, f"{listener} has two security protocols")
     return protocols
 
 

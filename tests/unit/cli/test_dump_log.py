@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from tests.unit.cli import segments
 
-from odradek.cli.main import main
+from odradek.cli.main import AS_KAFKA, main
 from odradek.coordinator.records import share_group_records
 from odradek.coordinator.records.offset_records import (
     OffsetAndMetadata,
@@ -21,6 +21,7 @@ from odradek.coordinator.records.offset_records import (
 )
 from odradek.coordinator.records.record import CoordinatorRecord
 from odradek.coordinator.records.record_codec import GroupRecordCodec
+from odradek.protocol.uuids import uuid_text
 from odradek.records.batch import parse_header
 from odradek.records.builder import RecordBatchBuilder
 from odradek.records.reader import iter_records
@@ -29,6 +30,7 @@ from odradek.storage.producers.producer_snapshot import encode_snapshot
 from odradek.storage.producers.producer_state import BatchMetadata, ProducerState
 
 TIME = segments.BASE_TIME_MS
+TOPIC_ID = UUID(int=7 << 96)
 
 
 @pytest.fixture
@@ -198,6 +200,33 @@ def test_records_of_share_groups_are_decoded(dump, tmp_path: Path) -> None:
         '{"type":"11","data":{"groupId":"g"}} payload: '
         '{"version":"0","data":{"epoch":7,"metadataHash":9}}'
     )
+
+
+def test_what_share_groups_were_handed_is_decoded(dump, tmp_path: Path) -> None:
+    """Goal: the third internal topic, by the flag of Kafka 4.3; its records would be bytes."""
+    builder = RecordBatchBuilder(0)
+    key = struct.pack(">hh", 0, 1) + b"g" + TOPIC_ID.bytes + struct.pack(">i", 3)
+    builder.append(TIME, key, None, [])
+    log = segments.write_segment(tmp_path, [builder.build()])
+    status, lines, errors = dump(str(log), "--share-group-state-decoder")
+    assert (status, errors) == (0, [])
+    data = f'{{"groupId":"g","topicId":"{uuid_text(TOPIC_ID)}","partition":3}}'
+    assert lines[3].endswith(f'key: {{"type":"0","data":{data}}} payload: <DELETE>')
+
+
+def test_words_are_read_as_kafkas_tool_reads_them(
+    dump, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Goal: one hyphen is as good as two, words of no flag count for nothing; what is given twice,
+    or is no number, ends with 1 under Kafka's name."""
+    log = segments.write_segment(tmp_path, [segments.batch(0, [b"one"])])
+    printed = dump(str(log), "--print-data-log")
+    assert dump(str(log), "-print-data-log", "extra") == printed
+    assert main([AS_KAFKA, "dump-log", "-files", str(log), "-print-data-log"]) == 0
+    assert capsys.readouterr().out.splitlines() == printed[1]
+    for words in (["--files", "x"], ["--max-bytes", "few"], ["--value-decoder-class", "my.Own"]):
+        assert main([AS_KAFKA, "dump-log", "--files", str(log), *words]) == 1
+        assert capsys.readouterr().err.startswith("odradek: ")
 
 
 def test_numbers_can_be_decoded(dump, tmp_path: Path) -> None:

@@ -57,6 +57,19 @@ def test_every_tool_is_there_under_both_names(folder: Path) -> None:
     assert all(os.access(path, os.X_OK) for path in folder.iterdir())
 
 
+def test_a_link_is_replaced_and_its_target_left_alone(tmp_path: Path) -> None:
+    """Where links lead to the scripts of an Apache Kafka, that would have none any more."""
+    kafkas = tmp_path / "kafka"
+    kafkas.write_text("echo Kafka's\n", encoding="utf-8")
+    (tmp_path / "bin").mkdir()
+    link = tmp_path / "bin" / "kafka-topics.sh"
+    link.symlink_to(kafkas)
+    assert main(["kafka-bin", str(tmp_path / "bin")]) == 0
+    assert kafkas.read_text(encoding="utf-8") == "echo Kafka's\n"
+    assert not link.is_symlink()
+    assert AS_KAFKA in link.read_text(encoding="utf-8")
+
+
 def test_windows_has_batch_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows runs no file without an ending, nor one for a shell."""
     monkeypatch.setattr(kafka_bin, "_ON_WINDOWS", True)
@@ -193,6 +206,7 @@ def properties(tmp_path: Path) -> Path:
 
 
 CLUSTER = "HNIpJSlpSDOIOA_3gyRmcA"
+LATEST = "4.3-IV0"
 
 
 def test_formatting_with_an_empty_id_leaves_it_to_the_broker(tmp_path: Path) -> None:
@@ -223,6 +237,46 @@ def test_a_formatted_broker_belongs_to_the_cluster(
     assert "Expected another, but read" in capsys.readouterr().err
     with odradek.Broker(data_dir=properties.parent / "one", broker_id=3) as broker:
         assert broker.cluster_id == CLUSTER
+
+
+def test_formatting_is_told_in_kafkas_words(
+    properties: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A script that looks for a sentence of Kafka's tool would not find it."""
+    one, two = (str(properties.parent / name) for name in ("one", "two"))
+    (properties.parent / "file").touch()
+    alone = properties.parent / "alone.properties"
+    alone.write_text(f"log.dirs={one}\n", encoding="utf-8")
+    on_file = properties.parent / "file.properties"
+    on_file.write_text(f"log.dirs={one},{alone.parent}/file\n", encoding="utf-8")
+
+    def told(action: str, file: Path, *words: str) -> tuple[int, str]:
+        status = main([AS_KAFKA, "storage", action, "--config", str(file), *words])
+        return status, capsys.readouterr().out
+
+    assert told("info", alone) == (1, f"Found problem:\n  {one} does not exist\n\n")
+    new = f"Formatting {{}} directory {{}} with metadata.version {LATEST}.\n"
+    alone_with_id = (alone, "--cluster-id", CLUSTER, "--standalone")
+    assert told("format", *alone_with_id) == (0, new.format("dynamic metadata voter", one))
+    assert told("format", properties, "-t", CLUSTER, "-g") == (0, new.format("data", two))
+    status, output = told("info", properties)
+    assert (status, output.splitlines()[:3]) == (
+        0,
+        ["Found log directories:", f"  {one}", f"  {two}"],
+    )
+    status, output = told("info", on_file)
+    assert (status, output.splitlines()[0]) == (1, "Found log directory:")
+    assert output.endswith(f"\nFound problem:\n  {alone.parent}/file is not a directory\n\n")
+
+
+def test_a_log_directory_that_is_a_file_is_named(
+    properties: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (properties.parent / "one").touch()
+    words = [AS_KAFKA, "storage", "format", "-t", CLUSTER, "-c", str(properties)]
+    assert main(words) == 1
+    told = capsys.readouterr().err
+    assert told == f"{properties.parent}/one/meta.properties: Not a directory\n"
 
 
 @pytest.mark.parametrize("held", [False, True])
@@ -262,6 +316,25 @@ def test_what_formatting_cannot_do_is_refused(
     config = ["--config", str(properties), "--cluster-id", CLUSTER]
     assert main([AS_KAFKA, "storage", "format", *config, *words]) == 1
     assert capsys.readouterr().err.startswith(f"{words[0]}: ")
+    assert not (properties.parent / "one").exists()
+
+
+@pytest.mark.parametrize("action", ["version-mapping", "feature-dependencies"])
+def test_a_look_up_of_features_is_refused_in_a_sentence(
+    action: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--release-version", "4.0"] if action == "version-mapping" else ["--feature", "a=1"]
+    assert main([AS_KAFKA, "storage", action, *words]) == 1
+    told = capsys.readouterr().err
+    assert (told.count("\n"), told.partition(":")[0]) == (1, action)
+
+
+def test_a_directory_is_not_formatted_for_two_kinds_of_quorum(
+    properties: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [AS_KAFKA, "storage", "format", "-t", CLUSTER, "-c", str(properties)]
+    assert main([*words, "--standalone", "--no-initial-controllers"]) == 1
+    assert "not allowed with argument" in capsys.readouterr().err
     assert not (properties.parent / "one").exists()
 
 

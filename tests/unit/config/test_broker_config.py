@@ -253,6 +253,25 @@ def test_listeners() -> None:
 
 
 @pytest.mark.parametrize(
+    ("protocols", "reason"),
+    [
+        ("PLAINTEXT:PLAINTEXT,PLAINTEXT : plaintext", None),
+        ("PLAINTEXT:PLAINTEXT,PLAINTEXT:SSL", "PLAINTEXT has two security protocols"),
+        ("PLAINTEXT", "Value must be NAME:PROTOCOL"),
+    ],
+)
+def test_a_name_has_one_protocol(protocols: str, reason: str | None) -> None:
+    """A file that Kafka takes would be refused, or clients served without the TLS that one of its
+    lines asks for."""
+    settings = {"listener.security.protocol.map": protocols}
+    if reason is None:
+        BrokerConfig(settings)
+        return
+    with pytest.raises(ConfigError, match=f": {reason}$"):
+        BrokerConfig(settings)
+
+
+@pytest.mark.parametrize(
     "listeners",
     ["", "localhost:9092", "X://a:1", "PLAINTEXT://a:65536", "PLAINTEXT://a:1,PLAINTEXT://b:2"],
 )

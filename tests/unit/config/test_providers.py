@@ -25,6 +25,7 @@ def files(tmp_path: Path) -> Path:
         "dir=/from/file\nempty=\ncity=Zürich\n", encoding="utf-8"
     )
     (tmp_path / "secrets").mkdir()
+    (tmp_path / "other").mkdir()
     (tmp_path / "secrets" / "one").write_text("first\n")
     return tmp_path
 
@@ -70,6 +71,29 @@ def test_what_is_not_allowed_is_not_looked_up(files: Path) -> None:
     for closed in ("${file:@/p.properties:dir}", "${directory:@/secrets/..:p.properties}"):
         assert value_of(closed, files, limits) == closed.replace("@", str(files))
     assert value_of("${directory:@/secrets:one}", files, limits) == "first\n"
+
+
+@pytest.mark.parametrize("paths", ["", "/", "@/", "@/secrets/..,/"])
+def test_what_is_allowed_is_looked_up(paths: str, files: Path) -> None:
+    """The reference would be taken for the value."""
+    limits = {"config.providers.file.param.allowed.paths": paths}
+    assert value_of("${file:@/p.properties:dir}", files, limits) == "/from/file"
+
+
+@pytest.mark.parametrize(
+    ("paths", "reason"),
+    [
+        ("etc", "Path etc is not absolute"),
+        ("/nope", "Path /nope does not exist"),
+        ("@,@/nope", "Path @/nope does not exist"),
+    ],
+)
+def test_a_path_that_allows_nothing_is_refused(paths: str, reason: str, files: Path) -> None:
+    """Who has mistyped it would look for the fault in each reference."""
+    limits = {"config.providers.file.param.allowed.paths": paths}
+    with pytest.raises(ConfigError) as refused:
+        value_of("plain", files, limits)
+    assert str(refused.value) == reason.replace("@", str(files))
 
 
 def test_without_a_provider_a_reference_is_text() -> None:

@@ -364,6 +364,15 @@ def test_sequences_of_an_epoch_before_do_not_count(producers):
     take(producers, header(0, epoch=1, attributes=TRANSACTIONAL))
 
 
+def test_a_write_that_was_not_verified_comes_before_those_of_a_known_producer(producers):
+    """Apache Kafka 4.3 refuses it too, though it follows the last one that is in the log."""
+    take(producers, *(header(each, attributes=TRANSACTIONAL) for each in range(8)))
+    end(producers, 0, version=0)
+    begin(producers, 2)
+    late = header(8, attributes=TRANSACTIONAL)
+    assert refused(producers, late) is E.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
 def test_a_producer_that_raises_its_epochs_begins_at_0(producers):
     """Of five writes at once the first is not verified, the second is: it would come before."""
     begin(producers, 1, bumps_epochs=True)

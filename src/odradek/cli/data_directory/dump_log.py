@@ -24,7 +24,12 @@ from odradek.cli.data_directory.record_decoders import (
     plain_decoder,
     to_json,
 )
-from odradek.coordinator.records.record_schemas import GROUP_RECORDS, TRANSACTION_RECORDS
+from odradek.cli.tools.option_words import read_words, refuse_values
+from odradek.coordinator.records.record_schemas import (
+    GROUP_RECORDS,
+    SHARE_STATE_RECORDS,
+    TRANSACTION_RECORDS,
+)
 from odradek.errors import BrokerError
 from odradek.kafka_files.inspection import (
     WHOLE_FILE,
@@ -60,12 +65,19 @@ _OLD_CODECS: Final = (
     "LZ4CompressionCodec",
 )
 _TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
+# By decoder: the internal topic and its records.
+_OF_COORDINATORS: Final = {
+    "offsets": ("__consumer_offsets", GROUP_RECORDS),
+    "transaction-log": ("__transaction_state", TRANSACTION_RECORDS),
+    "share-group-state": ("__share_group_state", SHARE_STATE_RECORDS),
+}
 _CONTROL_KEY: Final = struct.Struct(">hh")
 _END_MARKERS: Final = ("ABORT", "COMMIT")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of Kafka's tool."""
+    parser.set_defaults(read_words=read_words)
     parser.add_argument("--version", action="version", version=f"odradek {__version__}")
     parser.add_argument(
         "--files",
@@ -118,22 +130,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             const="string",
             help="string, short, integer, long, float, double, uuid or default (hexadecimal)",
         )
-    parser.add_argument(
-        "--offsets-decoder",
-        action="store_true",
-        help="show the records of __consumer_offsets",
-    )
-    parser.add_argument(
-        "--transaction-log-decoder",
-        action="store_true",
-        help="show the records of __transaction_state",
-    )
+    for name, (topic, _) in _OF_COORDINATORS.items():
+        parser.add_argument(
+            f"--{name}-decoder",
+            dest="coordinators",
+            action="append_const",
+            const=name,
+            default=[],
+            help=f"show the records of {topic}",
+        )
     add_format(parser, "an object a line")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Dumps the files one after another."""
     try:
+        refuse_values(arguments)
         dump = Dump(arguments, choose_decoder(arguments))
     except ValueError as error:
         print(f"odradek: {error}", file=sys.stderr)
@@ -152,10 +164,10 @@ def choose_decoder(arguments: argparse.Namespace) -> RecordDecoder:
         ValueError: there is none of that name.
     """
     key_name, value_name = arguments.key_decoder_class, arguments.value_decoder_class
-    if arguments.offsets_decoder or arguments.transaction_log_decoder:
-        arguments.print_data_log = True
-        kinds = GROUP_RECORDS if arguments.offsets_decoder else TRANSACTION_RECORDS
-        return coordinator_decoder(kinds)
+    for name, (_, kinds) in _OF_COORDINATORS.items():
+        if name in arguments.coordinators:
+            arguments.print_data_log = True
+            return coordinator_decoder(kinds)
     if key_name is not None or value_name is not None:
         arguments.print_data_log = True
     return plain_decoder(decoder_named(key_name or "string"), decoder_named(value_name or "string"))

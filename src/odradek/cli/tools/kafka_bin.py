@@ -7,6 +7,7 @@ with 1, as Kafka's does. Tools without an equivalent say so in one sentence, wit
 """
 
 import argparse
+import contextlib
 import os
 import re
 import shlex
@@ -65,15 +66,21 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         os.makedirs(arguments.directory, exist_ok=True)
         for name, text in _files():
-            path = os.path.join(arguments.directory, name)
-            with open(path, "w", encoding="utf-8", newline="") as script:
-                script.write(text)
-            os.chmod(path, 0o755)
+            _write(os.path.join(arguments.directory, name), text)
     except OSError as error:
         print(f"odradek: {error}", file=sys.stderr)
         return 1
     print(f"{len(TOOLS) + len(REFUSED)} scripts are in {arguments.directory}")
     return 0
+
+
+def _write(path: str, text: str) -> None:
+    # A link's target may be the script of an Apache Kafka.
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    with open(path, "x", encoding="utf-8", newline="") as script:
+        script.write(text)
+    os.chmod(path, 0o755)
 
 
 def _files() -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ knows stays as it is; a class other than the three is refused.
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from odradek.config.definition import ConfigError, readable
@@ -48,13 +48,13 @@ def resolved(
 def _lookup(name: str, settings: Mapping[str, str], environment: Mapping[str, str]) -> _Lookup:
     setting = f"{_SETTING}.{name}.class"
     chosen = settings[setting].strip()
-    allowed = settings.get(f"{_SETTING}.{name}.param.allowed.paths")
+    roots = _allowed_paths(name, settings)
     if chosen == f"{_PACKAGE}EnvVarConfigProvider":
         return _of_environment(environment, _allowed_names(name, settings))
     if chosen == f"{_PACKAGE}FileConfigProvider":
-        return _where_allowed(allowed, _from_file)
+        return _where_allowed(roots, _from_file)
     if chosen == f"{_PACKAGE}DirectoryConfigProvider":
-        return _where_allowed(allowed, _from_directory)
+        return _where_allowed(roots, _from_directory)
     reason = "Could not load config provider class or one of its dependencies"
     raise ConfigError(setting, chosen, reason)
 
@@ -78,15 +78,28 @@ def _of_environment(environment: Mapping[str, str], is_allowed: Match) -> _Looku
     return look_up
 
 
-def _where_allowed(allowed: str | None, look_up: _Lookup) -> _Lookup:
-    """Refuses paths outside of `allowed.paths`, if these are given."""
-    if allowed is None:
+def _allowed_paths(name: str, settings: Mapping[str, str]) -> list[str]:
+    """The paths that `allowed.paths` names; none allows all, as in Kafka."""
+    setting = f"{_SETTING}.{name}.param.allowed.paths"
+    text = settings.get(setting)
+    paths = [os.path.normpath(path.strip()) for path in text.split(",")] if text else []
+    for path in paths:
+        fault = "does not exist" if os.path.isabs(path) else "is not absolute"
+        if not os.path.isabs(path) or not os.path.exists(path):
+            sentence = f"Path {readable(path)} {fault}"
+            raise ConfigError(setting, path, sentence, sentence)
+    return paths
+
+
+def _where_allowed(roots: Sequence[str], look_up: _Lookup) -> _Lookup:
+    """Refuses paths outside of `roots`, if there are any."""
+    if not roots:
         return look_up
-    roots = [os.path.normpath(path.strip()) for path in allowed.split(",")]
+    beginnings = tuple(root.rstrip(os.sep) + os.sep for root in roots)
 
     def look_up_inside(path: str, key: str) -> str | None:
         wanted = os.path.normpath(path)
-        is_inside = any(wanted == root or wanted.startswith(root + os.sep) for root in roots)
+        is_inside = (wanted + os.sep).startswith(beginnings)
         return look_up(wanted, key) if is_inside else None
 
     return look_up_inside

@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
             epoch, features = await admin.describe_features()
         for name, each in sorted(features.items()):
             lowest, highest, finalized = (
-                _shown(name, level)
+                shown_level(name, level)
                 for level in (each.min_version, each.max_version, each.finalized)
             )
             print(
@@ -77,7 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
     return run_async(work, say)
 
 
-def _shown(feature: str, level: int) -> str:
+def shown_level(feature: str, level: int) -> str:
+    """Returns the level of a feature as Kafka's tools print it: a metadata version by its name."""
     place = level - _FIRST_METADATA_VERSION
     if feature == METADATA_VERSION and 0 <= place < len(_METADATA_VERSIONS):
         return _METADATA_VERSIONS[place]

@@ -8,22 +8,28 @@ the directory, the cluster gets the id that the script has chosen.
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from typing import Final
 from uuid import uuid4
 
 from odradek.cli import start
 from odradek.cli.data_directory.formatting import give, properties_of
+from odradek.cli.tools.connection import text_of
+from odradek.cli.tools.scripts.features import shown_level
 from odradek.config import BrokerConfig, ConfigError
+from odradek.config.features import DEFAULT_LEVELS, METADATA_VERSION
 from odradek.metadata.store import MetadataStoreError
 from odradek.protocol.uuids import uuid_text
 from odradek.server.errors import StartError
 from odradek.storage import names
 
-# Choices that our broker does not have, with their messages.
+_OF_THIS_VERSION: Final = "the features of a new cluster are those of this version"
+# Actions, and choices, that our broker does not have, with their messages.
+_LOOK_UPS: Final = ("version-mapping", "feature-dependencies")
 _REFUSED: Final = {
     "--initial-controllers": "there is no quorum of controllers",
-    "--release-version": "the features of a new cluster are those of this version",
-    "--feature": "the features of a new cluster are those of this version",
+    "--release-version": _OF_THIS_VERSION,
+    "--feature": _OF_THIS_VERSION,
     "--add-scram": "say it to `odradek start --add-scram`",
 }
 
@@ -39,11 +45,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     to_format.add_argument("-t", "--cluster-id", required=True, metavar="ID")
     to_format.add_argument("-g", "--ignore-formatted", action="store_true")
     # Flags about a quorum of controllers: there is none, with or without them.
+    of_quorum = to_format.add_mutually_exclusive_group()
     for flags in (("-s", "--standalone"), ("-N", "--no-initial-controllers")):
-        to_format.add_argument(*flags, action="store_true", help=argparse.SUPPRESS)
-    short = {"--initial-controllers": "-I", "--release-version": "-r", "--feature": "-f"}
-    for flag in _REFUSED:
-        to_format.add_argument(short.get(flag, "-S"), flag, help=argparse.SUPPRESS)
+        of_quorum.add_argument(*flags, action="store_true", help=argparse.SUPPRESS)
+    of_quorum.add_argument("-I", "--initial-controllers", help=argparse.SUPPRESS)
+    for letter, flag in (("-r", "--release-version"), ("-f", "--feature"), ("-S", "--add-scram")):
+        to_format.add_argument(letter, flag, help=argparse.SUPPRESS)
+    for name in _LOOK_UPS:
+        refused = actions.add_parser(name)
+        for flag in ("--release-version", "--feature"):
+            refused.add_argument(flag, action="append")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -51,14 +62,17 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "random-uuid":
         print(uuid_text(uuid4()))
         return 0
+    if arguments.action in _LOOK_UPS:
+        print(f"{arguments.action}: {_OF_THIS_VERSION}", file=sys.stderr)
+        return 1
     try:
         config = _config(arguments.config)
         if arguments.action == "info":
             return _tell(config.log_dirs)
         _refuse(arguments)
-        return _format(config, arguments.cluster_id, ignores=arguments.ignore_formatted)
+        return _format(config, arguments)
     except (ConfigError, MetadataStoreError, OSError, StartError, ValueError) as error:
-        print(error, file=sys.stderr)
+        print(text_of(error), file=sys.stderr)
         return 1
 
 
@@ -76,36 +90,42 @@ def _refuse(arguments: argparse.Namespace) -> None:
 
 
 def _tell(directories: tuple[str, ...]) -> int:
-    missing = [each for each in directories if not os.path.isdir(each)]
-    if len(missing) < len(directories):
-        there = [each for each in directories if each not in missing]
-        print("Found log directories:", *(f"  {each}" for each in there), "", sep="\n")
-    known = [found for each in directories if (found := properties_of(each))]
+    there = [each for each in directories if os.path.isdir(each)]
+    _list("Found log directory:", "Found log directories:", there)
+    known = [found for each in there if (found := properties_of(each))]
     if known:
         listed = ", ".join(f"{name}={value}" for name, value in sorted(known[0].items()))
         print(f"Found metadata: {{{listed}}}\n")
-    problems = [f"{each} does not exist" for each in missing]
-    problems += [
-        f"{each} is not formatted."
-        for each in directories
-        if each not in missing and not properties_of(each)
-    ]
-    if problems:
-        print("Found problems:", *(f"  {each}" for each in problems), "", sep="\n")
+    problems = [f"{each} {problem}" for each in directories if (problem := _problem(each))]
+    _list("Found problem:", "Found problems:", problems)
     return 1 if problems else 0
 
 
-def _format(config: BrokerConfig, cluster_id: str, *, ignores: bool) -> int:
+def _problem(directory: str) -> str | None:
+    if not os.path.lexists(directory):
+        return "does not exist"
+    if not os.path.isdir(directory):
+        return "is not a directory"
+    return None if properties_of(directory) else "is not formatted."
+
+
+def _list(title_of_one: str, title: str, items: Sequence[str]) -> None:
+    if items:
+        lines = (f"  {each}" for each in items)
+        print(title_of_one if len(items) == 1 else title, *lines, "", sep="\n")
+
+
+def _format(config: BrokerConfig, arguments: argparse.Namespace) -> int:
     if config["zookeeper.connect"]:
         raise ValueError("a cluster on ZooKeeper has its id there")
     # Kafka takes an empty one: a script's variable was unset.
-    cluster_id = cluster_id or _held_id(config.log_dirs) or uuid_text(uuid4())
+    cluster_id: str = arguments.cluster_id or _held_id(config.log_dirs) or uuid_text(uuid4())
     new = []
     for directory in config.log_dirs:
         held = properties_of(directory).get("cluster.id")
         if held is None:
             new.append(directory)
-        elif not ignores:
+        elif not arguments.ignore_formatted:
             raise ValueError(
                 f"Log directory {directory} is already formatted. Use --ignore-formatted to "
                 "ignore this directory and format the others."
@@ -117,9 +137,12 @@ def _format(config: BrokerConfig, cluster_id: str, *, ignores: bool) -> int:
             )
     if not new:
         print("All of the log directories are already formatted.")
+    of_metadata = "dynamic metadata voter" if arguments.standalone else "metadata"
+    level = shown_level(METADATA_VERSION, DEFAULT_LEVELS[METADATA_VERSION])
     for directory in new:
         is_first = directory == config.log_dirs[0]
-        print(f"Formatting {'metadata' if is_first else 'data'} directory {directory}.")
+        kind = of_metadata if is_first else "data"
+        print(f"Formatting {kind} directory {directory} with {METADATA_VERSION} {level}.")
         give(directory, cluster_id, config.broker_id, is_first=is_first)
     return 0
 
