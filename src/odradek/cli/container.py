@@ -58,13 +58,12 @@ def settings_of(environment: Mapping[str, str], secrets: str = _SECRETS) -> dict
         ConfigError: a value has a broken escape.
         OSError: a file of secrets cannot be read.
     """
-    lines = [
-        f"{_setting(name)}={_one_line(value)}"
-        for name, value in environment.items()
-        if name.startswith(_PREFIX) and name != _PREFIX and name not in _NO_SETTINGS
-    ]
-    # Apache's image makes a file of them, so that a value may have escapes.
-    settings = parse_properties("\n".join(lines))
+    settings: dict[str, str] = {}
+    for name, value in environment.items():
+        if name.startswith(_PREFIX) and name != _PREFIX and name not in _NO_SETTINGS:
+            # Apache's image makes a file of them, so that a value may have escapes. There the
+            # backslash at the end of one value would take in another variable.
+            settings |= parse_properties(f"{_setting(name)}={_one_line(value)}")
     for store in ("ssl.keystore", "ssl.truststore"):
         if (file := settings.pop(f"{store}.filename", None)) is not None:
             settings.setdefault(f"{store}.location", f"{secrets}/{file}")

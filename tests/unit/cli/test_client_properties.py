@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import odradek
-from odradek.cli.main import main
+from odradek.cli.main import AS_KAFKA, main
 from odradek.cli.tools.client_properties import check_properties, partitioner_of
 from odradek.client.core.admin_types import GroupDescription
 from odradek.client.settings import (
@@ -135,7 +135,9 @@ def piped() -> Iterator[Piped]:
 
 
 @pytest.mark.parametrize("is_piped", [False, True])
-@pytest.mark.parametrize("tool", ["console-producer", "produce", "producer-perf-test"])
+@pytest.mark.parametrize(
+    "tool", ["console-producer", "produce", "producer-perf-test", "verifiable-producer"]
+)
 def test_a_tool_that_sends_uses_the_partitioner(
     tool: str, is_piped: bool, piped: Piped, tmp_path: Path
 ) -> None:
@@ -151,13 +153,17 @@ def test_a_tool_that_sends_uses_the_partitioner(
                 *("--topic", "round", "--num-records", "6", "--throughput", "-1"),
                 *("--record-size", "1"),
             ],
+            "verifiable-producer": ["--topic", "round", "--max-messages", "6"],
         }[tool]
         where = ["--bootstrap-server", broker.bootstrap_servers]
         setting = f"partitioner.class={ROUND_ROBIN}"
         partitioner = ["--command-property", setting]
         if is_piped:
             partitioner = ["--command-config", piped(f"{setting}\n")]
-        assert main([tool, *words, *where, *partitioner]) == 0
+        elif tool == "verifiable-producer":  # which takes a file alone
+            (tmp_path / "settings").write_text(f"{setting}\n", encoding="utf-8")
+            partitioner = ["--command-config", str(tmp_path / "settings")]
+        assert main([AS_KAFKA, tool, *words, *where, *partitioner]) == 0
         counts = [record.partition for record in broker.records("round")]
         assert sorted(counts) == [0, 0, 1, 1, 2, 2]
 

@@ -55,6 +55,11 @@ def test_a_value_has_all_of_its_lines() -> None:
     assert settings_of(given) == {"ssl.keystore.key": key, "a": "x\ny", "b": "xy"}
 
 
+def test_a_backslash_at_the_end_of_a_value_takes_in_no_other() -> None:
+    """Apache's image loses one of the other settings then, whichever comes next."""
+    assert settings_of({"KAFKA_A": "C:\\\\x\\", "KAFKA_B": "y"}) == {"a": "C:\\x", "b": "y"}
+
+
 def test_secrets_are_files(tmp_path: Path) -> None:
     """A broker with TLS would have no certificate."""
     (tmp_path / "password").write_text("secret\n")

@@ -15,6 +15,7 @@ from odradek.cli.data_directory import import_kafka, zookeeper_topics
 from odradek.cli.data_directory.directory_lock import held_still
 from odradek.cli.data_directory.fsck import read_metadata
 from odradek.cli.main import main
+from odradek.kafka_files.kraft_image import KafkaMetadata
 from odradek.metadata.image import ConfigResource
 from odradek.protocol.primitives import uvarint_bytes
 from odradek.records.builder import RecordBatchBuilder
@@ -322,6 +323,24 @@ def test_a_directory_of_before_kafka_2_4_has_a_new_cluster_id(
     with odradek.Broker(data_dir=str(target)) as broker:
         assert broker.cluster_id == cluster_id
         assert [record.value for record in broker.records("orders")] == [b"a", b"b", b"c"]
+
+
+def test_a_directory_that_names_no_cluster_is_none_of_another_than_zookeepers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be refused as one of the cluster without a name, and its settings be lost."""
+    source, target = source_dir(tmp_path / "kafka", 0, topic_id=None), tmp_path / "ours"
+    (source / "meta.properties").write_text("#\nversion=0\nbroker.id=0\n")
+    asked: list[str | None] = []
+
+    def read(_servers: str, cluster_id: str | None) -> KafkaMetadata:
+        asked.append(cluster_id)
+        return KafkaMetadata()
+
+    monkeypatch.setattr(import_kafka, "read_zookeeper", read)
+    words = ["import", str(source), "--data-dir", str(target), "--zookeeper", "zk:2181"]
+    assert main(words) == 0
+    assert asked == [None]
 
 
 @pytest.mark.parametrize("checkpoint", ["recovery-point", "replication", "log-start"])

@@ -35,6 +35,20 @@ def test_wrong_usage_ends_with_2(flags: list[str], capsys: pytest.CaptureFixture
     assert flags[0] in capsys.readouterr().err
 
 
+def test_a_password_of_the_environment_is_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reference itself would be the password, and nobody be logged in."""
+    monkeypatch.setenv("PASSWORD", "of the environment")
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "config.providers=env\n"
+        "config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider\n"
+        "ssl.key.password=${env:PASSWORD}\n"
+    )
+    assert pipeline._security(str(file)).given == (("ssl.key.password", "of the environment"),)
+
+
 def test_an_unknown_pipeline_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert pipeline.run(parse("archiv", *WHERE)) == 2
     assert "only archive, compact, restore, audit, latest," in capsys.readouterr().err
