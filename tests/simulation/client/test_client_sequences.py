@@ -121,7 +121,10 @@ def test_a_batch_that_expires_leaves_other_partitions_their_numbers() -> None:
 
 
 def test_a_refused_place_leaves_other_partitions_their_numbers() -> None:
+    """The other one has a broker of its own: with its answer lost, the refusal would be too."""
+
     async def scenario(stage: Stage) -> None:
+        stage.logs["t", 1].leader = 2
         async with stage.producer() as producer:
             for index in (0, 1):
                 await producer.send_and_wait("t", b"warm", partition=index)
@@ -131,6 +134,9 @@ def test_a_refused_place_leaves_other_partitions_their_numbers() -> None:
                 await asyncio.sleep(0.001)
             refused = await producer.send("t", b"A", partition=0)
             assert await ends(refused, lost) == [1, 1]
+        logs = (stage.logs["t", index] for index in (0, 1))
+        epochs = [[each.epoch for each in log.producers.values()] for log in logs]
+        assert epochs == [[1], [0]], "only the refused one is numbered anew"
         assert stage.values(0) == [b"warm", b"A"]
         assert stage.values(1) == [b"warm", b"B"]
 

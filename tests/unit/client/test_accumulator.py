@@ -203,6 +203,19 @@ def test_nothing_follows_a_gap_while_what_is_behind_it_is_under_way() -> None:
     assert numbers(accumulator.drain(ONE, 7, 0)) == (7, 1, 0)
 
 
+def test_nothing_follows_a_gap_though_the_broker_knows_the_producer() -> None:
+    """The batch behind a gap would be in the log by its old number, and come again by another."""
+    accumulator = Accumulator(linger_ms=0, batch_bytes=1)
+    put(accumulator, 1, 2, 3, 4)
+    accumulator.done(accumulator.drain(ONE, 7, 0))
+    first, second = accumulator.drain(ONE, 7, 0), accumulator.drain(ONE, 7, 0)
+    accumulator.lost_place(first)
+    accumulator.give_up(first)
+    assert accumulator.ready(0) == ([], None)
+    accumulator.done(second)
+    assert numbers(accumulator.drain(ONE, 7, 0)) == (7, 1, 0)
+
+
 def test_a_newer_epoch_or_another_id_is_taken_when_nothing_has_old_numbers() -> None:
     accumulator = Accumulator(linger_ms=0, batch_bytes=1)
     put(accumulator, *range(6))
