@@ -243,6 +243,42 @@ def test_what_a_listener_raises_twice_before_the_group_is_left_is_told(protocol:
     play(scenario)
 
 
+class FailingAtLast(Told):
+    """A listener that takes its time, and raises, when partitions are revoked."""
+
+    async def on_partitions_revoked(  # type: ignore[override]
+        self, partitions: list[TopicPartition]
+    ) -> None:
+        super().on_partitions_revoked(partitions)
+        await asyncio.sleep(1)
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_a_listener_raises_while_several_wait_for_leaving_is_told_once(
+    protocol: str, is_cancelled: bool
+) -> None:
+    """Also when who has called `unsubscribe` does not wait any more: the reader is told then."""
+
+    async def scenario(stage: Stage) -> None:
+        async with stage.member(protocol) as consumer:
+            consumer.subscribe([TOPIC], listener=FailingAtLast())
+            await read(consumer, 1)
+            leaving = [asyncio.create_task(consumer.unsubscribe()) for _ in range(2)]
+            await asyncio.sleep(0.5)
+            if is_cancelled:
+                for each in leaving:
+                    each.cancel()
+            reading = asyncio.create_task(consumer.getmany(timeout_ms=3_000))
+            ended = await asyncio.gather(*leaving, reading, return_exceptions=True)
+            failures = [each for each in ended if isinstance(each, KafkaError)]
+            assert ["of the listener failed" in str(each) for each in failures] == [True]
+            assert await consumer.getmany(timeout_ms=0) == {}
+
+    play(scenario)
+
+
 @failures
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_what_was_lost_is_given_up_though_the_listener_raises(

@@ -11,7 +11,7 @@ from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.group import Membership, RebalanceListener
 from odradek.client.aio.waiting import is_being_cancelled
 from odradek.client.core.listed import each_once
-from odradek.client.errors import KafkaError, UsageError
+from odradek.client.errors import ClientClosed, KafkaError, UsageError
 from odradek.errors import ErrorCode
 from odradek.expressions import ExpressionError, Match, java_pattern
 
@@ -145,8 +145,7 @@ class Subscription:
         """
         if self.is_called_by_listener:
             raise listener_reads()
-        if self._leaving is not None:
-            await asyncio.shield(self._leaving)
+        await self._until_left()
         membership = self._membership
         if membership is not None and self.is_member:
             await self._poll(membership)
@@ -184,19 +183,33 @@ class Subscription:
         If the caller is cancelled, leaving the group continues. A listener does not wait for it.
 
         Raises:
+            ClientClosed: closing the consumer has ended it.
             KafkaError: the listener failed; the group is left.
         """
         if self._leaving is None:
             self._leaving = asyncio.create_task(self._leave())
         if not self.is_called_by_listener:
-            await asyncio.shield(self._leaving)
+            await self._until_left()
+            self._raise_failure()
+
+    async def _until_left(self) -> None:
+        leaving = self._leaving
+        if leaving is None:
+            return
+        try:
+            await asyncio.shield(leaving)
+        except asyncio.CancelledError:
+            if leaving.cancelled() and not is_being_cancelled():
+                raise ClientClosed("the consumer was closed") from None
+            raise
 
     async def abandon(self) -> None:
-        """Ends an `unsubscribe` that takes too long: the group notices by the missing
-        heartbeats."""
-        if self._leaving is not None:
-            self._leaving.cancel()
-            await asyncio.gather(self._leaving, return_exceptions=True)
+        """Ends a rebalance, and an `unsubscribe`, that takes too long: the group notices by the
+        missing heartbeats."""
+        under_way = [each for each in (self._leaving, self._polling) if each is not None]
+        for each in under_way:
+            each.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
         if self._membership is not None:
             await self._membership.end()
 
@@ -213,7 +226,6 @@ class Subscription:
             self.is_member = False
             self._membership = self._pattern = self._leaving = None
             self.topics = frozenset()
-        self._raise_failure()
 
 
 def listener_reads() -> UsageError:
