@@ -7,15 +7,27 @@ import asyncio
 
 import pytest
 from tests.simulation.client.client_groups import (
+    FETCH,
     GROUP,
     LIST_OFFSETS,
     OFFSET_FOR_LEADER_EPOCH,
     TOPIC,
 )
-from tests.simulation.client.test_client_cluster import ALL, Stage, play, read
+from tests.simulation.client.test_client_cluster import (
+    ALL,
+    FLEXIBLE_FROM,
+    Answer,
+    Stage,
+    answering,
+    play,
+    read,
+)
+from tests.simulation.virtual import Connection
 
 from odradek.client.errors import LogTruncated
 from odradek.errors import ErrorCode
+from odradek.protocol import messages
+from odradek.protocol.header import RequestHeader, decode_request_header
 
 # What a new leader says until its high watermark is known, and one whose disk comes back.
 PASSING = [ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.KAFKA_STORAGE_ERROR]
@@ -66,14 +78,20 @@ def test_the_end_of_an_epoch_that_is_not_available_yet_is_asked_for_again(code: 
     play(scenario)
 
 
+@pytest.mark.parametrize("stores_itself", [True, False])
 @pytest.mark.parametrize("policy", ["earliest", "none"])
-def test_who_begins_at_a_commit_that_was_cut_off_begins_at_the_cut(policy: str) -> None:
+def test_who_begins_at_a_commit_that_was_cut_off_begins_at_the_cut(
+    policy: str, stores_itself: bool
+) -> None:
     """Its epoch is committed with it: by the offset alone what came instead is passed over."""
 
     async def scenario(stage: Stage) -> None:
-        async with stage.consumer(enable_auto_commit=False) as before:
+        settings = {"enable_auto_commit": False, "enable_auto_offset_store": stores_itself}
+        async with stage.consumer(**settings) as before:
             before.assign(ALL[:1])
-            await read(before, 20)
+            records = [await before.getone() for _ in range(20)]
+            if not stores_itself:
+                before.store_offsets(*records)
             await before.commit()
         assert stage.brokers.world.committed(GROUP)[TOPIC, 0] == 20
         stage.brokers.cut_off(0, 12)
@@ -85,5 +103,61 @@ def test_who_begins_at_a_commit_that_was_cut_off_begins_at_the_cut(policy: str) 
                     await read(consumer, 1)
                 consumer.seek(ALL[0], 12)
             assert await read(consumer, 13) == {ALL[0]: list(range(12, 25))}
+
+    play(scenario)
+
+
+def test_whoever_is_asked_is_told_which_leader_is_meant() -> None:
+    """One that is behind, or ahead, would answer of another log than the reader knows."""
+
+    async def scenario(stage: Stage) -> None:
+        told: set[tuple[int, int]] = set()
+
+        def listen(_: Connection, header: RequestHeader, frame: bytes, __: Answer) -> bool:
+            if header.api_key in (FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH):
+                data = memoryview(frame)
+                position = decode_request_header(data, FLEXIBLE_FROM).body_position
+                request = messages.decode_request(
+                    header.api_key, header.api_version, data, position
+                )
+                told.update(
+                    (header.api_key, each.current_leader_epoch)
+                    for topic in request.topics
+                    for each in topic.partitions
+                )
+            return False
+
+        async with stage.consumer(group_id="", auto_offset_reset="earliest") as consumer:
+            consumer.assign(ALL[:1])
+            with stage.bent(listen):
+                await read(consumer, 20)
+                assert told == {(LIST_OFFSETS, 0), (FETCH, 0)}
+                stage.brokers.cut_off(0, 12)
+                stage.brokers.ends[0] = 25
+                await read(consumer, 13)
+        assert told >= {(OFFSET_FOR_LEADER_EPOCH, 1), (FETCH, 1)}
+
+    play(scenario)
+
+
+OTHER = [{"topic": "other", "partitions": [{"partition": 0, "leader_epoch": 1, "end_offset": 1}]}]
+
+
+@pytest.mark.parametrize("topics", [[], OTHER], ids=["nothing", "another"])
+def test_an_answer_without_the_end_of_an_epoch_is_no_storm(topics: list[object]) -> None:
+    """The leader is asked again after a pause, and the reader reads nothing until it has said."""
+
+    async def scenario(stage: Stage) -> None:
+        async with stage.consumer(group_id="", auto_offset_reset="earliest") as consumer:
+            consumer.assign(ALL[:1])
+            await read(consumer, 20)
+            stage.brokers.cut_off(0, 12)
+            stage.brokers.ends[0] = 25
+            reading = asyncio.create_task(read(consumer, 13))
+            with stage.bent(answering(OFFSET_FOR_LEADER_EPOCH, {"topics": topics})):
+                await asyncio.sleep(10)
+            assert not reading.done()
+            assert 4 <= stage.count(OFFSET_FOR_LEADER_EPOCH) <= 150
+            assert await reading == {ALL[0]: list(range(12, 25))}
 
     play(scenario)

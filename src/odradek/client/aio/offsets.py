@@ -16,7 +16,7 @@ from odradek.client.core.consuming.list_offsets import (
 )
 from odradek.client.core.consuming.positions import EpochEnd, Fetched
 from odradek.client.core.metadata import by_topic
-from odradek.client.errors import KafkaError, UnsupportedVersion, error_for
+from odradek.client.errors import KafkaError, UnsupportedVersion, error_for, unanswered
 from odradek.model import TopicPartition
 
 
@@ -105,13 +105,14 @@ async def ask_epoch_ends(
         return dict.fromkeys(asked)
     except KafkaError as error:
         return dict.fromkeys(asked, error)
-    return {
+    found = {
         TopicPartition(topic.topic, each.partition): error_for(int(each.error_code), topic.topic)
         if each.error_code
         else EpochEnd(each.leader_epoch, each.end_offset)
         for topic in answer.topics
         for each in topic.partitions
     }
+    return {each: found.get(each, unanswered(each)) for each in asked}
 
 
 async def refresh_unknown(cluster: ClusterClient, partitions: Iterable[TopicPartition]) -> None:
