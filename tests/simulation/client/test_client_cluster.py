@@ -34,6 +34,7 @@ from odradek.client.errors import (
     LogTruncated,
     NetworkError,
     RequestTimedOut,
+    UsageError,
     WokenUp,
 )
 from odradek.errors import ErrorCode
@@ -202,6 +203,30 @@ def test_a_cancelled_caller_leaves_the_time_out_behind() -> None:
     play(scenario)
 
 
+def test_a_connection_that_was_idle_for_long_is_not_asked_again() -> None:
+    """What is between may have forgotten it: the question would wait for its whole time-out."""
+
+    async def scenario(stage: Stage) -> None:
+        forgotten = set()
+
+        def forgets(connection: Connection, *_: object) -> bool:
+            return connection in forgotten
+
+        def remembers(connection: Connection, *_: object) -> bool:
+            forgotten.add(connection)
+            return False
+
+        async with stage.client(Admin, connections_max_idle_ms=60_000) as admin:
+            with stage.bent(remembers):
+                await admin.list_topics()
+            with stage.bent(forgets):
+                await asyncio.sleep(61)
+                async with asyncio.timeout(1):
+                    assert TOPIC in await admin.list_topics()
+
+    play(scenario)
+
+
 def test_a_partition_without_leader_is_no_storm() -> None:
     async def scenario(stage: Stage) -> None:
         stage.brokers.lead(0, None)
@@ -232,6 +257,28 @@ def test_many_first_sends_share_one_question() -> None:
                 outcomes = await asyncio.gather(*sending, return_exceptions=True)
         assert all(isinstance(each, RequestTimedOut) for each in outcomes)
         assert 4 <= stage.count(METADATA) <= 20
+
+    play(scenario)
+
+
+def test_many_who_get_no_answer_do_not_each_ask_again() -> None:
+    """Nor at once: each of them would ask anew as soon as the pause of its own is over."""
+
+    async def scenario(stage: Stage) -> None:
+        def malformed(_: Connection, header: RequestHeader, __: bytes, answer: Answer) -> bool:
+            if header.api_key == METADATA:
+                answer(encode_response_header(header.correlation_id, 1))
+            return header.api_key == METADATA
+
+        with stage.bent(malformed):
+            async with stage.client(Producer, max_block_ms=5_000) as producer:
+                sending = []
+                for _ in range(100):
+                    sending.append(asyncio.create_task(producer.send("t", b"v")))
+                    await asyncio.sleep(0.01)
+                outcomes = await asyncio.gather(*sending, return_exceptions=True)
+        assert all(isinstance(each, RequestTimedOut) for each in outcomes)
+        assert 4 <= stage.count(METADATA) <= 25
 
     play(scenario)
 
@@ -723,6 +770,17 @@ def test_a_read_without_subscription_says_so(caplog: pytest.LogCaptureFixture) -
     ]
 
 
+def test_topics_of_the_constructor_are_subscribed_to() -> None:
+    async def scenario(stage: Stage) -> None:
+        async with stage.consumer(topics=[TOPIC]) as consumer:
+            assert consumer.subscription() == {TOPIC}
+            assert await read(consumer, 80) == {each: list(range(20)) for each in ALL}
+        with pytest.raises(UsageError, match=r"group\.id"):
+            stage.consumer(topics=[TOPIC], group_id="")
+
+    play(scenario)
+
+
 def test_what_was_dealt_with_is_committed() -> None:
     async def scenario(stage: Stage) -> None:
         consumer = stage.consumer(enable_auto_offset_store=False)
@@ -733,6 +791,24 @@ def test_what_was_dealt_with_is_committed() -> None:
         await consumer.close()
         committed = stage.brokers.world.committed(GROUP)
         assert committed == {(TOPIC, 0): 4}
+
+    play(scenario)
+
+
+def test_what_cannot_be_marked_as_dealt_with_is_refused() -> None:
+    """It would be committed, or not be, and nobody would know."""
+
+    async def scenario(stage: Stage) -> None:
+        async with stage.consumer() as consumer:
+            consumer.assign(ALL[:1])
+            record = await consumer.getone()
+            with pytest.raises(UsageError, match=r"enable\.auto\.offset\.store is true"):
+                consumer.store_offsets(record)
+        async with stage.consumer(enable_auto_offset_store=False) as consumer:
+            consumer.assign(ALL[1:2])
+            with pytest.raises(UsageError, match="not assigned"):
+                consumer.store_offsets(record, offsets={ALL[1]: 1})
+        assert (TOPIC, 1) not in stage.brokers.world.committed(GROUP)
 
     play(scenario)
 

@@ -21,6 +21,7 @@ from tests.simulation.client.test_client_cluster import (
 from tests.simulation.virtual import Connection, VirtualLoop
 
 from odradek.client import Consumer
+from odradek.client.aio.group import ConsumerProtocolMembership
 from odradek.client.apis import OFFSET_COMMIT
 from odradek.client.core.consuming.positions import PartitionPosition, Positions
 from odradek.client.errors import KafkaError, NoOffsetForPartition, OffsetOutOfRange
@@ -351,5 +352,40 @@ def test_a_commit_that_waits_costs_no_look_at_all_partitions_for_each_record() -
                         *range(1, 101)
                     ]
             assert looks < 10
+
+    play(scenario)
+
+
+class Counted(frozenset[TopicPartition]):
+    """Partitions that are compared so often."""
+
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.comparisons += 1
+        return super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        Counted.comparisons += 1
+        return super().__ne__(other)
+
+    __hash__ = frozenset.__hash__
+
+
+def test_what_a_member_is_to_have_is_not_compared_for_each_record() -> None:
+    """With many partitions a comparison takes longer than to read the record."""
+
+    async def scenario(stage: Stage) -> None:
+        stage.brokers.ends[0] = COUNT
+        async with stage.member("consumer", enable_auto_commit=False) as consumer:
+            consumer.subscribe([TOPIC])
+            await consumer.getone()
+            membership = consumer._subscription.membership
+            assert isinstance(membership, ConsumerProtocolMembership)
+            membership._target = Counted(consumer.assignment())
+            Counted.comparisons = 0
+            for _ in range(50):
+                await consumer.getone()
+            assert 1 <= Counted.comparisons < 10
 
     play(scenario)

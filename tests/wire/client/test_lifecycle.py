@@ -24,7 +24,7 @@ from odradek.client import (
     ShareConsumer,
     sync,
 )
-from odradek.client.errors import NetworkError
+from odradek.client.errors import ClientClosed, NetworkError
 
 Run = Callable[[Any], Any]
 CLIENTS = [Producer, Consumer, Admin, partial(ShareConsumer, group_id="s")]
@@ -42,6 +42,10 @@ def test_start_connects_and_stop_closes(run: Run, client: Callable[..., Any]) ->
             assert measured["request-total"] == measured["response-total"] >= 1
             assert measured["outgoing-byte-total"] > 30 < measured["incoming-byte-total"]
             await started.stop()
+            [measured] = [each for each in started.metrics().values() if "connection-count" in each]
+            assert measured["connection-count"] == 0
+            with pytest.raises(ClientClosed):
+                await started.start()
             await started.close()
 
     run(scenario())
@@ -99,6 +103,8 @@ def test_blocking_clients_have_the_same() -> None:
             started.start()
             assert any("connection-count" in group for group in started.metrics().values())
             started.stop()
+            with pytest.raises(ClientClosed):
+                started.start()
             held = [client(settings)]
             thread = held[0]._thread
             assert len(forgotten(held.clear)) == 1

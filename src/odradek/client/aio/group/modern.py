@@ -60,8 +60,19 @@ class ConsumerProtocolMembership(Membership):
             self._heartbeats is None
             or self._error is not None
             or self._was_lost
-            or (self._target is not None and self._target != self._positions.assigned)
+            or not self._has_target
         )
+
+    @property
+    def _has_target(self) -> bool:
+        """Whether this member has the partitions that it is to have, as far as it knows."""
+        owned, target = self._positions.assigned, self._target
+        if target is None or target is owned:
+            return True
+        is_equal = target == owned
+        if is_equal:
+            self._target = owned  # compared once: `needs_poll` is asked for each record
+        return is_equal
 
     @property
     def metadata(self) -> GroupMetadata:

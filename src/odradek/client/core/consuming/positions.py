@@ -183,6 +183,8 @@ class Positions:
         self._stores_itself = stores_itself
         self._by_partition: dict[TopicPartition, PartitionPosition] = {}
         self._order: list[TopicPartition] = []
+        # One object until the assignment changes: it is looked at for each record.
+        self.assigned: frozenset[TopicPartition] = frozenset()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Replaces the assignment; partitions that stay keep their positions."""
@@ -192,15 +194,11 @@ class Positions:
             known[partition].drop_fetched()  # though somebody has the state in hand yet
         self._by_partition = {each: known.get(each) or PartitionPosition() for each in wanted}
         self._order = list(wanted)
+        self.assigned = frozenset(wanted)
 
     def get(self, partition: TopicPartition) -> PartitionPosition | None:
         """The state of a partition, if the consumer has it."""
         return self._by_partition.get(partition)
-
-    @property
-    def assigned(self) -> frozenset[TopicPartition]:
-        """The partitions."""
-        return frozenset(self._by_partition)
 
     def items(self) -> list[tuple[TopicPartition, PartitionPosition]]:
         """The partitions with their states."""

@@ -137,11 +137,12 @@ class Connections(Generic[C]):
         return None if known is None or known.is_closed or self._is_idle(known) else known
 
     def least_loaded(self) -> C | None:
-        """The open connection with the fewest requests in flight."""
+        """The connection at hand with the fewest requests in flight."""
         connections = [
             connection
-            for (_, channel), connection in self._known.items()
-            if channel == MAIN_CHANNEL and not connection.is_closed
+            for address, channel in self._known
+            if channel == MAIN_CHANNEL
+            and (connection := self.at_hand(address, channel)) is not None
         ]
         return min(connections, key=lambda each: each.in_flight_count, default=None)
 
