@@ -204,7 +204,7 @@ def test_a_cancelled_caller_leaves_the_time_out_behind() -> None:
 
 
 def test_a_connection_that_was_idle_for_long_is_not_asked_again() -> None:
-    """What is between may have forgotten it: the question would wait for its whole time-out."""
+    """Fails when a question waits for its whole time-out: a gateway may have forgotten it."""
 
     async def scenario(stage: Stage) -> None:
         forgotten = set()

@@ -108,7 +108,7 @@ def test_who_begins_at_a_commit_that_was_cut_off_begins_at_the_cut(
 
 
 def test_whoever_is_asked_is_told_which_leader_is_meant() -> None:
-    """One that is behind, or ahead, would answer of another log than the reader knows."""
+    """Fails when a leader that is behind, or ahead, may answer about another log."""
 
     async def scenario(stage: Stage) -> None:
         told: set[tuple[int, int]] = set()
