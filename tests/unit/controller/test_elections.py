@@ -105,6 +105,18 @@ def test_allowing_an_unclean_election_holds_it(kit: Any, resource: ConfigResourc
     assert (partition.leader, partition.isr) == (1, (1,))
 
 
+def test_a_refused_election_is_held_with_the_next_change(kit: Any) -> None:
+    """A partition whose new leader could not be written would have none for ever."""
+    other = kit.another_broker(2)
+    assert not kit.create(CreatableTopic("a", assignments=[(0, (2, 1))]))[0].error_code
+    kit.journal.fails = True
+    other.close()
+    assert kit.cache.image.partition(TP).leader != 1
+    kit.journal.fails = False
+    kit.must_create("b")
+    assert kit.cache.image.partition(TP).leader == 1
+
+
 def _led_by(*leaders: int) -> MetadataImage:
     """Partitions whose preferred replica is broker 1, and which these brokers lead."""
     brokers = {number: BrokerRegistration(number, (), None, 1) for number in (1, 2)}
