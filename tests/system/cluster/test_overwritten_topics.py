@@ -2,8 +2,10 @@
 clients at work. No acknowledged record may be lost, and no replica its log."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count
 
 import pytest
 
@@ -81,15 +83,29 @@ def test_a_node_that_is_not_understood(cluster: RunningCluster) -> None:
         assert_put_back(cluster, "garbled", json.loads(good))
 
 
-def write_records(cluster: RunningCluster, topic: str, replicas: Sequence[int]) -> None:
-    """Makes a topic on some brokers, and writes to all of its partitions."""
+def without_id(node: dict[str, object]) -> bytes:
+    """The node as a tool of old writes it."""
+    return json.dumps({"version": 2, "partitions": node["partitions"]}).encode()
+
+
+def kill(cluster: RunningCluster, broker_id: int) -> None:
+    """Returns when the broker counts as gone."""
+    cluster.brokers[broker_id].kill()
+    until(lambda: broker_id not in cluster.registered(), "its session is over")
+
+
+def write_records(
+    cluster: RunningCluster, topic: str, replicas: Sequence[int], partitions: int = PARTITIONS
+) -> None:
+    """Makes a topic on some brokers, and writes ten records to each of its partitions."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    assignment = [list(replicas)] * PARTITIONS
-    new = NewTopic(topic, PARTITIONS, replica_assignment=assignment)
+    assignment = [list(replicas)] * partitions
+    config = {"min.insync.replicas": str(len(replicas))}
+    new = NewTopic(topic, partitions, replica_assignment=assignment, config=config)
     admin.create_topics([new])[topic].result(PATIENCE_S)
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
-    for number in range(10 * PARTITIONS):
-        producer.produce(topic, str(number).encode(), partition=number % PARTITIONS)
+    for number in range(10 * partitions):
+        producer.produce(topic, str(number).encode(), partition=number % partitions)
     assert producer.flush(PATIENCE_S) == 0
 
 
@@ -104,24 +120,80 @@ def elect(cluster: RunningCluster, newcomer: int, topic: str, text: bytes) -> No
         cluster.brokers[each].resume()
 
 
+def control_untold(cluster: RunningCluster, newcomer: int, topic: str, text: bytes) -> None:
+    """Starts a broker that is told nothing before it is the controller; see `elect`."""
+    others = [each for each in BROKERS if each != newcomer]
+    with ThreadPoolExecutor(1) as thread:
+        with cluster.board.cut(broker(newcomer), *map(broker, others)):
+            started = thread.submit(cluster.brokers[newcomer].start)
+            until(lambda: newcomer in cluster.registered(), "the newcomer lives")
+            elect(cluster, newcomer, topic, text)
+        started.result()
+
+
 def test_a_node_without_id_for_a_controller_that_was_never_told(cluster: RunningCluster) -> None:
     """The brokers with the logs live: it would give the topic another id, and they set them
     aside."""
     newcomer = cluster.another_leader()
     others = [each for each in BROKERS if each != newcomer]
-    cluster.brokers[newcomer].kill()
-    until(lambda: newcomer not in cluster.registered(), "its session is over")
+    kill(cluster, newcomer)
     write_records(cluster, "untold", others)
     before = node_of(cluster, "untold")
-    nameless = {"version": 2, "partitions": before["partitions"]}
-    with ThreadPoolExecutor(1) as thread:
-        with cluster.board.cut(broker(newcomer), *map(broker, others)):
-            started = thread.submit(cluster.brokers[newcomer].start)
-            until(lambda: newcomer in cluster.registered(), "the newcomer lives")
-            elect(cluster, newcomer, "untold", json.dumps(nameless).encode())
-        started.result()
+    control_untold(cluster, newcomer, "untold", without_id(before))
     until(lambda: node_of(cluster, "untold") == before, "the topic has its id")
     log = read_log(cluster.bootstrap_servers, "untold", PARTITIONS)
     assert [len(log[each]) for each in range(PARTITIONS)] == [10] * PARTITIONS
     for each in others:
         assert "set aside" not in cluster.brokers[each].said()
+
+
+def on_the_bad_disk(cluster: RunningCluster, owner: int, name: str) -> str:
+    """Makes topics on a broker until one has its log on the disk that can fail; new logs go to the
+    disk with the fewest."""
+    for number in count():
+        topic = f"{name}-{number}"
+        write_records(cluster, topic, [owner], partitions=1)
+        if (cluster.brokers[owner].bad_disk / f"{topic}-0").is_dir():
+            return topic
+    raise AssertionError("count() never ends")
+
+
+@contextmanager
+def dead_disk(cluster: RunningCluster, broker_id: int) -> Iterator[None]:
+    """The disk of a broker that does not run cannot be read."""
+    disk = cluster.brokers[broker_id].bad_disk
+    away = disk.rename(disk.with_name(f"{disk.name}-away"))
+    disk.write_text("a file where a directory should be", encoding="utf-8")
+    try:
+        yield
+    finally:
+        disk.unlink()
+        away.rename(disk)
+
+
+@pytest.mark.parametrize("controls", [False, True])
+def test_a_node_without_id_while_the_disk_with_the_only_log_is_dead(
+    cluster: RunningCluster, controls: bool
+) -> None:
+    """The controller, perhaps the broker with the dead disk, would give the topic another id, and
+    the log be set aside once the disk is back."""
+    owner = cluster.another_leader()
+    topic = on_the_bad_disk(cluster, owner, f"alone-{controls}")
+    before = node_of(cluster, topic)
+    nameless = without_id(before)
+    kill(cluster, owner)
+    with dead_disk(cluster, owner):
+        if controls:
+            control_untold(cluster, owner, topic, nameless)
+        else:
+            write_as_the_controller_goes(cluster, topic, nameless)
+            cluster.brokers[owner].start()
+        # They are led once the controller has read all topics, and told all brokers of them.
+        for number in range(2):
+            cluster.create(f"{topic}-after-{number}")
+        assert node_of(cluster, topic) in (before, json.loads(nameless))
+        kill(cluster, owner)
+    cluster.brokers[owner].start()
+    until(lambda: node_of(cluster, topic) == before, "the topic has its id")
+    assert len(read_log(cluster.bootstrap_servers, topic, 1)[0]) == 10
+    assert "set aside" not in cluster.brokers[owner].said()

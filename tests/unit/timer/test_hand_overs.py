@@ -269,3 +269,24 @@ def test_a_bucket_that_was_emptied_is_taken_out_by_a_move(timer: MockTimer) -> N
     assert timer.advance_clock(10)
     timer.add(TimerTask(19))
     assert timer.next_due_ms() == 29
+
+
+def test_what_subscribers_of_the_clock_hand_over_has_run_when_it_has_been_moved() -> None:
+    """The last part of a move, at whose end nothing is due, would leave hand-overs of theirs, and
+    what those move the clock to, for the next one."""
+    clock = ManualClock()
+    timer = MockTimer(clock=clock)
+    ran: list[str] = []
+    timer.add(TimerTask(30, lambda: ran.append("due")))
+
+    def hand_over() -> None:
+        timer.call_threadsafe(lambda: (ran.append("second"), clock.advance(20)))
+
+    def on_moved() -> None:
+        if not ran:
+            ran.append("first")
+            timer.call_threadsafe(hand_over)
+
+    clock.subscribe(on_moved)
+    timer.advance_clock(10)
+    assert ran == ["first", "second", "due"]
