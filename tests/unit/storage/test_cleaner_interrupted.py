@@ -52,6 +52,10 @@ def with_a_lag(world, manager, log):
     log.update_config(world.config(**SETTINGS, min_compaction_lag_ms=str(LAG_MS)))
 
 
+def with_tombstones_for_longer(world, manager, log):
+    log.update_config(world.config(**{**SETTINGS, "delete_retention_ms": str(LAG_MS)}))
+
+
 def made_anew(world, manager, log):
     """The topic is deleted, and another one of its name created."""
     manager.delete(ORDERS)
@@ -107,7 +111,7 @@ def test_a_log_that_becomes_another_one_keeps_nothing_of_the_earlier(world, chan
     assert number > 10
 
 
-@pytest.mark.parametrize("change", [no_longer_compact, with_a_lag])
+@pytest.mark.parametrize("change", [no_longer_compact, with_a_lag, with_tombstones_for_longer])
 def test_a_round_ends_when_the_settings_forbid_it(world, change):
     """Records would go of which the topic says that they are to stay. Apache Kafka ends the
     round when `compact` leaves `cleanup.policy` (`updateTopicConfig` in its `LogManager`), and goes
@@ -175,6 +179,16 @@ def test_what_a_producer_commits_outlives_what_it_aborted(world):
         if not is_under_way:
             break
     assert number > 5
+
+
+def test_a_segment_that_is_being_appended_to_is_not_replaced(world):
+    """The records that come next would be written to a file that is gone."""
+    log = world.log(world.start(), **SETTINGS)
+    append(world, log, (b"k", b"1"))
+    with pytest.raises(AssertionError, match="is being appended to"):
+        log.local.replace_segments([log.segments.active])
+    append(world, log, (b"k", b"2"))
+    assert [value for _, _, value in contents(log)] == [b"1", b"2"]
 
 
 def test_a_topic_that_is_made_anew_does_not_inherit_damage(world):

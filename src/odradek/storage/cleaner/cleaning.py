@@ -207,7 +207,7 @@ class Cleaning:
                 return
             self.is_committing = True
             yield Step(partial(target.finish, group[-1].modified_ms))
-            if self.is_over or self._is_leased() or not self._holds(group):
+            if self._is_leased() or not self._holds(group):
                 return
             self.log.local.replace_segments(group)
             self._unfinished = None
