@@ -275,6 +275,23 @@ def test_who_is_no_replica_is_not_in_sync_when_a_controller_begins(before: tuple
         assert (state.leader, state.replicas, state.isr) == (2, (2, 3), (2, 3))
 
 
+@pytest.mark.parametrize("leader", [1, 3])
+def test_who_is_no_replica_is_not_in_sync_by_a_leader_of_old(cluster: Cluster, leader: int) -> None:
+    """Brokers of old write states themselves, and may be late with one that has a replica which
+    was given up: the listeners would break over it."""
+    create(cluster, (1, 2))
+    told = {**json.loads(cluster.tree.text(STATE)), "isr": [1, 2, 3], "leader": leader}
+    cluster.tree.put(STATE, json.dumps(told))
+    cluster.tree.put(
+        "/isr_change_notification/isr_change_1",
+        '{"version":1,"partitions":[{"topic":"a","partition":0}]}',
+    )
+    cluster.settle()
+    for broker in cluster.brokers.values():
+        state = broker.state()
+        assert (state.leader, state.replicas, state.isr) == (1, (1, 2), (1, 2))
+
+
 # What brokers are told
 
 
