@@ -14,6 +14,8 @@ INTERNAL = re.compile(
     r"|\bissues? #?\d+|\bfault \d|(?<![\w&])#\d{1,3}\b"
     r"|/work/|/root/|\bfarm-\w+"
 )
+# zsh, the shell of macOS, takes brackets for a pattern of file names.
+UNQUOTED = re.compile(r"pip install (?:-\S+ )*[\w.]+\[")
 KINDS = ("*.py", "*.md", "*.toml", "*.yml", "*.html")
 FOLDERS = ("src", "docs", "examples", "benchmarks")
 
@@ -24,15 +26,25 @@ def what_users_read() -> list[Path]:
     return sorted(pages)
 
 
-def test_there_are_no_internal_numbers() -> None:
-    """`help(odradek.Broker)` ends with a number that only its authors can look up."""
-    found = [
+def lines_with(pattern: re.Pattern[str]) -> str:
+    """The lines that users read and that hold the pattern, with their places."""
+    return "\n".join(
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in what_users_read()
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if INTERNAL.search(line)
-    ]
-    assert not found, "\n".join(found)
+        if pattern.search(line)
+    )
+
+
+def test_there_are_no_internal_numbers() -> None:
+    """`help(odradek.Broker)` ends with a number that only its authors can look up."""
+    assert lines_with(INTERNAL) == ""
+
+
+def test_an_extra_is_quoted() -> None:
+    """Whoever types what an error says would read `no matches found` in zsh."""
+    assert lines_with(UNQUOTED) == ""
+    assert UNQUOTED.search("pip install odradek[security]")
 
 
 @pytest.mark.parametrize("text", ["for tests (R40).", "see issue 11", "(R7, R21)", "fault 5"])

@@ -15,6 +15,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 from odradek.cli.arguments import positive_number
+from odradek.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from odradek.client.security_options import SecurityOptions
@@ -173,8 +174,8 @@ def epilog() -> str:
     """Lists the pipelines, for `--help`."""
     try:
         from pyspark_odradek.pipelines import PIPELINES
-    except ImportError:
-        return _missing()
+    except ImportError as error:
+        return str(error)
     rows = "\n".join(f"  {pipeline.name:<10}{pipeline.help}" for pipeline in PIPELINES)
     return f"pipelines:\n{rows}"
 
@@ -215,11 +216,13 @@ def run(arguments: argparse.Namespace) -> int:
             run_pipeline,
             summary,
         )
-    except ImportError:
-        return _refuse(_missing(), 1)
+    except ImportError as error:
+        return _refuse(str(error), 1)
     takes = {pipeline.name: pipeline.takes for pipeline in PIPELINES}
     if arguments.name not in takes:
-        return _refuse(f"there is no pipeline {arguments.name!r}, only {', '.join(takes)}", 2)
+        meant = did_you_mean(arguments.name, takes)
+        text = f"there is no pipeline {arguments.name!r}{meant}, only {', '.join(takes)}"
+        return _refuse(text, 2)
     # Flags have the settings' names; missing ones have their defaults there.
     names = [field.name for field in fields(PipelineSettings) if field.name != "security"]
     given = {name: each for name in names if (each := getattr(arguments, name)) is not None}
@@ -280,10 +283,6 @@ def _unwritable(path: str) -> str | None:
         return "it is a directory"
     there = path if os.path.exists(path) else directory
     return None if os.access(there, os.W_OK) else "it cannot be written"
-
-
-def _missing() -> str:
-    return "Spark is not installed: pip install 'odradek[spark]'"
 
 
 def _refuse(text: str, status: int) -> int:

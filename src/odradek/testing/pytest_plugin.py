@@ -211,8 +211,8 @@ def odradek_spark(
     try:
         from pyspark_odradek.session import FOR_SECONDS, session
         from pyspark_odradek.testing import SparkAndBroker
-    except ImportError:
-        pytest.fail("Spark is not installed: pip install 'odradek[spark]'", pytrace=False)
+    except ImportError as error:
+        pytest.fail(str(error), pytrace=False)
     conf = odradek_spark_conf
     with session("tests", master="local[2]", conf=conf, java_options=FOR_SECONDS) as spark:
         yield SparkAndBroker(spark, odradek_session_broker)

@@ -207,6 +207,6 @@ def _cryptography(location: str) -> tuple[Any, Any]:
     except ImportError as error:
         raise TlsError(
             f"{location} is a PKCS12 store, for which the extra `security` is needed: "
-            "pip install odradek[security]"
+            "pip install 'odradek[security]'"
         ) from error
     return serialization, pkcs12

@@ -131,7 +131,7 @@ class Logins:
         try:
             return SignedTokenValidator(keys, rules, self._clock.wall_ms)
         except ImportError as error:
-            reason = "checking tokens needs the extra `security`: pip install odradek[security]"
+            reason = "checking tokens needs the extra `security`: pip install 'odradek[security]'"
             raise ConfigError(JWKS_URL, url, reason, f"{JWKS_URL}: {reason}") from error
 
     def _unsigned_validator(self, line: JaasLine) -> TokenValidator:

@@ -17,30 +17,48 @@ import sys
 class Without:
     def find_spec(self, name, path=None, target=None):
         if name == sys.argv[1]:
-            raise ModuleNotFoundError(name)
+            raise ModuleNotFoundError(name, name=name)
 
 sys.meta_path.insert(0, Without())
+try:
+    exec(sys.argv[2])
+except ImportError as error:
+    print(error)
+"""
+TABLE = """
 import odradek
 with odradek.Broker() as broker:
     broker.produce("orders", "one spool of thread")
-    try:
-        broker.to_pandas("orders")
-    except ImportError as error:
-        print(error)
+    broker.to_pandas("orders")
 """
+SPARK = "from pyspark_odradek import session"
+CERTIFICATES = "import odradek; odradek.Broker(security='tls')"
+COMMAND = """
+from odradek.cli.main import main
+sys.stderr = sys.stdout
+main({})
+"""
+START = COMMAND.format(["start", "--zookeeper", "127.0.0.1:1", "--data-dir", "data"])
+PIPELINE = COMMAND.format(["pipeline", "latest", "--topic", "t", "--bootstrap-server", "h:1"])
+FOR_SPARK = "pyspark is not installed: pip install 'odradek[spark]'"
+FOR_START = "odradek: ZooKeeper needs the client library kazoo: pip install 'odradek[zookeeper]'"
+FOR_CERTIFICATES = "certificates need the extra `security`: pip install 'odradek[security]'"
 
 
 @pytest.mark.parametrize(
-    ("missing", "answer"),
+    ("missing", "code", "answer"),
     [
-        ("pyarrow", "pyarrow is not installed: pip install 'odradek[arrow]'"),
-        ("pandas", "pandas is not installed: pip install 'pandas>=2.2.2,<3'"),
+        ("pyarrow", TABLE, "pyarrow is not installed: pip install 'odradek[arrow]'"),
+        ("pandas", TABLE, "pandas is not installed: pip install 'pandas>=2.2.2,<3'"),
+        ("pyspark", SPARK, FOR_SPARK),
+        ("pyspark", PIPELINE, f"odradek pipeline: {FOR_SPARK}"),
+        ("cryptography.x509", CERTIFICATES, FOR_CERTIFICATES),
+        ("kazoo", START, FOR_START),
     ],
 )
-def test_a_table_without_its_library(missing: str, answer: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT, missing], capture_output=True, text=True, check=True
-    )
+def test_what_needs_a_missing_library(missing: str, code: str, answer: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WITHOUT, missing, code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == answer
 
 

@@ -30,7 +30,7 @@ class CertificateAuthority:
             import cryptography.x509  # noqa: F401 - whether it is there
         except ImportError as error:
             raise ImportError(
-                "certificates need the extra `security`: pip install odradek[security]"
+                "certificates need the extra `security`: pip install 'odradek[security]'"
             ) from error
         self._now = now
         self._key = _new_key()
