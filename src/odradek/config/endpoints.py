@@ -62,7 +62,7 @@ def parse_endpoints(
 def _parse_endpoint(name: str, text: str, protocols: Mapping[str, str]) -> EndPoint:
     match = _ENDPOINT.fullmatch(text)
     if match is None or int(match["port"]) > 65_535:
-        raise ConfigError(name, text, "Value must be NAME://host:port")
+        raise ConfigError(name, text, "Value must be NAME://host:port, the port up to 65535")
     listener = match["name"].upper()
     protocol = protocols.get(listener)
     if protocol is None:

@@ -35,6 +35,7 @@ from odradek.server.in_process.calls.broker_calls import Pause
 from odradek.server.in_process.calls.broker_helpers import BrokerHelpers
 from odradek.server.in_process.calls.fault_calls import FaultCalls
 from odradek.server.in_process.calls.making import create_acls, create_topic, set_quotas
+from odradek.server.in_process.calls.running_brokers import partition_of
 from odradek.server.in_process.kept_logs import KeptLogs
 from odradek.server.in_process.last_errors import LastErrors
 from odradek.server.in_process.loop_calls import RUNNING
@@ -312,13 +313,10 @@ class Cluster(OwnThread, FaultCalls):
         """Leader, epochs, replicas and ISR of a partition as the metadata has them.
 
         Raises:
-            KeyError: there is no such partition.
+            BrokerError: there is no such topic or partition.
         """
         self.check_process()
-        found = self._shared.image.partition(TopicPartition(topic, partition))
-        if found is None:
-            raise KeyError(f"{topic}-{partition}")
-        return found
+        return partition_of(self._shared.image, TopicPartition(topic_name(topic), partition))
 
     def leader(self, topic: str, partition: int = 0) -> ClusterBroker | None:
         """The broker that leads a partition; raises as `partition_state`."""
@@ -354,8 +352,7 @@ class Cluster(OwnThread, FaultCalls):
         """Makes another replica in sync lead a partition, broker `to` or any; returns which.
 
         Raises:
-            KeyError: there is no such partition.
-            BrokerError: no such replica is in sync.
+            BrokerError: there is no such topic or partition, or no such replica is in sync.
         """
         return await self._there(self._move_leader(topic, partition, to))
 

@@ -75,6 +75,24 @@ def test_a_mistyped_name_is_answered_with_the_one_that_was_meant() -> None:
         cluster.create_topic("x", config={"retention_ms": 1})
 
 
+def test_a_mistyped_partition_of_a_cluster_is_answered_in_a_sentence() -> None:
+    """Whoever asks for its leader would read `KeyError: 'oders-0'`."""
+    with odradek.Cluster(brokers=1) as cluster:
+        cluster.create_topic("orders")
+        for ask in (cluster.leader, cluster.partition_state, cluster.move_leader):
+            with pytest.raises(BrokerError, match=r"called 'oders' .did you mean orders"):
+                ask("oders", 0)
+            with pytest.raises(BrokerError, match=r"there is no partition orders-1$"):
+                ask("orders", 1)
+
+
+def test_a_group_is_reset_in_a_topic_that_is_named_alone() -> None:
+    """The topic's letters would be taken for topics."""
+    with odradek.Broker() as broker:
+        broker.produce("orders", b"x")
+        assert broker.reset("billing", "latest", "orders") == {("orders", 0): 1}
+
+
 def test_who_waits_in_vain_is_told_what_grew_meanwhile() -> None:
     """A record that went to another topic would be looked for in the wrong place."""
 

@@ -116,10 +116,21 @@ def test_super_users_of_no_authorizer_are_refused(maker: type) -> None:
 
 
 @pytest.mark.parametrize("maker", [odradek.Broker, odradek.Cluster])
-def test_protection_that_no_listener_has_is_refused(maker: type) -> None:
-    """A suite would believe that it tests TLS."""
-    with pytest.raises(ConfigError, match=r"ssl.keystore.location protects nothing"):
-        maker(config={"ssl.keystore.location": "/keys"})
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("ssl.keystore.location", "/keys"), ("sasl.enabled.mechanisms", "SCRAM-SHA-256")],
+)
+def test_protection_that_no_listener_has_is_refused(maker: type, name: str, value: str) -> None:
+    """A suite would believe that it tests TLS, or passwords."""
+    with pytest.raises(ConfigError, match=f"{name} protects nothing, since no listener has"):
+        maker(config={name: value})
+
+
+@pytest.mark.parametrize("maker", [odradek.Broker, odradek.Cluster])
+def test_an_authorizer_that_cannot_be_loaded_is_refused(maker: type) -> None:
+    """A suite would believe that it tests the rules of a class of Java."""
+    with pytest.raises(ConfigError, match=r"authorizer\.class\.name"):
+        maker(config={"authorizer.class.name": "com.example.Authorizer"})
 
 
 def test_a_listener_without_what_it_needs_is_refused_at_the_start() -> None:
@@ -179,6 +190,8 @@ def test_where_a_broker_listens() -> None:
     ):
         with broker:
             assert broker.bootstrap_servers == f"127.0.0.1:{port}"
+    with pytest.raises(ConfigError, match="the port up to 65535"):
+        odradek.Broker(port=65_536)
     with pytest.raises(ValueError, match="either listeners or port"):
         odradek.Broker(listeners=["127.0.0.1:9092"], port=9092)
 

@@ -349,8 +349,8 @@ class BrokerCalls(LoopCalls):
 
         `to` is `"earliest"`, `"latest"`, an offset (the nearest one that there is), a `datetime`
         (the first record from then on) or offsets by partition. Without topics it is done for the
-        partitions that have a committed offset; with topics for all of theirs, which makes the
-        group if need be.
+        partitions that have a committed offset; with topics, or the name of one, for all of theirs,
+        which makes the group if need be.
 
         Raises:
             BrokerError: the group has members, or no offsets and no topics were named.

@@ -351,7 +351,7 @@ class GroupHelpers:
         return dict(sorted(wanted.items()))
 
     def _of(self, group: str, topics: Iterable[str]) -> list[TopicPartition]:
-        names = list(topics)
+        names = [topics] if isinstance(topics, str) else list(topics)
         if not names:
             return list(self.offsets(group))
         return [

@@ -9,7 +9,7 @@ from typing import Final
 
 from odradek.controller import CreateTopicResult
 from odradek.errors import BrokerError, ErrorCode
-from odradek.metadata.image import MetadataImage, TopicImage
+from odradek.metadata.image import MetadataImage, PartitionImage, TopicImage
 from odradek.model import GROUP_METADATA_TOPIC, TopicPartition
 from odradek.server.awaiting import outcome
 from odradek.server.broker import BrokerServer
@@ -62,7 +62,7 @@ class RunningBrokers:
 
     def no_topic(self, name: str) -> str:
         """That there is no topic of that name, and which one was meant."""
-        return f"there is no topic called {name!r}{did_you_mean(name, self.image.topics)}"
+        return no_topic(self.image, name)
 
     async def auto_create(self, name: str) -> None:
         """Creates a topic as for a client that asks for its metadata.
@@ -85,12 +85,8 @@ class RunningBrokers:
         Raises:
             BrokerError: there is no such partition, or nobody leads it.
         """
-        partition = self.image.partition(where)
-        if partition is None:
-            raise BrokerError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {where}"
-            )
-        return self._by_id(partition.leader, ErrorCode.LEADER_NOT_AVAILABLE, f"leader of {where}")
+        leader = partition_of(self.image, where).leader
+        return self._by_id(leader, ErrorCode.LEADER_NOT_AVAILABLE, f"leader of {where}")
 
     def coordinator(self, group: str) -> BrokerServer:
         """The broker that coordinates a group.
@@ -110,3 +106,22 @@ class RunningBrokers:
             if server.config.broker_id == broker_id:
                 return server
         raise BrokerError(code, f"there is no {who}")
+
+
+def partition_of(image: MetadataImage, where: TopicPartition) -> PartitionImage:
+    """A partition's metadata.
+
+    Raises:
+        BrokerError: UNKNOWN_TOPIC_OR_PARTITION.
+    """
+    found = image.partition(where)
+    if found is None:
+        is_there = image.topic(where.topic) is not None
+        text = f"there is no partition {where}" if is_there else no_topic(image, where.topic)
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+    return found
+
+
+def no_topic(image: MetadataImage, name: str) -> str:
+    """That there is no topic of that name, and which one was meant."""
+    return f"there is no topic called {name!r}{did_you_mean(name, image.topics)}"
