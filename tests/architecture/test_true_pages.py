@@ -99,6 +99,18 @@ def test_the_pythons_are_those_that_are_tried() -> None:
     ) - {"dev", "docs", "console"}
 
 
+def test_wheels_for_other_machines_are_configured() -> None:
+    """docs/install.md says so of ARM and macOS; a release would have none for them."""
+    workflow = text_of(ROOT / ".github/workflows/wheels.yml")
+    assert "uses: pypa/cibuildwheel@" in workflow
+    [machines] = re.findall(r"^ +os: \[(.*)\]$", workflow, re.MULTILINE)
+    assert re.search(r"ubuntu-\S+-arm\b", machines)
+    assert re.search(r"macos-\d+\b", machines)
+    project = tomllib.loads(text_of(ROOT / "pyproject.toml"))
+    named = set(re.findall(r"Python :: 3\.(\d+)", "\n".join(project["project"]["classifiers"])))
+    assert set(re.findall(r"cp3(\d+)-\*", project["tool"]["cibuildwheel"]["build"])) == named
+
+
 def test_no_line_of_code_is_too_long_for_a_small_screen() -> None:
     """A reader has to scroll for the end of a command, or does not see that it has one. On a
     screen of 1280 pixels a hundred characters are whole (docs/wide.css); what explains the code

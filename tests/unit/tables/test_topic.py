@@ -186,6 +186,18 @@ def test_a_wrong_export_is_refused_in_a_line(
     assert reason in capsys.readouterr().err
 
 
+def test_a_mistyped_topic_of_a_directory_is_answered_with_the_one_that_was_meant(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever reads the files of a broker would have to list them to see the name."""
+    with odradek.Broker(tmp_path / "data") as broker:
+        broker.create_topic("orders")
+    where = ["--data-dir", str(tmp_path / "data"), "--to", str(tmp_path / "orders.csv")]
+    assert main(["export", "--topic", "oders", *where]) == 1
+    told = "there is no topic 'oders' in the path (did you mean orders?)"
+    assert capsys.readouterr().err == f"odradek export: {told}\n"
+
+
 @pytest.mark.parametrize("flags", [["--to", "x.txt"], ["--to", "x.csv", "--start", "0"]])
 def test_wrong_flags_end_with_2(flags: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:

@@ -304,6 +304,18 @@ def test_brokers_that_are_away_are_told_in_a_sentence_and_in_time(
     assert rest in ([], ["Processed a total of 0 messages"])
 
 
+def test_an_export_from_brokers_that_are_away_is_told_at_once(tmp_path: Path) -> None:
+    """It would be silent for half a minute, as long as its client tries."""
+    target = str(tmp_path / "orders.csv")
+    words = ["export", "--topic", "orders", "--to", target, "-b", "127.0.0.1:1"]
+    command = [sys.executable, "-m", "odradek", *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        process.kill()
+    assert first == "odradek: nothing listens at 127.0.0.1:1 yet, trying on\n"
+
+
 @pytest.mark.parametrize(
     "words", [["consume"], ["console-consumer", "--from-beginning", "--topic"]]
 )
