@@ -33,7 +33,6 @@ AS_KAFKA: Final = "--as-kafka"
 KAFKA_WRONG_USAGE: Final = 1
 INTERRUPTED: Final = 128 + 2
 READER_GONE: Final = 128 + 13
-# For short words.
 
 
 class Command(NamedTuple):
@@ -60,7 +59,7 @@ exit status:
 
 COMMANDS: Final = (
     Command("start", "odradek.cli.start", "run a broker in the foreground"),
-    Command("consume", "odradek.cli.everyday.consume", "print records, those that one wants"),
+    Command("consume", "odradek.cli.everyday.consume", "print the records of topics, all or some"),
     Command("produce", "odradek.cli.everyday.produce", "send lines, JSON or files as records"),
     Command("groups", "odradek.cli.everyday.groups", "groups, and their lag in records and time"),
     Command(

@@ -16,6 +16,16 @@ def test_help_with_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == asked
 
 
+@pytest.mark.parametrize("command", ["consume", "produce", "groups", "schedules", "top"])
+def test_commands_for_people_are_none_of_kafkas(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their tables are our own; a script that counts on columns of Kafka's would break."""
+    with pytest.raises(SystemExit):
+        main(["help", command])
+    assert "Kafka's tool" not in " ".join(capsys.readouterr().out.split())
+
+
 def test_help_alone_is_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     """The word that every tool knows would be said not to exist."""
     assert main(["help"]) == 0

@@ -20,7 +20,7 @@ from odradek.suggestions import did_you_mean
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_connection(parser)
-    add_format(parser)
+    add_format(parser, "for people")
     parser.add_argument("group", nargs="*", metavar="GROUP", help="by partition (default: all)")
 
 

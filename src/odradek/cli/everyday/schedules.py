@@ -41,7 +41,7 @@ class NoSchedule(ValueError):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_connection(parser)
-    add_format(parser)
+    add_format(parser, "for people")
     parser.add_argument("action", choices=("list", *_OF_ONE, "pause", "resume"))
     parser.add_argument("topic", metavar="TOPIC", help="a schedule topic")
     parser.add_argument("id", nargs="?", metavar="ID", help="the key of a schedule")

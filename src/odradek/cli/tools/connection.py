@@ -191,14 +191,14 @@ def add_connection(
             add_old_flag(parser, old, new, text=deprecation, together=together, action=action)
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
-    """Adds `--format`."""
+def add_format(parser: argparse.ArgumentParser, as_text: str = "as Kafka's tool prints it") -> None:
+    """Adds `--format`; `as_text` describes what is printed without it."""
     parser.add_argument(
         "--format",
         dest="output",
         choices=("text", "json"),
         default="text",
-        help="as Kafka's tool prints it, or as JSON (default: text)",
+        help=f"{as_text}, or as JSON (default: text)",
     )
 
 

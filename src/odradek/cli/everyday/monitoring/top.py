@@ -42,7 +42,7 @@ _WAITING_SHOWN: Final = 5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
     add_connection(parser)
-    add_format(parser)
+    add_format(parser, "for people")
     parser.add_argument(
         "--every", type=_seconds, default=2.0, metavar="SECONDS", help="between samples (2)"
     )
