@@ -42,7 +42,7 @@ def test_there_are_no_internal_numbers() -> None:
 
 
 def test_an_extra_is_quoted() -> None:
-    """Whoever types what an error says would read `no matches found` in zsh."""
+    """A user of zsh who types what an error says would read `no matches found`."""
     assert lines_with(UNQUOTED) == ""
     assert UNQUOTED.search("pip install odradek[security]")
 

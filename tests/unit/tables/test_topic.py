@@ -189,7 +189,7 @@ def test_a_wrong_export_is_refused_in_a_line(
 def test_a_mistyped_topic_of_a_directory_is_answered_with_the_one_that_was_meant(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever reads the files of a broker would have to list them to see the name."""
+    """A reader of a broker's files would have to list them to see the name."""
     with odradek.Broker(tmp_path / "data") as broker:
         broker.create_topic("orders")
     where = ["--data-dir", str(tmp_path / "data"), "--to", str(tmp_path / "orders.csv")]

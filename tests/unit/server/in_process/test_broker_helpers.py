@@ -76,7 +76,7 @@ def test_a_mistyped_name_is_answered_with_the_one_that_was_meant() -> None:
 
 
 def test_a_mistyped_partition_of_a_cluster_is_answered_in_a_sentence() -> None:
-    """Whoever asks for its leader would read `KeyError: 'oders-0'`."""
+    """A test that asks for its leader would fail with `KeyError: 'oders-0'`."""
     with odradek.Cluster(brokers=1) as cluster:
         cluster.create_topic("orders")
         for ask in (cluster.leader, cluster.partition_state, cluster.move_leader):
