@@ -30,7 +30,8 @@ def text_of(page: Path) -> str:
 
 def test_no_page_installs_from_an_index_that_does_not_have_it() -> None:
     """A reader's first command fails. Where the package is, `odradek[extra]` adds to it."""
-    command = re.compile(r"pip install\s[^`\n]*?['\" ]odradek[\['\" ]")
+    command = re.compile(r"pip install\b[^`\n]*?['\" ]odradek(?![\w.-])")
+    assert command.search("pip install odradek")
     wrong = [
         f"{page.relative_to(ROOT)}: {found[0]}"
         for page in (ROOT / "README.md", *PAGES)
@@ -85,6 +86,14 @@ def test_every_page_is_reached_from_the_first() -> None:
         ]
     orphans = set((ROOT / "docs").rglob("*.md")) - reached
     assert not {str(page.relative_to(ROOT)) for page in orphans}
+
+
+def test_the_first_page_and_the_navigation_begin_with_what_a_newcomer_asks() -> None:
+    """A reader would look for the installation somewhere in a list of all pages."""
+    asked = ["install.md", "status.md", "limits.md"]
+    assert LINK.findall(text_of(ROOT / "docs" / "index.md"))[:3] == asked
+    navigation = text_of(ROOT / "mkdocs.yml").partition("\nnav:\n")[2]
+    assert re.findall(r"\S+\.md$", navigation, re.MULTILINE)[:4] == ["index.md", *asked]
 
 
 def test_the_pythons_are_those_that_are_tried() -> None:

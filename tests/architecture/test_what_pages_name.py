@@ -255,11 +255,19 @@ def defined() -> frozenset[str]:
             found |= {path.stem, path.parent.name}
             # It takes long to parse all of them.
             if not (named - found).isdisjoint(re.findall(r"\w+", text_of(path))):
-                for node in ast.walk(tree_of(path)):
+                for node in _without_docstrings(tree_of(path)):
                     found |= _names_of(node, is_ours=folder == "src")
     for path in (ROOT / "src").rglob("*.tsv"):
         found |= set(re.findall(r"\w+", text_of(path)))
     return frozenset(found | {f"{api.name}Request" for api in API_TABLE.values()})
+
+
+def _without_docstrings(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a tree; a docstring that names something does not define it."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)):
+            yield from _without_docstrings(child)
 
 
 def _names_of(node: ast.AST, *, is_ours: bool) -> set[str]:
