@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
+from tests.simulation.client.client_producers import PRODUCE
 from tests.simulation.client.client_producers import SETTINGS as PRODUCER_SETTINGS
 from tests.simulation.client.test_client_cluster import BROKERS, PROTOCOLS, SERVERS, Stage, read
 from tests.simulation.client.test_client_cluster import play as play_members
@@ -341,6 +342,21 @@ async def _until_aborted(producer: Producer) -> None:
     while True:
         with suppress(RequestTimedOut):
             return await producer.abort_transaction()
+
+
+def test_many_records_wait_for_room_as_often_as_there_is_none() -> None:
+    """`max.block.ms` is the time of one wait: nothing is refused while some leave."""
+
+    async def scenario(stage: Coordinator) -> None:
+        async with stage.producer(buffer_memory=200, max_block_ms=500) as producer:
+            await producer.partitions_for("t")
+            stage.late_s[PRODUCE] = 0.3
+            begun_s = asyncio.get_running_loop().time()
+            delivery = await producer.send_many("t", [b"v" * 100] * 10)
+            assert asyncio.get_running_loop().time() - begun_s > 1
+            assert len(await delivery) == 10
+
+    play_producer(scenario, Coordinator)
 
 
 def test_an_abort_does_not_wait_for_answers_beyond_its_time() -> None:

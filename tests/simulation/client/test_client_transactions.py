@@ -18,6 +18,7 @@ from tests.simulation.client.client_producers import (
     END_TXN,
     FLEXIBLE_FROM,
     INIT_PRODUCER_ID,
+    METADATA,
     PRODUCE,
     SLACK_MS,
     TXN_OFFSET_COMMIT,
@@ -284,6 +285,44 @@ def test_a_call_that_is_cancelled_before_its_first_record_leaves_the_transaction
             assert sending.cancelled(), "it waited for metadata"
             await producer.send("t", b"next")
         assert stage.committed() == [b"next"]
+
+    on_stage(scenario)
+
+
+def test_a_record_that_waits_for_metadata_comes_into_the_commit() -> None:
+    """The commit waits for it alone: no batch is under way."""
+
+    async def scenario(stage: Coordinator) -> None:
+        async with await stage.ready() as producer:
+            producer.begin_transaction()
+            stage.late_s[METADATA] = 0.3
+            sending = asyncio.create_task(producer.send("t", b"a"))
+            await stage.is_asked(METADATA)
+            await producer.commit_transaction()
+            await (await sending)
+        assert stage.committed() == [b"a"]
+
+    on_stage(scenario)
+
+
+def test_an_abort_waits_for_what_has_expired_on_its_way() -> None:
+    """A leader that does not ask the coordinator would take it behind the end: a transaction that
+    nobody ends."""
+    limits = {"request_timeout_ms": 5_000, "delivery_timeout_ms": 6_000}
+
+    async def scenario(stage: Coordinator) -> None:
+        async with await stage.ready(**limits) as producer:
+            producer.begin_transaction()
+            stage.logs["t", 0].leader = 2  # else the coordinator's broker has both in their order
+            stage.fates = {b"a": [ErrorCode.NOT_ENOUGH_REPLICAS] * 1_000}
+            delivery = await producer.send("t", b"a", partition=0)
+            await asyncio.sleep(4)
+            stage.fates, stage.late_s[PRODUCE] = {}, 3
+            with pytest.raises(RequestTimedOut):
+                await delivery
+            await producer.abort_transaction()
+        assert stage.values() == [b"a"]
+        assert stage.committed() == []
 
     on_stage(scenario)
 

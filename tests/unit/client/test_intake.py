@@ -6,7 +6,7 @@ import pytest
 
 from odradek.client.core.metadata import PartitionMetadata, TopicMetadata
 from odradek.client.core.producing.accumulator import Accumulator, record_bytes
-from odradek.client.core.producing.intake import Intake, Outcome
+from odradek.client.core.producing.intake import Intake, Lot, Outcome
 from odradek.client.core.producing.partitioner import partition_for_key
 from odradek.client.errors import RecordTooLarge, RequestError
 from odradek.clock import ManualClock
@@ -90,6 +90,49 @@ def test_limits_and_types():
     for key, value in ((3, b""), (None, "text")):
         with pytest.raises(TypeError, match="is bytes or None, not"):
             place.put(value, key)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [[(5, b"v")], [("\ud800", b"v")], [("n", 5)], ["nv"], [b"nv"], {"n": 1.5}, 7],
+    ids=["name", "no utf-8", "value", "text", "bytes", "mapping", "number"],
+)
+def test_what_are_no_headers_is_refused(headers):
+    """Alone, and before any record that came with it is in a batch."""
+    place = Place()
+    with pytest.raises(TypeError, match="header"):
+        place.intake.put(place.topic, 0, None, b"k", b"v", headers, object())
+    with pytest.raises(TypeError, match="header"):
+        Lot("t", 0, [b"a", b"b"], headers=[(), headers])
+    assert place.partitions() == []
+
+
+def test_headers_may_be_text():
+    assert Lot("t", 0, [b"v"], headers=[{"n": "ö"}]).headers == [[("n", "ö".encode())]]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"values": [b"a", "b"]},
+        {"keys": [b"a", 5]},
+        {"timestamps_ms": [1, "now"]},
+        {"timestamps_ms": [1, -1]},
+        {"keys": [b"a"]},
+    ],
+    ids=["value", "key", "time", "negative", "length"],
+)
+def test_columns_are_refused_before_any_of_them_is_in_a_batch(columns):
+    with pytest.raises((TypeError, ValueError)):
+        Lot("t", 0, **{"values": [b"a", b"b"], **columns})
+
+
+@pytest.mark.parametrize("timestamp_ms", ["now", -1])
+def test_what_is_no_timestamp_is_refused(timestamp_ms):
+    place = Place()
+    with pytest.raises((TypeError, ValueError)):
+        place.put(timestamp_ms=timestamp_ms)
+    assert place.partitions() == []
 
 
 def test_a_batch_tells_where_its_records_are():

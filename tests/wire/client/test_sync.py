@@ -498,28 +498,75 @@ if os.fork():
     sys.exit(os.waitstatus_to_exitcode(status))
 
 untold = []
-for work in (
-    lambda: sent(plain), lambda: sent(safe), lambda: many(plain), lambda: plain.flush(),
-    lambda: safe.commit_transaction(), lambda: safe.abort_transaction(), lambda: begin(),
-    lambda: reader.getmany(), lambda: reader.getmany(columns=True), lambda: reader.getone(),
-    lambda: anext(reader), lambda: sharing.getmany(), lambda: sharing.getone(),
-    lambda: plain.close(), lambda: reader.close(), lambda: sharing.close(),
-):
+for name, work in {
+    "send": lambda: sent(plain), "send in a transaction": lambda: sent(safe),
+    "send_many": lambda: many(plain), "flush": lambda: plain.flush(),
+    "commit": lambda: safe.commit_transaction(), "abort": lambda: safe.abort_transaction(),
+    "begin": lambda: begin(), "getmany": lambda: reader.getmany(),
+    "columns": lambda: reader.getmany(columns=True), "getone": lambda: reader.getone(),
+    "anext": lambda: anext(reader), "share getmany": lambda: sharing.getmany(),
+    "share getone": lambda: sharing.getone(), "close": lambda: plain.close(),
+    "close of a reader": lambda: reader.close(), "close of a sharer": lambda: sharing.close(),
+}.items():
     async def limited():
         async with asyncio.timeout(5):
             await work()
     try:
         asyncio.run(limited())
-        untold.append("nothing raised")
+        untold.append(f"{name}: nothing raised")
     except UsageError as error:
         if "forked" not in str(error):
-            untold.append(repr(error))
+            untold.append(f"{name}: {error!r}")
     except BaseException as error:
-        untold.append(repr(error))
+        untold.append(f"{name}: {error!r}")
 if untold:
     print(untold, file=sys.stderr, flush=True)
 os._exit(1 if untold else 0)
 """
+
+
+FORKED_WITHIN = """
+import asyncio, os, sys, warnings
+from odradek.client import Producer, sync
+
+warnings.simplefilter("ignore")
+servers = sys.argv[1]
+
+def within_blocking():
+    with sync.Producer(servers, transactional_id="blocking") as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            if not os.fork():
+                raise ZeroDivisionError
+
+async def within_awaited():
+    try:
+        async with Producer(servers, transactional_id="awaited") as producer:
+            await producer.init_transactions()
+            async with producer.transaction():
+                if not os.fork():
+                    raise ZeroDivisionError
+    except BaseException as error:
+        os._exit(not isinstance(error, ZeroDivisionError))
+
+try:
+    within_blocking()
+except BaseException as error:
+    with sync.Admin(servers) as admin:
+        admin.describe_cluster()
+    os._exit(not isinstance(error, ZeroDivisionError))
+blocking = os.wait()[1]
+asyncio.run(within_awaited())
+awaited = os.wait()[1]
+print({"blocking": blocking, "awaited": awaited}, file=sys.stderr)
+sys.exit(bool(blocking or awaited))
+"""
+
+
+def test_a_child_leaves_the_blocks_of_its_parents_clients_alone(bootstrap: str) -> None:
+    """The error that ends them there is told, and no other; a client of the child's own works."""
+    program = [sys.executable, "-c", FORKED_WITHIN, bootstrap]
+    assert subprocess.run(program, timeout=deadline_s(60), check=False).returncode == 0
 
 
 def test_what_a_client_has_in_hand_is_not_given_out_after_a_fork(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from odradek.client.addresses import Address
 from odradek.client.aio.connection import AsyncConnection, open_connection
-from odradek.client.aio.waiting import awaits, wait
+from odradek.client.aio.waiting import awaits, is_being_cancelled, wait
 from odradek.client.apis import ClientApi
 from odradek.client.core.cluster import ClusterCore, Decode, Encode
 from odradek.client.core.freshness import BROKERS_ALONE, Subject
@@ -19,7 +19,7 @@ from odradek.client.core.metadata import ClusterMetadata
 from odradek.client.core.network.connections import MAIN_CHANNEL
 from odradek.client.core.retries import NO_LIMIT, Rng, TimeLimit
 from odradek.client.core.waits import Gen
-from odradek.client.errors import ClientClosed
+from odradek.client.errors import ClientClosed, NetworkError
 from odradek.client.security import client_security
 from odradek.client.settings import ClientSettings
 from odradek.clock import Clock, SystemClock
@@ -105,7 +105,7 @@ class ClusterClient(ClusterCore[AsyncConnection]):
         if under_way is not None and self._covers(kind, subjects):
             return await self._shared(under_way.task)
         update = self._updates.get(kind)
-        if update is None:
+        if update is None or update.task.done():  # cancelled before it began
             update = _Update(kind, set(), self._begin(self._update(kind)))
             self._updates[kind] = update
         update.subjects.update(subjects)
@@ -237,4 +237,6 @@ class ClusterClient(ClusterCore[AsyncConnection]):
         except asyncio.CancelledError:
             if task.cancelled():
                 self._check_open()
+                if not is_being_cancelled():
+                    raise NetworkError("the request was cancelled by somebody else") from None
             raise

@@ -18,6 +18,8 @@ from odradek.protocol.direct.produce import ProducePartitionResponse
 
 _LOGGER: Final = logging.getLogger(__name__)
 _LOG_INTERVAL_MS: Final = 30_000
+# No task is cancelled while it calls: that is of a future that the function has looked at.
+_RAISED: Final = (Exception, asyncio.CancelledError)
 # Told of an error, or of None, and of where the record is: at -1 when it is not in the log.
 OnDelivery = Callable[[KafkaError | None, RecordMetadata], object]
 
@@ -70,7 +72,7 @@ class DeliveryReports:
         for interceptor in self._interceptors:
             try:
                 interceptor.on_acknowledgement(metadata, error)
-            except Exception:
+            except _RAISED:
                 _LOGGER.warning("an interceptor failed on an acknowledgement", exc_info=True)
         if self._on_delivery is not None:
             call(self._on_delivery, error, metadata)
@@ -102,7 +104,7 @@ def call(on_delivery: OnDelivery, error: KafkaError | None, metadata: RecordMeta
     """Calls a user's function, whose exceptions are logged."""
     try:
         on_delivery(error, metadata)
-    except Exception:
+    except _RAISED:
         _LOGGER.warning("the callback of a delivery failed", exc_info=True)
 
 

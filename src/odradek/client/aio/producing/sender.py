@@ -57,6 +57,7 @@ _NOT_APPENDED: Final = _LOST_PLACE | {
 _ENDING: Final = frozenset(
     {TransactionState.ABORTABLE, TransactionState.ABORTING, TransactionState.FATAL}
 )
+_BEGINS_ANEW_S: Final = 0.1
 Delivered = Callable[[ProducerBatch, ProducePartitionResponse | None, KafkaError | None], None]
 
 
@@ -91,6 +92,9 @@ class Sender:
             cluster.rng,
         )
         self._requests: dict[int, set[asyncio.Future[Any]]] = {}
+        # Requests that wait for a connection to their broker, in their order.
+        self._unconnected: dict[int, list[list[ProducerBatch]]] = {}
+        self._connecting: set[asyncio.Task[AsyncConnection]] = set()
         self._woken = asyncio.Event()
         # Partitions whose leader is not known, or not where it was, since when they were marked so.
         self._leaderless: set[TopicPartition] = set()
@@ -99,10 +103,14 @@ class Sender:
         cluster.metrics.gauge(
             "requests-in-flight", lambda: sum(len(each) for each in self._requests.values())
         )
+        self._is_closed = False
         self._task = self._begin()
 
     def wake(self) -> None:
-        """Makes the task look for batches to send."""
+        """Makes the task look for batches to send; begins it again after somebody else has
+        cancelled it."""
+        if self._task.done() and not self._is_closed:
+            self._task = self._begin()
         self._woken.set()
 
     def _begin(self) -> asyncio.Task[None]:
@@ -112,7 +120,8 @@ class Sender:
 
     async def close(self) -> None:
         """Ends the sender at once; undelivered records fail."""
-        tasks = [self._task, *(task for tasks in self._requests.values() for task in tasks)]
+        self._is_closed = True
+        tasks = [self._task, *self._connecting, *set().union(*self._requests.values())]
         if self._refreshing is not None:
             tasks.append(self._refreshing)
         for task in tasks:
@@ -238,9 +247,7 @@ class Sender:
         self, asked: set[TopicPartition], refreshing: asyncio.Task[ClusterMetadata]
     ) -> None:
         self._refreshing = None
-        if refreshing.cancelled():
-            return
-        fault = refreshing.exception()
+        fault = _fault_of(refreshing)
         if fault is None:
             self._leaderless -= asked
         elif isinstance(fault, KafkaError):
@@ -252,24 +259,50 @@ class Sender:
     # --- one request ------------------------------------------------------------------------
 
     def _send_to(self, node_id: int, partitions: list[TopicPartition]) -> None:
-        requests = self._requests.setdefault(node_id, set())
         waiting = list(partitions)
-        while waiting and len(requests) < self._max_in_flight:
-            batches: list[ProducerBatch] = []
-            size_bytes = 0
-            while waiting and size_bytes < self._request_max_bytes:
-                batch = self._drain(waiting.pop(0), node_id)
-                size_bytes += batch.size_bytes
-                batches.append(batch)
-            connection = self._cluster.connection_at_hand(node_id)
-            # Requests that still wait for a connection go before later ones.
-            is_awaited = any(isinstance(each, asyncio.Task) for each in requests)
-            if connection is None or is_awaited or self._acks == 0:
-                task = asyncio.create_task(self._produce(node_id, batches))
-                requests.add(task)
-                task.add_done_callback(partial(self._request_ended, requests, batches))
+        while waiting and self._request_count(node_id) < self._max_in_flight:
+            self._send_in_turn(node_id, self._next_request(node_id, waiting))
+
+    def _request_count(self, node_id: int) -> int:
+        requests = self._requests.setdefault(node_id, set())
+        return len(requests) + len(self._unconnected.get(node_id, ()))
+
+    def _next_request(self, node_id: int, waiting: list[TopicPartition]) -> list[ProducerBatch]:
+        """Takes the next batches of as many partitions as go into one request; at least one."""
+        batches: list[ProducerBatch] = []
+        left_bytes = self._request_max_bytes
+        while waiting and (not batches or self._accumulator.next_bytes(waiting[0]) <= left_bytes):
+            batch = self._drain(waiting.pop(0), node_id)
+            left_bytes -= batch.size_bytes
+            batches.append(batch)
+        return batches
+
+    def _send_in_turn(self, node_id: int, batches: list[ProducerBatch]) -> None:
+        """Sends batches, behind those that wait for a connection."""
+        unconnected = self._unconnected.get(node_id)
+        if unconnected is not None:
+            unconnected.append(batches)
+        elif (connection := self._cluster.connection_at_hand(node_id)) is not None:
+            self._produce(connection, self._requests[node_id], batches)
+        else:
+            self._unconnected[node_id] = [batches]
+            self._connect(node_id)
+
+    def _connect(self, node_id: int) -> None:
+        connecting = asyncio.create_task(self._cluster.connection(node_id))
+        self._connecting.add(connecting)
+        connecting.add_done_callback(partial(self._connected, node_id))
+
+    def _connected(self, node_id: int, connecting: asyncio.Task[AsyncConnection]) -> None:
+        self._connecting.discard(connecting)
+        unconnected = self._unconnected.pop(node_id)
+        fault = _fault_of(connecting)
+        for batches in () if self._is_closed else unconnected:
+            if fault is None:
+                self._produce(connecting.result(), self._requests[node_id], batches)
             else:
-                self._produce_at_once(connection, requests, batches)
+                self._request_failed(batches, fault)
+        self.wake()
 
     def _drain(self, partition: TopicPartition, node_id: int) -> ProducerBatch:
         return self._accumulator.drain(
@@ -285,16 +318,30 @@ class Sender:
         topic = self._cluster.metadata.topics.get(partition.topic)
         return None if topic is None else topic.topic_id
 
-    def _produce_at_once(
+    def _produce(
         self,
         connection: AsyncConnection,
         requests: set[asyncio.Future[Any]],
         batches: list[ProducerBatch],
     ) -> None:
-        """Like `_produce`, on an open connection: without a task."""
+        if self._acks:
+            self._ask(connection, requests, batches)
+            return
+        task = asyncio.create_task(self._send_unanswered(connection, batches))
+        requests.add(task)
+        task.add_done_callback(partial(self._unanswered_ended, requests, batches))
+
+    def _ask(
+        self,
+        connection: AsyncConnection,
+        requests: set[asyncio.Future[Any]],
+        batches: list[ProducerBatch],
+    ) -> None:
+        """Sends batches; the callback of the answer handles it."""
         metadata = self._cluster.metadata
         try:
-            api, version, answered = self._sent(connection, batches)
+            api, version, body = self._encoded(connection, batches)
+            answered = connection.request(api, version, body, self._cluster.request_timeout_ms)
         except Exception as fault:  # noqa: BLE001 - a mistake of ours, the sender is not to die of
             self._request_failed(batches, fault)
             self.wake()
@@ -314,34 +361,27 @@ class Sender:
 
         answered.add_done_callback(on_answer)
 
-    async def _produce(self, node_id: int, batches: list[ProducerBatch]) -> None:
-        try:
-            connection = await self._cluster.connection(node_id)
-            metadata = self._cluster.metadata
-            response = await self._ask(connection, batches)
-        except KafkaError as error:
-            self._all_failed(batches, error)
-        else:
-            self._on_response(batches, response, metadata)
-
-    async def _ask(
+    async def _send_unanswered(
         self, connection: AsyncConnection, batches: list[ProducerBatch]
-    ) -> ProduceResponse | None:
-        if self._acks == 0:
-            api, version, body = self._encoded(connection, batches)
-            # Bytes that the transport still has are in memory, and dropped with it.
-            await connection.send_unanswered(api, version, body, self._cluster.request_timeout_ms)
-            return None
-        api, version, answered = self._sent(connection, batches)
-        return self._read(connection, api, version, await answered)
-
-    def _sent(
-        self, connection: AsyncConnection, batches: list[ProducerBatch]
-    ) -> tuple[ClientApi, int, asyncio.Future[Answer]]:
-        """Sends batches; returns the API, the version, and the future response."""
+    ) -> None:
         api, version, body = self._encoded(connection, batches)
-        answered = connection.request(api, version, body, self._cluster.request_timeout_ms)
-        return api, version, answered
+        # Bytes that the transport still has are in memory, and dropped with it.
+        await connection.send_unanswered(api, version, body, self._cluster.request_timeout_ms)
+        for batch in batches:
+            self._succeeded(batch, None)
+
+    def _unanswered_ended(
+        self,
+        requests: set[asyncio.Future[Any]],
+        batches: list[ProducerBatch],
+        task: asyncio.Task[None],
+    ) -> None:
+        requests.discard(task)
+        fault = _fault_of(task)
+        if fault is not None and not self._is_closed:
+            self._request_failed(batches, fault)
+        # Not before: of requests that end together none would make room for the next.
+        self.wake()
 
     def _encoded(
         self, connection: AsyncConnection, batches: list[ProducerBatch]
@@ -370,19 +410,7 @@ class Sender:
     ) -> ProduceResponse:
         return self._cluster.decoded(connection, api, version, answer, decode_produce_response)
 
-    def _request_ended(
-        self,
-        requests: set[asyncio.Future[Any]],
-        batches: list[ProducerBatch],
-        task: asyncio.Task[None],
-    ) -> None:
-        requests.discard(task)
-        # Not before: of requests that end together none would make room for the next.
-        self.wake()
-        if not task.cancelled() and (fault := task.exception()) is not None:
-            self._broke(batches, fault)
-
-    def _request_failed(self, batches: list[ProducerBatch], fault: Exception) -> None:
+    def _request_failed(self, batches: list[ProducerBatch], fault: BaseException) -> None:
         """A request failed, by an error of Kafka's or a mistake of ours."""
         if isinstance(fault, KafkaError):
             self._all_failed(batches, fault)
@@ -396,7 +424,11 @@ class Sender:
         self._give_up(left, KafkaError(f"the producer failed: {fault!r}"))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (fault := task.exception()) is not None:
+        if task.cancelled():
+            # By a program that cancels all tasks. If its loop goes on, so does the sender.
+            if not self._is_closed:
+                asyncio.get_running_loop().call_later(_BEGINS_ANEW_S, self.wake)
+        elif (fault := task.exception()) is not None:
             _LOGGER.error("the sender failed unexpectedly", exc_info=fault)
             error = KafkaError(f"the producer failed: {fault!r}")
             self._give_up(self._accumulator.pending(), error)
@@ -407,20 +439,16 @@ class Sender:
     def _on_response(
         self,
         batches: list[ProducerBatch],
-        response: ProduceResponse | None,
+        response: ProduceResponse,
         metadata: ClusterMetadata,
     ) -> None:
         """Topics are called in `response` what they were called in `metadata`, when it was asked
         for: they may be unknown by now, or be others."""
-        answers = {} if response is None else requests.answers_in(response, metadata)
-        if response is not None:
-            latency_ms = self._now_ms() - batches[0].drained_ms
-            self._metrics.answered(latency_ms, response.throttle_time_ms)
+        answers = requests.answers_in(response, metadata)
+        latency_ms = self._now_ms() - batches[0].drained_ms
+        self._metrics.answered(latency_ms, response.throttle_time_ms)
         for batch in batches:
             answer = answers.get(batch.partition)
-            if response is None:
-                self._succeeded(batch, None)
-                continue
             if answer is None:
                 self._failed(batch, NetworkError(f"no answer about {batch.partition}"))
                 continue
@@ -448,7 +476,9 @@ class Sender:
         error: KafkaError,
         answer: ProducePartitionResponse | None = None,
     ) -> None:
-        if isinstance(error, StaleMetadata | NetworkError):
+        # A broker that does not answer cannot say that another leads by now.
+        is_unanswered = answer is None and error.retriable
+        if is_unanswered or isinstance(error, StaleMetadata | NetworkError):
             self._leaderless.add(batch.partition)
             self._cluster.doubt([batch.partition.topic])
         if batch.is_told:
@@ -521,3 +551,10 @@ class Sender:
 
     def _now_ms(self) -> int:
         return self._cluster.clock.monotonic_ms()
+
+
+def _fault_of(task: asyncio.Task[Any]) -> BaseException | None:
+    """Why a task failed. A program that cancels all its tasks is like a network that fails."""
+    if task.cancelled():
+        return NetworkError("the request was cancelled by somebody else")
+    return task.exception()

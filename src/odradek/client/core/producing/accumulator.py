@@ -313,7 +313,8 @@ class Accumulator:
 
         It is numbered for the producer of that id and epoch, unless it was before.
         """
-        queue = self._queues[partition]
+        # It has had its turn: of those that are ready the others come first.
+        queue = self._queues[partition] = self._queues.pop(partition)
         batch = queue.failed.pop(0) if queue.failed else queue.waiting.popleft()
         batch.is_full = batch.is_in_flight = True
         batch.drained_ms = now_ms
@@ -421,6 +422,11 @@ class Accumulator:
             batch.node_id != node_id or batch.topic_id != topic_id
             for batch in self._queues[partition].in_flight
         )
+
+    def next_bytes(self, partition: TopicPartition) -> int:
+        """The size of the next batch of a ready partition, uncompressed."""
+        queue = self._queues[partition]
+        return (queue.failed[0] if queue.failed else queue.waiting[0]).size_bytes
 
     def queue_length(self, partition: TopicPartition) -> int:
         """How many batches of a partition wait to be sent."""

@@ -270,8 +270,6 @@ def as_headers(given: GivenHeaders | None) -> list[tuple[str, bytes | None]]:
     """
     if given is None:
         return []
-    if isinstance(given, str | bytes | bytearray | memoryview):
-        raise TypeError(f"headers are pairs or a mapping, not {type(given).__name__}")
     pairs: Any = given.items() if isinstance(given, Mapping) else given
     found: list[tuple[str, bytes | None]] = []
     try:
