@@ -89,7 +89,7 @@ def test_what_is_allowed_is_looked_up(paths: str, files: Path) -> None:
     ],
 )
 def test_a_path_that_allows_nothing_is_refused(paths: str, reason: str, files: Path) -> None:
-    """Who has mistyped it would look for the fault in each reference."""
+    """After a typing error one would look for the fault in each reference."""
     limits = {"config.providers.file.param.allowed.paths": paths}
     with pytest.raises(ConfigError) as refused:
         value_of("plain", files, limits)

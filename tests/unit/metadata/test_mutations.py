@@ -33,12 +33,12 @@ MUTATIONS = {
     ),
     "partitions that the node leaves out are gone": Mutation(
         f"{ELECTED}/new_topics.py",
-        "return node._replace(assignments=whole[: max([len(node.assignments), *led])])",
-        "return node",
+        "return self.content._replace(assignments=whole[: max([named, *led])])",
+        "return self.content",
     ),
     "partitions that a tool adds are not taken": Mutation(
         READER,
-        "                self._events.submit(lambda image: with_growth(image, topic))\n",
+        "            self._events.submit(lambda image: with_growth(image, topic))\n",
         "",
     ),
     "the node decides which replicas keep their logs": Mutation(
