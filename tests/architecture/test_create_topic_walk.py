@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.unit.metadata.zookeeper_cluster import Cluster
+from tests.unit.metadata.zookeeper.zookeeper_cluster import Cluster
 
 import odradek
 from odradek.background import InlineBackground

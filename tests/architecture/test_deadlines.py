@@ -26,7 +26,7 @@ NAMES = tuple(f"{each}_S" for each in ("TIMEOUT", "TIME_LIMIT", "DEADLINE", "PAT
 SHORT_S = 5
 # Programs that run by themselves, and clients that give up early and begin anew.
 APART = {
-    "wire/libraries/old_kafka_python.py",
+    "wire/libraries/old/old_kafka_python.py",
     "system/cluster/chains.py",
     "system/cluster/transactions.py",
     "system/kills/carrier.py",

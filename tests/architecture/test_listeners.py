@@ -14,8 +14,8 @@ from typing import Any, Final
 import pytest
 from tests.deadlines import deadline_s
 from tests.sources import reads_sources, tree_of
-from tests.unit.metadata.test_acls import ORDERS, PREFIX, READ
-from tests.unit.metadata.zookeeper_cluster import Cluster
+from tests.unit.metadata.zookeeper.test_acls import ORDERS, PREFIX, READ
+from tests.unit.metadata.zookeeper.zookeeper_cluster import Cluster
 from tests.unit.server.test_halt import started
 
 from odradek.acl import AclBinding

@@ -23,7 +23,7 @@ TRACED = """
 import json, sys, threading
 from pathlib import Path
 from tests.wire.differential.harness import Peer, Target
-from tests.wire.differential.test_transactions import add, batch, owner
+from tests.wire.differential.groups.test_transactions import add, batch, owner
 import odradek
 from odradek.clock import ManualClock
 

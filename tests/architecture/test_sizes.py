@@ -1,4 +1,4 @@
-"""How much a folder and a file of the sources may hold.
+"""How much a folder of sources or tests, and a file of the sources, may hold.
 
 If these fail, a reader does not find a module by its folder's listing any more, or reads a file
 that is about several things.
@@ -19,8 +19,11 @@ def sources() -> list[Path]:
 
 
 def test_a_folder_past_fifteen_modules_has_inner_walls() -> None:
-    """Modules whose names begin with an underscore are the package's own."""
-    modules = Counter(path.parent for path in sources() if not path.name.startswith("_"))
+    """Modules whose names begin with an underscore are the package's own, and `conftest.py` has no
+    other place."""
+    tests = [path for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
+    assert len(tests) > 500
+    modules = Counter(each.parent for each in sources() + tests if not each.name.startswith("_"))
     assert {str(folder): n for folder, n in modules.items() if n > MODULES} == {}
 
 

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.coordinator.consumers import Consumer, ConsumerWorld, settle
+from tests.unit.coordinator.consumer.consumers import Consumer, ConsumerWorld, settle
 
 NAMES = ("a", "b", "c", "d")
 STEPS = (

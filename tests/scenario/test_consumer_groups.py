@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from tests.scenario.golden import Story, check, stories
-from tests.unit.coordinator.consumers import Consumer, ConsumerWorld, Named
+from tests.unit.coordinator.consumer.consumers import Consumer, ConsumerWorld, Named
 
 
 class GroupStory(Story):

@@ -20,7 +20,7 @@ from itertools import count
 from uuid import UUID
 
 from tests.late_background import LateBackground
-from tests.unit.storage.compacted import (
+from tests.unit.storage.cleaner.compacted import (
     BACKOFF_MS,
     all_records,
     batch,

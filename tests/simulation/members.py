@@ -9,7 +9,7 @@ from tests.simulation.network import (
     SimulatedMember,
     Simulation,
 )
-from tests.unit.coordinator.test_consumer_migration import subscription
+from tests.unit.coordinator.consumer.test_consumer_migration import subscription
 
 from odradek.coordinator.assignors import Partitions
 from odradek.coordinator.classic.requests import (

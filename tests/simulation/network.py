@@ -13,7 +13,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from tests.unit.coordinator.consumers import ConsumerWorld
+from tests.unit.coordinator.consumer.consumers import ConsumerWorld
 
 from odradek.coordinator.classic.group import ClassicGroup
 from odradek.coordinator.classic.states import GroupState

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any
 from unittest import mock
 
-from tests.simulation.client.client_producers import Brokers, _refusal
+from tests.simulation.client.producing.client_producers import Brokers, _refusal
 from tests.simulation.virtual import LoopClock, Network, VirtualLoop
 
 from odradek.client.aio import cluster as cluster_module

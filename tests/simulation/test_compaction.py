@@ -11,7 +11,7 @@ import pytest
 from tests.mutants import Mutants, Mutation
 from tests.rounds import seeds
 from tests.simulation.compaction import Simulation, Transaction
-from tests.unit.storage.compacted import BACKOFF_MS
+from tests.unit.storage.cleaner.compacted import BACKOFF_MS
 
 STEPS = 100
 PER_TEST = 10

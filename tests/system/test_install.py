@@ -17,7 +17,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tests.architecture.test_documents import (
+from tests.architecture.words.test_documents import (
     files_with_tests,
     is_with_spark,
     pages_with_python,

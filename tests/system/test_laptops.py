@@ -21,9 +21,9 @@ TIMEOUT_S = deadline_s(600)
 SUITE = (
     "tests/unit/storage/test_log_manager.py",
     "tests/unit/storage/test_indexes.py",
-    "tests/unit/server/in_process/test_broker_helpers.py",
+    "tests/unit/server/in_process/calls/test_broker_helpers.py",
     "tests/unit/server/in_process/test_snapshot.py",
-    "tests/unit/server/in_process/test_time_calls.py",
+    "tests/unit/server/in_process/time/test_time_calls.py",
     "tests/unit/server/test_network_settings.py",
     "tests/unit/tls/test_contexts.py",
     "tests/unit/cli/test_main.py",

@@ -18,7 +18,7 @@ _MUTANTS: Final = "runs a suite again for every mutation"
 LAST_RESORT_S: Final = 1500
 # Seconds, and the reason.
 LIMITS_S: Final = {
-    "tests/architecture/test_documents.py": (300, "README's pages start brokers and Spark"),
+    "tests/architecture/words/test_documents.py": (300, "README's pages start brokers and Spark"),
     "tests/simulation": (600, _MUTANTS),
     "tests/system/cluster": (600, "three brokers and a ZooKeeper are killed, paused and cut off"),
     "tests/system/kills": (600, "rounds of kills; each start recovers what the last one left"),
@@ -33,7 +33,7 @@ LIMITS_S: Final = {
     "tests/wire": (300, _JVMS),
     "tests/wire/differential": (600, _JVMS),
     "tests/wire/interchange": (600, _JVMS),
-    "tests/wire/libraries/test_old_clients.py": (600, _JVMS),
+    "tests/wire/libraries/old/test_old_clients.py": (600, _JVMS),
     "tests/wire/spark": (600, _SPARK),
 }
 

@@ -35,7 +35,7 @@ CORE: Final = {
         "tests/system/spark/test_pipelines.py::test_volume_shows_its_table_and_needs_no_directory",
     ),
     "what README says": (
-        "tests/architecture/test_documents.py::test_the_first_minute_in_a_shell_and_in_spark",
+        "tests/architecture/words/test_documents.py::test_the_first_minute_in_a_shell_and_in_spark",
     ),
 }
 
@@ -51,7 +51,7 @@ PARTS: Final = {
     "java": (
         "tests/wire/groups",
         "tests/wire/libraries/test_java_tools.py",
-        "tests/wire/libraries/test_old_clients.py",
+        "tests/wire/libraries/old/test_old_clients.py",
         "tests/wire/client/tools",
     ),
     "differential": ("tests/wire/differential",),

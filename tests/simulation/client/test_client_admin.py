@@ -10,7 +10,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.simulation.client.client_groups import BROKERS, CREATE_TOPICS, FIND_COORDINATOR, METADATA
+from tests.simulation.client.consuming.client_groups import (
+    BROKERS,
+    CREATE_TOPICS,
+    FIND_COORDINATOR,
+    METADATA,
+)
 from tests.simulation.client.test_client_cluster import (
     FLEXIBLE_FROM,
     Answer,

@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from tests.simulation.client.client_groups import (
+from tests.simulation.client.consuming.client_groups import (
     BROKERS,
     FIND_COORDINATOR,
     GROUP,

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from tests.simulation.client.client_producers import (
+from tests.simulation.client.producing.client_producers import (
     BROKERS,
     PARTITIONS,
     SETTINGS,

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.simulation.client.client_groups import GROUP, OFFSET_COMMIT, PRODUCE, TOPIC
+from tests.simulation.client.consuming.client_groups import GROUP, OFFSET_COMMIT, PRODUCE, TOPIC
 from tests.simulation.client.test_client_cluster import (
     ALL,
     FLEXIBLE_FROM,

@@ -9,7 +9,7 @@ import random
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
-from tests.simulation.client.client_producers import BROKERS, PRODUCE, SETTINGS, Brokers
+from tests.simulation.client.producing.client_producers import BROKERS, PRODUCE, SETTINGS, Brokers
 from tests.simulation.virtual import Connection, LoopClock, Network, VirtualLoop
 
 from odradek.client import Producer

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
-from tests.simulation.client.client_producers import PRODUCE
-from tests.simulation.client.client_producers import SETTINGS as PRODUCER_SETTINGS
+from tests.simulation.client.producing.client_producers import PRODUCE
+from tests.simulation.client.producing.client_producers import SETTINGS as PRODUCER_SETTINGS
+from tests.simulation.client.producing.test_client_sequences import play as play_producer
+from tests.simulation.client.producing.test_client_transactions import Coordinator, send_offsets
 from tests.simulation.client.test_client_cluster import BROKERS, PROTOCOLS, SERVERS, Stage, read
 from tests.simulation.client.test_client_cluster import play as play_members
-from tests.simulation.client.test_client_sequences import play as play_producer
-from tests.simulation.client.test_client_transactions import Coordinator, send_offsets
 from tests.simulation.virtual import Connection, LoopClock, Network, VirtualLoop
 from tests.wire.client.faults.test_inner_errors import (
     ADMIN,

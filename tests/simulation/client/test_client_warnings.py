@@ -1,7 +1,7 @@
 """The warnings that a client logs now and then about troubles that may pass, and raise no error."""
 
 import pytest
-from tests.simulation.client.client_groups import METADATA
+from tests.simulation.client.consuming.client_groups import METADATA
 from tests.simulation.client.test_client_cluster import ALL, Stage, answering, play
 
 from odradek.errors import ErrorCode

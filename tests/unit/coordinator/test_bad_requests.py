@@ -7,7 +7,7 @@ the log says who and why.
 from collections.abc import Callable
 
 import pytest
-from tests.unit.coordinator.consumers import Consumer, ConsumerWorld
+from tests.unit.coordinator.consumer.consumers import Consumer, ConsumerWorld
 from tests.unit.coordinator.fakes import Member, World, settle, sync_all
 
 from odradek.coordinator.classic.requests import LeavingMember

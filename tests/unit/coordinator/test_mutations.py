@@ -14,20 +14,20 @@ TESTS = {
     ],
     "consumer": [
         "tests/unit/coordinator/test_refused_writes.py",
-        "tests/unit/coordinator/test_consumer_groups.py",
+        "tests/unit/coordinator/consumer/test_consumer_groups.py",
         "tests/unit/coordinator/test_deadlines.py",
-        "tests/unit/coordinator/test_consumer_migration.py",
+        "tests/unit/coordinator/consumer/test_consumer_migration.py",
     ],
     "runtime": [
-        "tests/unit/coordinator/test_consumer_groups.py",
+        "tests/unit/coordinator/consumer/test_consumer_groups.py",
         "tests/unit/coordinator/test_refused_writes.py",
     ],
     "modern": [
         "tests/unit/coordinator/test_deadlines.py",
         "tests/unit/coordinator/test_refused_writes.py",
     ],
-    "group_shard.py": ["tests/unit/coordinator/test_consumer_migration.py"],
-    "group_coordinator.py": ["tests/unit/coordinator/test_consumer_migration.py"],
+    "group_shard.py": ["tests/unit/coordinator/consumer/test_consumer_migration.py"],
+    "group_coordinator.py": ["tests/unit/coordinator/consumer/test_consumer_migration.py"],
     "transactions": ["tests/unit/coordinator/transactional/test_transactions.py"],
     "offsets": [
         "tests/unit/coordinator/transactional/test_transactional_offsets.py",

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 import pytest
-from tests.unit.coordinator.consumers import Consumer, ConsumerWorld
+from tests.unit.coordinator.consumer.consumers import Consumer, ConsumerWorld
+from tests.unit.coordinator.consumer.test_consumer_migration import subscription
 from tests.unit.coordinator.fakes import Member, World, settle
-from tests.unit.coordinator.test_consumer_migration import subscription
 
 from odradek.coordinator.offsets.requests import (
     CommittedPartition,

@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import partial
 
 import pytest
-from tests.unit.coordinator.consumers import Consumer, ConsumerWorld
+from tests.unit.coordinator.consumer.consumers import Consumer, ConsumerWorld
 from tests.unit.coordinator.fakes import ListLog, Member, World, settle
 from tests.unit.coordinator.test_upkeep import RETENTION_MS
 from tests.unit.coordinator.transactional.transactions import ORDERS, TransactionWorld

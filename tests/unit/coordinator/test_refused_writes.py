@@ -5,10 +5,10 @@ awaited of members follows from what is stored.
 """
 
 import pytest
-from tests.unit.coordinator.consumers import Consumer, ConsumerWorld, settle
+from tests.unit.coordinator.consumer.consumers import Consumer, ConsumerWorld, settle
+from tests.unit.coordinator.consumer.test_consumer_migration import ClassicConsumer, classic_group
 from tests.unit.coordinator.fakes import Member, World, sync_all
 from tests.unit.coordinator.fakes import settle as settle_classic
-from tests.unit.coordinator.test_consumer_migration import ClassicConsumer, classic_group
 
 from odradek.coordinator.classic.requests import LeavingMember
 from odradek.coordinator.consumer.requests import HeartbeatRequest, HeartbeatResult

@@ -4,7 +4,7 @@ import logging
 import struct
 
 import pytest
-from tests.unit.coordinator.consumers import Consumer, ConsumerWorld
+from tests.unit.coordinator.consumer.consumers import Consumer, ConsumerWorld
 from tests.unit.coordinator.fakes import World
 from tests.unit.coordinator.test_runtime import OK, commit_of
 

@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode as Code
-from tests.unit.coordinator.consumers import ConsumerWorld
+from tests.unit.coordinator.consumer.consumers import ConsumerWorld
 from tests.unit.handlers.conftest import run
-from tests.unit.handlers.group_client import COMMIT, FETCH, Groups
+from tests.unit.handlers.groups.group_client import COMMIT, FETCH, Groups
 
 from odradek.controller.acl_control import AclControl
 from odradek.coordinator.share_groups.requests import ShareOffset

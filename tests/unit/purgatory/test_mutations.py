@@ -16,9 +16,9 @@ TESTS = [
     "tests/unit/purgatory/test_purgatory.py",
     "tests/unit/purgatory/test_callbacks.py",
     "tests/unit/purgatory/test_conditions.py",
-    "tests/property/test_timer_model.py",
-    "tests/property/test_purgatory_model.py",
-    "tests/property/test_purgatory_callbacks.py",
+    "tests/property/time/test_timer_model.py",
+    "tests/property/time/test_purgatory_model.py",
+    "tests/property/time/test_purgatory_callbacks.py",
     "tests/unit/purgatory/test_meetings.py",
 ]
 

@@ -7,9 +7,9 @@ from tests.mutants import Mutants, Mutation
 
 TESTS = [
     "tests/unit/replication/test_in_sync_replicas.py",
-    "tests/unit/replication/test_delayed_fetch.py",
-    "tests/unit/replication/test_delayed_produce.py",
-    "tests/unit/replication/test_delayed_delete_records.py",
+    "tests/unit/replication/waits/test_delayed_fetch.py",
+    "tests/unit/replication/waits/test_delayed_produce.py",
+    "tests/unit/replication/waits/test_delayed_delete_records.py",
     "tests/unit/replication/test_contract.py",
     "tests/unit/replication/test_replica_manager.py",
     "tests/scenario/test_replication.py",

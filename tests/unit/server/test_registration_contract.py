@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.metadata.zookeeper_cluster import Cluster
+from tests.unit.metadata.zookeeper.zookeeper_cluster import Cluster
 from tests.unit.server.test_registration import AWAY, HERE, TAKEN, Store
 
 from odradek.errors import BrokerError, ErrorCode

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from tests.unit.storage.compacted import batches_of, marker
+from tests.unit.storage.cleaner.compacted import batches_of, marker
 
 
 def fill(world, log, batches, choices):

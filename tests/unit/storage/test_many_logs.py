@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 from tests.late_background import LateBackground
-from tests.unit.storage.compacted import COMPACT, append
+from tests.unit.storage.cleaner.compacted import COMPACT, append
 
 from odradek.model import TopicPartition
 from odradek.storage import Log, LogManager, names

@@ -35,7 +35,7 @@ MUTATIONS = {
             "if reached < following and not self._was_compacted(segment):",
             "if False:",
         ),
-        f"{TABLES}/test_segments_under_the_cleaner.py",
+        f"{TABLES}/segments/test_segments_under_the_cleaner.py",
     ),
     "an index is believed whatever it points at": (
         Mutation(
@@ -43,7 +43,7 @@ MUTATIONS = {
             "if index < 0 or not self._is_batch_before(entries[index][1], offset):",
             "if index < 0:",
         ),
-        f"{TABLES}/test_segments_under_the_cleaner.py",
+        f"{TABLES}/segments/test_segments_under_the_cleaner.py",
     ),
     "a directory of another cluster is read": (
         Mutation(

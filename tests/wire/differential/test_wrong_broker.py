@@ -11,8 +11,9 @@ from typing import Any, Final
 from uuid import UUID
 
 import pytest
+from tests.wire.differential.groups.test_share_groups import ACCEPT, ShareMember, of
+from tests.wire.differential.groups.test_transactions import batch, owner
 from tests.wire.differential.harness import API_KEYS, Allowed, Peer, Scenario, Target, differences
-from tests.wire.differential.test_share_groups import ACCEPT, ShareMember, of
 from tests.wire.differential.test_sweep import (
     FILLINGS,
     LEFT_OUT,
@@ -22,7 +23,6 @@ from tests.wire.differential.test_sweep import (
     served_by_both,
     values_of,
 )
-from tests.wire.differential.test_transactions import batch, owner
 from tools.kafka_node import zookeeper_kafka_node
 from tools.peers import PeerUnavailable
 

@@ -14,7 +14,7 @@ pytest.importorskip("kazoo")
 
 from kazoo.client import KazooClient
 from tests.deadlines import deadline_s
-from tests.unit.metadata.zookeeper_cluster import Broker, Cluster
+from tests.unit.metadata.zookeeper.zookeeper_cluster import Broker, Cluster
 from tools.zookeeper_node import ZooKeeperEnsemble, ZooKeeperNode, zookeeper_ensemble
 
 from odradek.clock import ManualClock, SystemClock

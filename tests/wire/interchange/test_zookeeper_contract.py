@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("kazoo")
 
 from tests.deadlines import deadline_s
-from tests.unit.metadata.zookeeper_tree import Tree, TreeClient
+from tests.unit.metadata.zookeeper.zookeeper_tree import Tree, TreeClient
 from tools.zookeeper_node import zookeeper_ensemble
 
 from odradek.clock import SystemClock

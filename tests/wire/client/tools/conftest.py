@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from tests.deadlines import deadline_s
-from tests.wire.client.tools.answers import Ours
+from tests.wire.client.tools.comparing.answers import Ours
 from tests.wire.java_tools import Done
 
 from odradek.cli.main import AS_KAFKA, SCRIPTS, main

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.wire.client.tools.answers import Ours
+from tests.wire.client.tools.comparing.answers import Ours
 from tests.wire.java_tools import Done, JavaTools
 
 import odradek

@@ -23,9 +23,9 @@ from confluent_kafka import Consumer as GroupMember
 from confluent_kafka import Producer as TransactionalProducer
 from confluent_kafka import TopicPartition as Place
 from tests.deadlines import deadline_ms, deadline_s
-from tests.wire.client.tools import flags as every_flag
-from tests.wire.client.tools.answers import Ours, difference, normal, told_otherwise
-from tests.wire.client.tools.lines import (
+from tests.wire.client.tools.comparing import flags as every_flag
+from tests.wire.client.tools.comparing.answers import Ours, difference, normal, told_otherwise
+from tests.wire.client.tools.comparing.lines import (
     CONFIGS,
     CONSOLES,
     CONTROLLERS,

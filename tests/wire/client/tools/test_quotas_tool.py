@@ -2,7 +2,7 @@
 broker of its own."""
 
 import pytest
-from tests.wire.client.tools.answers import TRACE, Ours, sentences
+from tests.wire.client.tools.comparing.answers import TRACE, Ours, sentences
 from tests.wire.java_tools import Done, JavaTools
 
 import odradek

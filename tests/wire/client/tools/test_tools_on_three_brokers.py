@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 from tests.deadlines import deadline_s
-from tests.wire.client.tools.answers import difference, normal
+from tests.wire.client.tools.comparing.answers import difference, normal
 from tests.wire.java_tools import Done, JavaTools
 from tools import peers
 from tools.zookeeper_node import zookeeper_ensemble

@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.wire.client.tools import usage
-from tests.wire.client.tools.answers import Ours, told_otherwise
+from tests.wire.client.tools.comparing import usage
+from tests.wire.client.tools.comparing.answers import Ours, told_otherwise
 from tests.wire.java_tools import JavaTools
 
 from odradek.client import Admin

@@ -1,0 +1,207 @@
+"""A round of compaction in which the log becomes another one: cut, emptied, set otherwise."""
+
+import itertools
+from uuid import UUID
+
+import pytest
+from tests.late_background import LateBackground
+from tests.unit.storage.cleaner.compacted import (
+    COMPACT,
+    append,
+    clean,
+    committed,
+    contents,
+    marker,
+)
+from tests.unit.storage.conftest import ORDERS
+
+SETTINGS = {**COMPACT, "segment_bytes": "300", "delete_retention_ms": "1000"}
+LAG_MS = 3_600_000
+
+
+def cut(world, manager, log):
+    """The log loses its end below the last segment, as a follower's after an unclean election."""
+    log.truncate_to(9)
+    for n in range(9, 16):
+        append(world, log, (b"k%d" % (n % 3), b"new %d" % n))
+
+
+def cut_all_of_a_segment(world, manager, log):
+    """The last segment that is left is empty, and a step may just be reading it."""
+    log.truncate_to(log.segments.floor(9).base_offset)
+
+
+def start_over(world, manager, log):
+    """The log begins anew, as a follower's that was left far behind."""
+    log.truncate_fully_and_start_at(5)
+    for n in range(5, 16):
+        append(world, log, (b"k%d" % (n % 3), b"new %d" % n))
+
+
+def lose_its_beginning(world, manager, log):
+    """Somebody deletes all records that there are."""
+    log.maybe_increment_log_start_offset(log.high_watermark)
+    log.delete_old_segments(world.clock.wall_ms())
+
+
+def no_longer_compact(world, manager, log):
+    log.update_config(world.config(**{**SETTINGS, "cleanup_policy": "delete"}))
+
+
+def with_a_lag(world, manager, log):
+    log.update_config(world.config(**SETTINGS, min_compaction_lag_ms=str(LAG_MS)))
+
+
+def with_tombstones_for_longer(world, manager, log):
+    log.update_config(world.config(**{**SETTINGS, "delete_retention_ms": str(LAG_MS)}))
+
+
+def made_anew(world, manager, log):
+    """The topic is deleted, and another one of its name created."""
+    manager.delete(ORDERS)
+    log = manager.get_or_create(ORDERS, UUID(int=8), world.config(**SETTINGS))
+    for n in range(30):
+        append(world, log, (b"k%d" % (n % 3), b"new %d" % n))
+
+
+def interrupted(world, number, change):
+    """The log after a round into whose steps the change came behind the first `number`; whether
+    there were as many."""
+    world.directories = [f"{world.directories[0].split('@')[0]}@{number}"]
+    background = LateBackground(is_late=False)
+    manager = world.start(background=background)
+    log = world.log(manager, **SETTINGS)
+    for n in range(24):
+        append(world, log, (b"k%d" % (n % 3), b"old %d" % n))
+    log.appender.roll()
+    background.is_late = True
+    manager.cleaner.look()
+    is_under_way = all(background.try_step() for _ in range(number))
+    before = contents(log)
+    change(world, manager, log)
+    changed = manager.get(ORDERS)
+    written = contents(changed)
+    background.catch_up()
+    assert manager.cleaner.uncleanable == frozenset()
+    assert manager.cleaner.running == 0
+    return is_under_way, before, written, changed
+
+
+@pytest.mark.parametrize(
+    ("change", "start"),
+    [
+        (cut, 9),
+        (cut_all_of_a_segment, 9),
+        (start_over, 5),
+        (made_anew, 0),
+        (lose_its_beginning, 24),
+    ],
+)
+def test_a_log_that_becomes_another_one_keeps_nothing_of_the_earlier(world, change, start):
+    """Records that were cut would come back, and acknowledged ones vanish; or the log would pass
+    for damaged, and never be compacted again. Apache Kafka ends the round before it truncates a log
+    (`abortAndPauseCleaning` in its `LogManager`).
+    """
+    for number in itertools.count():
+        is_under_way, _, written, log = interrupted(world, number, change)
+        assert contents(log) == written, f"after {number} steps"
+        assert log.cleaned_offset <= start
+        if not is_under_way:
+            break
+    assert number > 10
+
+
+@pytest.mark.parametrize("change", [no_longer_compact, with_a_lag, with_tombstones_for_longer])
+def test_a_round_ends_when_the_settings_forbid_it(world, change):
+    """Records would go of which the topic says that they are to stay. Apache Kafka ends the
+    round when `compact` leaves `cleanup.policy` (`updateTopicConfig` in its `LogManager`), and goes
+    on by a lag that its beginning found; the differential `test_compaction.py` asks it.
+    """
+    for number in itertools.count():
+        is_under_way, before, _, log = interrupted(world, number, change)
+        assert contents(log) == before, f"after {number} steps"
+        # `findings` would wonder about the gaps of a log that is not compacted.
+        log.update_config(world.config(**SETTINGS))
+        if not is_under_way:
+            break
+    assert number > 10
+
+
+@pytest.mark.parametrize("start", [12, 24])
+def test_segments_that_are_gone_are_no_failure_of_the_disk(world, start):
+    """The whole log directory would go offline: retention takes segments of the group that is being
+    cleaned, and their files are removed before the round has opened them."""
+    for number in itertools.count():
+        world.directories = [f"{world.directories[0].split('@')[0]}@{number}"]
+        background = LateBackground(is_late=False)
+        manager = world.start(background=background)
+        log = world.log(manager, **SETTINGS)
+        for n in range(24):
+            append(world, log, (b"k%d" % (n % 3), b"%d" % n))
+        log.appender.roll()
+        log.update_config(world.config(**{**SETTINGS, "segment_bytes": "100000"}))
+        background.is_late = True
+        manager.cleaner.look()
+        is_under_way = all(background.try_step() for _ in range(number))
+        log.maybe_increment_log_start_offset(start)
+        log.delete_old_segments(world.clock.wall_ms())
+        world.timer.advance_clock(log.config.file_delete_delay_ms)
+        background.catch_up()
+        assert world.failed == [], f"after {number} steps"
+        assert manager.cleaner.uncleanable == frozenset()
+        if not is_under_way:
+            break
+    assert number > 10
+
+
+def test_what_a_producer_commits_outlives_what_it_aborted(world):
+    """A committed record would go with the aborted ones before it, when retention takes the segment
+    in which these end while a round is under way."""
+    for number in itertools.count():
+        world.directories = [f"{world.directories[0].split('@')[0]}@{number}"]
+        background = LateBackground(is_late=False)
+        manager = world.start(background=background)
+        log = world.log(manager, **{**SETTINGS, "segment_bytes": "1000"})
+        producer = {"producer_id": 1, "producer_epoch": 0, "is_transactional": True}
+        append(world, log, (b"a", b"aborted"), base_sequence=0, **producer)
+        marker(world, log, 1, commit=False)
+        log.appender.roll()
+        append(world, log, (b"b", b"committed"), base_sequence=1, **producer)
+        marker(world, log, 1, commit=True)
+        log.appender.roll()
+        background.is_late = True
+        manager.cleaner.look()
+        is_under_way = all(background.try_step() for _ in range(number))
+        log.maybe_increment_log_start_offset(2)
+        log.delete_old_segments(world.clock.wall_ms())
+        background.catch_up()
+        assert committed(log) == [(b"b", b"committed")], f"after {number} steps"
+        if not is_under_way:
+            break
+    assert number > 5
+
+
+def test_a_segment_that_is_being_appended_to_is_not_replaced(world):
+    """The records that come next would be written to a file that is gone."""
+    log = world.log(world.start(), **SETTINGS)
+    append(world, log, (b"k", b"1"))
+    with pytest.raises(AssertionError, match="is being appended to"):
+        log.local.replace_segments([log.segments.active])
+    append(world, log, (b"k", b"2"))
+    assert [value for _, _, value in contents(log)] == [b"1", b"2"]
+
+
+def test_a_topic_that_is_made_anew_does_not_inherit_damage(world):
+    """Its log would never be compacted."""
+    manager = world.start()
+    log = world.log(manager, **SETTINGS)
+    append(world, log, (b"k", b"1"))
+    with open(log.segments.first.file.path, "r+b") as file:
+        file.seek(66)
+        file.write(b"\xff")
+    clean(world, log)
+    assert manager.cleaner.uncleanable == {ORDERS}
+    made_anew(world, manager, log)
+    clean(world, manager.get(ORDERS))
+    assert manager.cleaner.uncleanable == frozenset()
+    assert len(contents(manager.get(ORDERS))) == 3
