@@ -279,6 +279,25 @@ def test_a_member_whose_request_had_no_turn_is_not_late(world: ConsumerWorld, co
     assert set(world.group().members) == ({"a", "b", "c"} if comes else {"b", "c"})
 
 
+def test_a_member_whose_request_had_no_turn_has_time_to_ask_again(world: ConsumerWorld) -> None:
+    """Fails when a member is late that gave back in time, was refused for a stall, and asks again
+    when the broker has had time to look for late members once more."""
+    a, b = Consumer(world, "a", rebalance_timeout_ms=10_000), Consumer(world, "b")
+    a.join()
+    a.clings = True
+    b.join()
+    a.beat()
+    world.log.holds = True
+    Consumer(world, "c").join()
+    world.advance(4_000)
+    a.send(owned=a.assigned)
+    world.advance(7_000)
+    world.log.holds = False
+    world.log.commit()
+    world.advance(4 * RETRY_MS)
+    assert "a" in world.group().members
+
+
 def test_who_waits_for_his_turn_is_answered_in_time(world: ConsumerWorld) -> None:
     """Fails when a member hangs behind somebody else's write, until it takes itself for lost."""
     a, _b = pair(world)
