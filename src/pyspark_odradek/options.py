@@ -63,6 +63,8 @@ _OWN: Final = (
     "lease",
     "filterPushdown",
 )
+_REQUEST_TIMEOUT: Final = "kafka.request.timeout.ms"
+_PATIENCE: Final = "kafkaConsumer.pollTimeoutMs"
 _CLIENT: Final = (
     "kafka.bootstrap.servers",
     "kafka.client.id",
@@ -71,7 +73,7 @@ _CLIENT: Final = (
     "kafka.fetch.max.bytes",
     "kafka.max.partition.fetch.bytes",
     "kafka.fetch.max.wait.ms",
-    "kafka.request.timeout.ms",
+    _REQUEST_TIMEOUT,
     *SECURITY_OPTIONS,
 )
 # Kafka's consumer has these as well; this client has nothing for them to tune.
@@ -314,8 +316,8 @@ class _Parser:
                 ("fetch_max_bytes", "kafka.fetch.max.bytes"),
                 ("partition_fetch_max_bytes", "kafka.max.partition.fetch.bytes"),
                 ("fetch_max_wait_ms", "kafka.fetch.max.wait.ms"),
-                ("request_timeout_ms", "kafka.request.timeout.ms"),
-                ("patience_ms", "kafkaConsumer.pollTimeoutMs"),
+                ("request_timeout_ms", _REQUEST_TIMEOUT),
+                ("patience_ms", _PATIENCE),
             )
             if self._has(option)
         }
@@ -326,6 +328,8 @@ class _Parser:
             bootstrap_servers=servers,
             client_id=client_id,
             rack=rack,
+            request_timeout_named=_REQUEST_TIMEOUT,
+            patience_named=_PATIENCE,
             security=parse_security(self.options),
             **numbers,
         )

@@ -263,6 +263,7 @@ def _cluster(options: SinkOptions) -> "Cluster":
         client_id=options.client_id,
         request_timeout_ms=options.write.request_timeout_ms,
         api_timeout_ms=options.delivery_timeout_ms,
+        limited_by="kafka.delivery.timeout.ms",
         security=options.security.security(),
     )
 

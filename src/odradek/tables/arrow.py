@@ -62,19 +62,6 @@ def pandas_frame(table: Table) -> Any:
         raise ImportError("pandas is not installed: pip install 'pandas>=2.2.2,<3'") from None
 
 
-def polars_frame(table: Table) -> Any:
-    """The table as a data frame of Polars.
-
-    Raises:
-        ImportError: Polars is not installed.
-    """
-    try:
-        import polars
-    except ImportError:
-        raise ImportError("Polars is not installed: pip install 'odradek[polars]'") from None
-    return polars.from_arrow(table)
-
-
 def _array(
     columns: ColumnBuffers, field: "pa.Field[Any]", topic_partition: TopicPartition
 ) -> "pa.Array[Any]":

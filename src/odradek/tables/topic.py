@@ -125,6 +125,6 @@ class Topic:
 
     def to_polars(self, **wanted: Any) -> Any:
         """Returns `to_arrow` as a data frame of Polars; raises as it does, and without it."""
-        from odradek.tables.arrow import polars_frame
+        from odradek.tables.polars_frames import polars_frame
 
         return polars_frame(self.to_arrow(**wanted))

@@ -8,16 +8,21 @@ import pytest
 from tests.simulation.client.test_client_cluster import (
     ALL,
     BROKERS,
+    METADATA,
     PROTOCOLS,
     Stage,
     Told,
+    answering,
     play,
     read,
+    silence,
 )
 
-from odradek.client import Consumer, Producer
+from odradek.client import Admin, Consumer, Producer, ShareConsumer
 from odradek.client.errors import ClientClosed
 from odradek.model import TopicPartition
+
+SHARE_HEARTBEAT = 76
 
 
 async def closed_in_s(client: Any, *timeouts_ms: int | None) -> float:
@@ -117,5 +122,109 @@ def test_closing_ends_a_listener_though_a_commit_takes_all_its_time(protocol: st
         async with asyncio.timeout(1):
             [ended] = await asyncio.gather(reading, return_exceptions=True)
         assert isinstance(ended, ClientClosed)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("turns", range(12))
+def test_who_is_cancelled_while_somebody_closes_is_cancelled(turns: int) -> None:
+    """It would be told that the client is closed, and go on."""
+
+    async def scenario(stage: Stage) -> None:
+        producer: Producer = stage.client(Producer)
+        with stage.bent(silence(METADATA)):
+            asking = asyncio.create_task(producer.partitions_for("t"))
+            await asyncio.sleep(0.1)
+            closing = asyncio.create_task(producer.close())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            is_cancelled = asking.cancel()
+            await closing
+        [ended] = await asyncio.gather(asking, return_exceptions=True)
+        assert isinstance(ended, asyncio.CancelledError if is_cancelled else ClientClosed)
+
+    play(scenario)
+
+
+def cancel_all_tasks() -> None:
+    """As many programs do on a signal; not the test and its brokers, though."""
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        if getattr(task.get_coro(), "__name__", "") != "tick":
+            task.cancel()
+
+
+async def read_all(consumer: Consumer, found: dict[TopicPartition, list[int]]) -> None:
+    while sum(map(len, found.values())) < 80:
+        for partition, records in (await consumer.getmany(timeout_ms=500)).items():
+            found.setdefault(partition, []).extend(each.offset for each in records)
+
+
+@pytest.mark.parametrize("after_s", [0, 0.001, 0.01, 0.05, 0.1, 0.5, 1, 3.5])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_program_that_cancels_all_tasks_can_read_on(protocol: str, after_s: float) -> None:
+    """Its member sends no heartbeats, or waits for a rebalance or a fetch that is over."""
+
+    async def scenario(stage: Stage) -> None:
+        told = Told()
+        consumer: Consumer = stage.member(protocol, enable_auto_commit=False)
+        consumer.subscribe(["t"], listener=told)
+        found: dict[TopicPartition, list[int]] = {}
+        reading = asyncio.create_task(read_all(consumer, found))
+        await asyncio.sleep(after_s)
+        cancel_all_tasks()
+        await asyncio.wait([reading])
+        async with asyncio.timeout(60):
+            await read_all(consumer, found)
+        assert found == {each: list(range(20)) for each in ALL}
+        # Longer than a session, which ends without heartbeats.
+        assert await consumer.getmany(timeout_ms=9_000) == {}
+        await consumer.commit()
+        assert told.gone == []
+        async with asyncio.timeout(20):
+            await consumer.close()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 5])
+@pytest.mark.parametrize("kind", [Admin, Consumer, Producer, ShareConsumer])
+def test_a_program_that_cancels_all_tasks_while_it_closes_can_close(kind: type, turns: int) -> None:
+    """The second call would be told that somebody had cancelled it, and the client stay open."""
+
+    async def scenario(stage: Stage) -> None:
+        stage.bends.append(silence(SHARE_HEARTBEAT))
+        is_reader = kind in (Consumer, ShareConsumer)
+        client = stage.client(kind, **({"group_id": "closing"} if is_reader else {}))
+        if is_reader:
+            client.subscribe(["t"])
+            await client.getmany(timeout_ms=100)
+        else:
+            await client.start()
+        closing = asyncio.create_task(client.close())
+        for _ in range(turns + 1):
+            await asyncio.sleep(0)
+        cancel_all_tasks()
+        await asyncio.wait([closing])
+        async with asyncio.timeout(40):
+            await client.close()
+        assert not stage.network.connections
+
+    play(scenario)
+
+
+def test_a_sharing_member_goes_on_though_all_tasks_were_cancelled() -> None:
+    """Without heartbeats its coordinator would take it for dead, and give it nothing."""
+
+    async def scenario(stage: Stage) -> None:
+        heartbeat = {"member_id": "m", "member_epoch": 1, "heartbeat_interval_ms": 1_000}
+        with stage.bent(answering(SHARE_HEARTBEAT, heartbeat)):
+            async with stage.client(ShareConsumer, group_id="sharing") as consumer:
+                consumer.subscribe(["t"])
+                await consumer.getmany(timeout_ms=100)
+                cancel_all_tasks()
+                await asyncio.sleep(0.1)
+                before = stage.count(SHARE_HEARTBEAT)
+                await consumer.getmany(timeout_ms=5_000)
+                assert stage.count(SHARE_HEARTBEAT) > before
 
     play(scenario)

@@ -1,8 +1,10 @@
 """If these fail, records are sent late, twice, in another order, or never."""
 
 import random
+from collections.abc import Callable
 from uuid import UUID
 
+import pytest
 from tests.rounds import rounds
 
 from odradek.client.core.producing.accumulator import (
@@ -154,6 +156,26 @@ def test_behind_a_gap_a_new_epoch_of_the_partition_begins() -> None:
     accumulator.give_up(refused)
     assert numbers(accumulator.drain(ONE, 7, 0)) == (7, 1, 0)
     assert numbers(accumulator.drain(OTHER, 7, 0)) == (7, 0, 1), "it has none"
+
+
+@pytest.mark.parametrize("gap", [Accumulator.give_up, Accumulator.lost_place])
+def test_a_gap_of_one_partition_changes_no_number_of_another(
+    gap: Callable[[Accumulator, ProducerBatch], None],
+) -> None:
+    """The other's batch failed and may be in its log: by new numbers it would be there twice."""
+    accumulator = Accumulator(linger_ms=0, batch_bytes=1)
+    put(accumulator, 1, 2)
+    put(accumulator, 3, 4, 5, partition=OTHER)
+    refused = accumulator.drain(ONE, 7, 0)
+    accumulator.done(accumulator.drain(OTHER, 7, 0))
+    unknown = accumulator.drain(OTHER, 7, 0)
+    unknown.unanswered = 1
+    accumulator.retry(unknown, 0)
+    gap(accumulator, refused)
+    assert accumulator.drain(OTHER, 7, 0) is unknown
+    assert numbers(unknown) == (7, 0, 1)
+    accumulator.done(unknown)
+    assert numbers(accumulator.drain(OTHER, 7, 0)) == (7, 0, 2)
 
 
 def test_what_was_sent_behind_a_gap_is_sent_by_its_old_numbers_first() -> None:

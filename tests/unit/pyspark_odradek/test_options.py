@@ -1,13 +1,16 @@
 """If these fail, a job changed from `kafka` to `odradek` reads something else, or is refused."""
 
 import pickle
+import re
 
 import pytest
 
+from odradek.client.errors import KafkaError
 from odradek.model import TopicPartition
 from odradek.tables.columns import HEADERS, PLAIN_COLUMNS
+from odradek.tables.plan.bounds import open_cluster
 from odradek.tables.plan.offsets import EARLIEST, LATEST, AtTime, EndOfLog, ExactOffsets
-from odradek.tables.plan.options import ReadOptions, TopicSelection
+from odradek.tables.plan.options import ClientOptions, ReadOptions, TopicSelection
 from pyspark_odradek.options import parse_columns, parse_options
 
 BASE = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
@@ -135,3 +138,27 @@ def test_a_trigger_may_wait_for_more() -> None:
         parse(streaming=True, minOffsetsPerTrigger="9", maxOffsetsPerTrigger="5")
     with pytest.raises(ValueError, match="'soon' is no time"):
         parse(streaming=True, maxTriggerDelay="soon")
+
+
+@pytest.mark.parametrize(
+    ("patiently", "limit"),
+    [(False, "60 ms (kafka.request.timeout.ms)"), (True, "90 ms (kafkaConsumer.pollTimeoutMs)")],
+)
+def test_an_error_names_the_option_that_limits_the_wait(patiently: bool, limit: str) -> None:
+    """A reader would look for an option that does not exist."""
+    options = parse(
+        kafka_bootstrap_servers="127.0.0.1:1",
+        kafka_request_timeout_ms="60",
+        kafkaConsumer_pollTimeoutMs="90",
+    )
+    refused = pytest.raises(KafkaError, match=rf"within {re.escape(limit)}$")
+    with open_cluster(options, patiently=patiently) as cluster, refused:
+        cluster.topics()
+
+
+def test_an_error_of_a_reader_without_options_names_none() -> None:
+    client = ClientOptions("127.0.0.1:1", request_timeout_ms=60)
+    options = ReadOptions(TopicSelection(names=("t",)), client)
+    refused = pytest.raises(KafkaError, match=r"within 60 ms$")
+    with open_cluster(options, patiently=False) as cluster, refused:
+        cluster.topics()

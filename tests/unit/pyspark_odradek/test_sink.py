@@ -17,6 +17,7 @@ from pyspark.sql.types import (
 
 import odradek
 from odradek import ConsumerRecord
+from odradek.client.errors import KafkaError
 from pyspark_odradek.schema import spark_schema
 from pyspark_odradek.sink import check_columns, write_batches
 from pyspark_odradek.sink_options import SinkOptions, parse_sink_options
@@ -173,3 +174,15 @@ def test_a_row_without_a_topic_is_refused() -> None:
     batch = pa.RecordBatch.from_pylist([{"topic": "orders", "value": b"1"}, {"value": b"2"}])
     with pytest.raises(ValueError, match="a row has no topic"):
         written([batch], topic="")
+
+
+def test_an_error_names_the_option_that_limits_the_retries() -> None:
+    """A reader would look for an option that does not exist."""
+    options = parse(
+        kafka_bootstrap_servers="127.0.0.1:1",
+        kafka_request_timeout_ms="40",
+        kafka_delivery_timeout_ms="60",
+    )
+    batch = pa.RecordBatch.from_pydict({"value": [b"x"]})
+    with pytest.raises(KafkaError, match=r"within 60 ms \(kafka\.delivery\.timeout\.ms\)"):
+        write_batches(options, iter([batch]))

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from odradek.client.aio.cluster import ClusterClient
+from odradek.client.aio.waiting import is_being_cancelled
 
 
 class ClosingTimeout:
@@ -91,12 +92,20 @@ class AsyncClosing:
         """Does the work of `close` once, and to its end, even if no caller waits any more. A call
         with less time than earlier ones shortens it for all."""
         self._cluster.check_process()
-        if self._closing is None:
+        closing = self._closing
+        # A program that cancels all tasks of its loop ends that of closing, too.
+        if closing is None or closing.cancelled():
             self._closing_timeout = ClosingTimeout()
-            self._closing = asyncio.create_task(work(self._closing_timeout))
+            closing = self._closing = asyncio.create_task(work(self._closing_timeout))
         self._closing_timeout.shorten(timeout_ms)
-        if not self._is_waited_for:
-            await asyncio.shield(self._closing)
+        if self._is_waited_for:
+            return
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            if not closing.cancelled() or is_being_cancelled():
+                raise
+            await self._close_once(work, timeout_ms)
 
     @property
     def _is_waited_for(self) -> bool:

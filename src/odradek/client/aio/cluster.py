@@ -235,8 +235,7 @@ class ClusterClient(ClusterCore[AsyncConnection]):
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if task.cancelled():
+            if task.cancelled() and not is_being_cancelled():
                 self._check_open()
-                if not is_being_cancelled():
-                    raise NetworkError("the request was cancelled by somebody else") from None
+                raise NetworkError("the request was cancelled by somebody else") from None
             raise

@@ -157,7 +157,7 @@ class Consumer(AsyncClosing):
             async with timeout.limit():
                 await self._commits.await_pending()
                 await self._commit_before_dropping()
-                await self._subscription.unsubscribe()
+                await self._subscription.end()
         except KafkaError as error:
             _LOGGER.warning("on leaving the group: %s", error)
         except TimeoutError:

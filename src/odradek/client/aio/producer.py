@@ -135,10 +135,11 @@ class Producer(Transacting):
         self._new_delivery: Callable[[], asyncio.Future[RecordMetadata]] | None = None
         self._sender: Sender | None = None
         self._room: asyncio.Event = asyncio.Event()
+        # Whoever waits for room has it in turn: small records would take that of a large one.
+        self._room_in_turn = asyncio.Lock()
         self._idle: asyncio.Event = asyncio.Event()
         self._hurried = 0
         self._turns_given = 0
-        self._waiting_for_room = 0
         self._is_closed = False
         self._measure()
         tell_of_forks(self, Producer._on_forked)
@@ -312,9 +313,9 @@ class Producer(Transacting):
             if unsent[0].first_index + unsent[0].next:
                 self._transactions.was_cancelled("sending many records", transaction)
             raise
-        except Exception as failure:
+        except Exception as failure:  # a user's partitioner may raise anything
             error = failure
-            if not isinstance(error, KafkaError):  # a partitioner's
+            if not isinstance(error, KafkaError):
                 error = KafkaError(f"the record could not be sent: {failure!r}")
             for lot in unsent:
                 for _ in range(lot.next, len(lot.values)):
@@ -366,8 +367,10 @@ class Producer(Transacting):
         return None
 
     async def _put_many(self, lot: Lot, bulk: BulkDelivery, transaction: int) -> None:
+        outcome = Outcome.PUT
         while not lot.is_empty:
-            if self._accumulator.has_full or self._turns_given:
+            has_turn = outcome is Outcome.NO_ROOM  # others would take the room
+            if not has_turn and (self._accumulator.has_full or self._turns_given):
                 await self._enter(self._let_sender_run(), transaction)
             known = self._known(lot.topic, lot.partition)
             if known is None:
@@ -433,14 +436,17 @@ class Producer(Transacting):
     async def _wait_for_room(self) -> None:
         size = self._intake.refused_bytes
         limit = self._cluster.time_limit("max.block.ms")
-        self._waiting_for_room += 1
+        self._intake.waiting_count += 1
         self._hurry(1)
         self._wake()
         try:
             async with asyncio.timeout(limit.ms / 1000):
-                while not self._intake.has_room(size):
-                    self._room.clear()
-                    await self._room.wait()
+                async with self._room_in_turn:
+                    while not self._intake.has_room(size):
+                        self._room.clear()
+                        await self._room.wait()
+                    self._accumulator.has_full = False
+                    self._intake.is_next_turn = True
         except TimeoutError:
             self._exhausted.add()
             raise BufferExhausted(
@@ -448,7 +454,7 @@ class Producer(Transacting):
             ) from None
         finally:
             self._hurry(-1)
-            self._waiting_for_room -= 1
+            self._intake.waiting_count -= 1
 
     async def _wait_for_metadata(self, topic: str) -> TopicMetadata:
         async def attempt() -> TopicMetadata:
@@ -498,5 +504,5 @@ class Producer(Transacting):
         metrics.gauge(
             "buffer-available-bytes", lambda: max(0, self._buffer_bytes - accumulator.used_bytes)
         )
-        metrics.gauge("waiting-threads", lambda: self._waiting_for_room)
+        metrics.gauge("waiting-threads", lambda: self._intake.waiting_count)
         self._exhausted = metrics.meter("buffer-exhausted")

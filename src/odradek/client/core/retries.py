@@ -55,7 +55,7 @@ def patience_ms(code: ErrorCode, timeout_ms: int) -> int:
 
 class TimeLimit:
     """The time limit of a call from now on, and the setting, or the argument, that it comes
-    from."""
+    from; "" if users have none for it."""
 
     def __init__(self, clock: Clock, limit_ms: int, named: str) -> None:
         self.ms: Final = limit_ms
@@ -88,7 +88,7 @@ class TimeLimit:
         return error_for(last.code, f"{last.message}; no other outcome within {self}")
 
     def __str__(self) -> str:
-        return f"{self.ms} ms ({self._named})"
+        return f"{self.ms} ms ({self._named})" if self._named else f"{self.ms} ms"
 
 
 class Attempts:

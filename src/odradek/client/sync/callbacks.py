@@ -182,7 +182,7 @@ class CallingBack(Shell[R]):
     def _do(self, task: Callable[[], None]) -> None:
         try:
             task()
-        except Exception as error:
+        except Exception as error:  # a user's callback: `_tell_failure` raises it to the caller
             if not self._is_ending and self._raised is None:
                 self._raised = error
             else:

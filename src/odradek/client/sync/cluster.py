@@ -52,6 +52,8 @@ class Cluster(ClusterCore[BlockingConnection]):
     Used by one thread. One answer may take `request_timeout_ms`, a question with all its retries
     `api_timeout_ms`, by default as long. An answer, or a connection, never takes more than half of
     the time that is left to its question: another broker is asked then, however many are silent.
+    Errors call the limit of a question `limited_by`, the setting of whoever made this cluster; ""
+    where there is none. By default it is the argument.
     """
 
     def __init__(
@@ -63,9 +65,11 @@ class Cluster(ClusterCore[BlockingConnection]):
         api_timeout_ms: int | None = None,
         clock: Clock | None = None,
         security: ClientSecurity = NO_SECURITY,
+        limited_by: str | None = None,
     ) -> None:
         self.api_timeout_ms = request_timeout_ms if api_timeout_ms is None else api_timeout_ms
-        self._limited_by = "request_timeout_ms" if api_timeout_ms is None else "api_timeout_ms"
+        argument = "request_timeout_ms" if api_timeout_ms is None else "api_timeout_ms"
+        self._limited_by = argument if limited_by is None else limited_by
         self._limit: TimeLimit | None = None  # of the question under way
         given = {
             "bootstrap.servers": bootstrap_servers,

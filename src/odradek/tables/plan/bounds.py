@@ -100,6 +100,11 @@ def open_cluster(options: ReadOptions, *, patiently: bool) -> Cluster:
         client_id=client.client_id,
         request_timeout_ms=client.request_timeout_ms,
         api_timeout_ms=max(patience_ms, client.request_timeout_ms),
+        limited_by=(
+            client.patience_named
+            if patience_ms > client.request_timeout_ms
+            else client.request_timeout_named
+        ),
         security=client.security.security(),
     )
 

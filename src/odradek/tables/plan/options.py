@@ -30,6 +30,9 @@ class ClientOptions:
     request_timeout_ms: int = 30_000
     # How long a reader, or the planner of a stream, waits for unreachable brokers.
     patience_ms: int = 120_000
+    # The settings that these two are read from, for errors; "" where users have none.
+    request_timeout_named: str = ""
+    patience_named: str = ""
     security: SecurityOptions = NO_SECURITY_OPTIONS
 
 

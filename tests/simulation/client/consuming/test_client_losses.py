@@ -5,8 +5,9 @@ one that it was never to have.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from tests.simulation.client.consuming.client_groups import GROUP, OFFSET_COMMIT, TOPIC
@@ -412,7 +413,7 @@ class Calling(Told):
             await self._call()
 
 
-ENDS: dict[str, Callable[[Consumer], Awaitable[object]]] = {
+ENDS: dict[str, Callable[[Consumer], Coroutine[Any, Any, None]]] = {
     "unsubscribe": lambda consumer: consumer.unsubscribe(),
     "close": lambda consumer: consumer.close(),
 }
@@ -444,6 +445,27 @@ def test_a_listener_may_leave_the_group(protocol: str, when: str, own_end: str, 
             await consumer.close()
             while other.assignment() != set(ALL):
                 await other.getmany(timeout_ms=100)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("own_end", ENDS)
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_listener_may_leave_the_group_in_a_task_of_its_own(
+    protocol: str, end: str, own_end: str
+) -> None:
+    """`asyncio.wait_for` makes one, up to Python 3.11: leaving would wait for itself."""
+
+    async def scenario(stage: Stage) -> None:
+        consumer = stage.member(protocol)
+        told = Calling("revoked", lambda: asyncio.create_task(ENDS[own_end](consumer)))
+        consumer.subscribe([TOPIC], listener=told)
+        await consumer.getmany(timeout_ms=5_000)
+        async with asyncio.timeout(2):
+            await ENDS[end](consumer)
+        assert told.gone == [("revoked", ALL)]
+        await consumer.close()
 
     play(scenario)
 

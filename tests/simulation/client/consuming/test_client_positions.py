@@ -10,26 +10,35 @@ from itertools import cycle
 from typing import Any
 
 import pytest
-from tests.simulation.client.consuming.client_groups import FETCH, GROUP, LIST_OFFSETS, TOPIC
+from tests.simulation.client.consuming.client_groups import (
+    FETCH,
+    GROUP,
+    LIST_OFFSETS,
+    OFFSET_COMMIT,
+    TOPIC,
+)
 from tests.simulation.client.test_client_cluster import (
     ALL,
     CONSUMER_HEARTBEAT,
     HEARTBEAT,
     PROTOCOLS,
+    Bend,
     Stage,
     Told,
     answering,
     play,
     silence,
 )
+from tests.simulation.virtual import Connection
 
 from odradek.client import Consumer
 from odradek.client.aio.consuming.handout import Records
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
-from odradek.client.errors import RecordTooLarge, UsageError
+from odradek.client.errors import CommitFailed, RecordTooLarge, UsageError
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol.direct.fetch import decode_fetch_request
+from odradek.protocol.header import RequestHeader
 
 Offsets = dict[TopicPartition, list[int]]
 Way = Callable[[Consumer], Awaitable[Offsets]]
@@ -319,6 +328,75 @@ def test_a_commit_after_a_revocation_leaves_the_commit_of_another_alone(protocol
             committed = stage.brokers.world.committed(GROUP)
             assert [committed[each] for each in sorted(two.assignment())] == [20, 20]
             assert all(committed[each] < 20 for each in one.assignment())
+
+    play(scenario)
+
+
+def unanswered(key: int) -> Bend:
+    """Leaves the first request of an API without an answer."""
+    asked: list[int] = []
+
+    def bend(_: Connection, header: RequestHeader, *__: object) -> bool:
+        if header.api_key == key:
+            asked.append(header.correlation_id)
+        return header.api_key == key and len(asked) == 1
+
+    return bend
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_commit_that_waited_during_a_revocation_leaves_the_commit_of_another_alone(
+    protocol: str,
+) -> None:
+    """Nor does the commit before it, when that is repeated."""
+
+    async def scenario(stage: Stage) -> None:
+        config = {"enable_auto_commit": False, "default_api_timeout_ms": 60_000}
+        slow = config | {"request_timeout_ms": 20_000}
+        async with stage.member(protocol, **slow) as one, stage.member(protocol, **config) as two:
+            one.subscribe([TOPIC])
+            await read_by("getone", one, {}, 6)
+            with stage.bent(unanswered(OFFSET_COMMIT)):
+                commits = [asyncio.create_task(one.commit(dict.fromkeys(ALL, 1))) for _ in "12"]
+                two.subscribe([TOPIC])
+                while len(two.assignment()) < 2:
+                    await asyncio.gather(one.getmany(max_records=1), two.getmany(timeout_ms=200))
+                await two.commit(dict.fromkeys(two.assignment(), 20))
+                assert not any(each.done() for each in commits)
+                ended = await asyncio.gather(*commits, return_exceptions=True)
+            assert [type(each) for each in ended] == [CommitFailed] * 2
+            committed = stage.brokers.world.committed(GROUP)
+            assert [committed[each] for each in sorted(two.assignment())] == [20, 20]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("is_let_in_again", [True, False])
+def test_a_commit_that_waited_while_its_member_was_fenced_fails(
+    is_let_in_again: bool, protocol: str
+) -> None:
+    """Also when the member has the partitions again: another had them meanwhile."""
+    key = CONSUMER_HEARTBEAT if protocol == "consumer" else HEARTBEAT
+    thrown_out = {"error_code": ErrorCode.UNKNOWN_MEMBER_ID}
+
+    async def scenario(stage: Stage) -> None:
+        config = {"enable_auto_commit": False, "default_api_timeout_ms": 60_000}
+        slow = config | {"request_timeout_ms": 20_000, "max_poll_interval_ms": 300_000}
+        async with stage.member(protocol, **slow) as consumer:
+            consumer.subscribe([TOPIC])
+            await read_by("getone", consumer, {}, 6)
+            with stage.bent(unanswered(OFFSET_COMMIT)):
+                commits = [asyncio.create_task(consumer.commit()) for _ in "12"]
+                with stage.bent(answering(key, thrown_out, times=1)):
+                    await asyncio.sleep(8)
+                if is_let_in_again:
+                    await consumer.getmany(timeout_ms=8_000)
+                    assert consumer.assignment() == set(ALL)
+                assert not any(each.done() for each in commits)
+                ended = await asyncio.gather(*commits, return_exceptions=True)
+            assert [type(each) for each in ended] == [CommitFailed] * 2
+            assert stage.brokers.world.committed(GROUP) == {}
 
     play(scenario)
 

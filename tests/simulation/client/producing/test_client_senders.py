@@ -254,3 +254,32 @@ def test_a_busy_partition_leaves_the_others_their_turn() -> None:
             assert sum(each.done() for each in busy) <= 3
 
     play(scenario)
+
+
+@pytest.mark.parametrize("is_bulk", [False, True])
+def test_a_large_record_has_room_before_small_ones_that_come_later(is_bulk: bool) -> None:
+    """They would take what room there is, one after the other, and it would never be enough."""
+
+    async def scenario(stage: Stage) -> None:
+        async with stage.producer(buffer_memory=5_000, max_block_ms=600_000) as producer:
+            await producer.partitions_for("t")
+            values = [b"%d" % number + b"x" * 400 for number in range(200)]
+            entered: list[bytes] = []
+
+            async def send(value: bytes) -> None:
+                if is_bulk:
+                    await producer.send_many("t", [value], partition=0)
+                else:
+                    await producer.send("t", value, partition=0)
+                entered.append(value)
+
+            async with asyncio.TaskGroup() as sending:
+                for value in values[:50]:
+                    sending.create_task(send(value))
+                sending.create_task(send(large := b"y" * 4_500))
+                for value in values[50:]:
+                    await asyncio.sleep(0.001)
+                    sending.create_task(send(value))
+            assert set(entered[: entered.index(large)]) <= set(values[:50])
+
+    play(scenario)

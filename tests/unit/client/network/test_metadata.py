@@ -15,11 +15,17 @@ from odradek.client.core.metadata import (
     decode_metadata_response,
     encode_metadata_request,
 )
+from odradek.client.core.producing.requests import answers_in
 from odradek.client.core.retries import ExponentialBackoff
 from odradek.client.errors import StaleMetadata, error_for
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol import messages
+from odradek.protocol.direct.produce import (
+    ProducePartitionResponse,
+    ProduceResponse,
+    ProduceTopicResponse,
+)
 
 ID = UUID(int=7)
 NODE = Node(1, "localhost", 9092)
@@ -213,3 +219,19 @@ def test_pauses_grow_while_answers_bring_nothing_new() -> None:
 def test_what_was_never_asked_for_is_asked_for_at_once_on_a_clock_below_zero() -> None:
     """It would wait for 0, which a clock that stands never comes to."""
     assert Fresh().freshness.wait_ms(["a"], -501) == 0
+
+
+def test_an_answer_about_a_topic_that_nobody_knows_is_passed_over() -> None:
+    """The sender would fail, and the records of all other partitions with it."""
+    mine, others = ProducePartitionResponse(0, 0, 5), ProducePartitionResponse(0, 0, 9)
+    unnamed, unknown = topic("unnamed", (1, 3), topic_id=None), UUID(int=8)
+    answer = ProduceResponse(
+        [
+            ProduceTopicResponse(None, unknown, [others]),
+            ProduceTopicResponse(None, ID, [mine]),
+            ProduceTopicResponse("unnamed", None, [others]),
+            ProduceTopicResponse(None, None, [others]),
+        ]
+    )
+    found = answers_in(answer, cluster(topic("t", (1, 3)), unnamed))
+    assert found == {TopicPartition("t", 0): mine, TopicPartition("unnamed", 0): others}

@@ -34,6 +34,16 @@ def test_a_topic_with_fewer_partitions_is_not_restored_to(broker: odradek.Broker
     assert restore.prepare_topic(settings, 2, {}, may_go_on=False) == {}
 
 
+def test_a_restored_topic_has_the_settings_and_the_codec_of_its_archive() -> None:
+    """Records would be stored uncompressed that were compressed, and segments be of another age."""
+    kept = {"compression.type": "zstd", "segment.ms": "1000", "max.message.bytes": "3000000"}
+    assert restore.restored_settings(kept, 2_000_000) == kept
+    limit = restore.limit_for(4_000_000)
+    assert limit > 4_000_000
+    restored = restore.restored_settings(kept, 4_000_000)
+    assert restored == {**kept, "max.message.bytes": str(limit)}
+
+
 @pytest.mark.parametrize("written", [1, 3])
 def test_a_restore_counts_what_the_topic_has(broker: odradek.Broker, written: int) -> None:
     """A task that Spark repeats writes its records again."""

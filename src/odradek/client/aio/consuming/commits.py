@@ -139,7 +139,7 @@ class Commits:
         while self._callbacks:
             try:
                 self.run_callbacks()
-            except Exception:
+            except Exception:  # a user's callback: the client is closed all the same
                 _LOGGER.warning("the callback of a commit failed", exc_info=True)
 
     def _ended(
@@ -168,7 +168,7 @@ class Commits:
         for interceptor in self._interceptors:
             try:
                 interceptor.on_commit(offsets)
-            except Exception:
+            except Exception:  # a user's interceptor: the offsets are committed
                 _LOGGER.warning("an interceptor failed on a commit", exc_info=True)
 
     def _wanted(self, offsets: Offsets | None) -> dict[TopicPartition, CommittedOffset]:

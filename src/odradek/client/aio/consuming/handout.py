@@ -208,7 +208,7 @@ class Handout:
         for interceptor in self._interceptors:
             try:
                 records = interceptor.on_consume(records)
-            except Exception:
+            except Exception:  # a user's interceptor, without which the records are good
                 _LOGGER.warning(
                     "an interceptor failed; the records are returned without it", exc_info=True
                 )

@@ -5,7 +5,9 @@ The membership gives up and takes partitions inside of `poll` and nowhere else.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from contextvars import ContextVar
+from typing import Final
 
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.group import Membership, RebalanceListener
@@ -15,6 +17,9 @@ from odradek.client.errors import ClientClosed, KafkaError, UsageError
 from odradek.errors import ErrorCode
 from odradek.expressions import ExpressionError, Match, java_pattern
 
+# The work that has called the listener, in the listener's task and those that it begins:
+# `asyncio.wait_for` begins one, up to Python 3.11.
+_CALLED_BY: Final[ContextVar[asyncio.Task[None] | None]] = ContextVar("_CALLED_BY", default=None)
 # Makes a membership that reads the topics of a subscription, with its listener.
 NewMembership = Callable[["Subscription"], Membership]
 
@@ -131,7 +136,8 @@ class Subscription:
     @property
     def is_called_by_listener(self) -> bool:
         """Whether a listener calls: its rebalance, or leaving the group, waits for it."""
-        return asyncio.current_task() in (self._polling, self._leaving)
+        caller = _CALLED_BY.get()
+        return caller is not None and caller in (self._polling, self._leaving)
 
     async def poll(self) -> None:
         """Lets the membership do its work.
@@ -157,7 +163,7 @@ class Subscription:
         while self._leaving is None and (self._polling is not None or membership.needs_poll):
             polling = self._polling
             if polling is None:
-                polling = self._polling = asyncio.create_task(membership.poll())
+                polling = self._polling = _begin(membership.poll)
             try:
                 await asyncio.shield(polling)
             except asyncio.CancelledError:
@@ -186,11 +192,20 @@ class Subscription:
             ClientClosed: closing the consumer has ended it.
             KafkaError: the listener failed; the group is left.
         """
+        if self.is_called_by_listener:
+            self._begin_to_leave()
+        else:
+            await self.end()
+
+    async def end(self) -> None:
+        """Leaves the group, as `unsubscribe` does, for a caller that no listener waits for."""
+        self._begin_to_leave()
+        await self._until_left()
+        self._raise_failure()
+
+    def _begin_to_leave(self) -> None:
         if self._leaving is None:
-            self._leaving = asyncio.create_task(self._leave())
-        if not self.is_called_by_listener:
-            await self._until_left()
-            self._raise_failure()
+            self._leaving = _begin(self._leave)
 
     async def _until_left(self) -> None:
         leaving = self._leaving
@@ -226,6 +241,19 @@ class Subscription:
             self.is_member = False
             self._membership = self._pattern = self._leaving = None
             self.topics = frozenset()
+
+
+def _begin(work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+    """Begins work that calls a listener."""
+
+    async def marked() -> None:
+        before = _CALLED_BY.set(asyncio.current_task())
+        try:
+            await work()
+        finally:
+            _CALLED_BY.reset(before)
+
+    return asyncio.create_task(marked())
 
 
 def listener_reads() -> UsageError:

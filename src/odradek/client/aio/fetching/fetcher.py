@@ -16,7 +16,8 @@ would only come again.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -157,7 +158,7 @@ class Fetcher:
             self._refreshing = self._start(self._refresh(outdated))
         for node_id, fetched in unvalidated.items():
             self._validating.update(fetched)
-            self._start(self._validate(node_id, fetched))
+            self._start(self._places.validate(node_id, fetched), partial(self._validated, fetched))
         following: _Asked | None = None
         for node_id, (wanted, is_full) in fetchable.items():
             if node_id in self._fetches and node_id != answered_id:
@@ -185,8 +186,16 @@ class Fetcher:
         """Lets `pump` ask for more at once, since the reader has used up a chunk."""
         self._looked_ms.clear()
 
-    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    def _start(
+        self,
+        work: Coroutine[None, None, None],
+        on_end: Callable[[asyncio.Task[None]], None] | None = None,
+    ) -> asyncio.Task[None]:
+        """Begins work of the background; `on_end` is called before `pump`, also if somebody has
+        cancelled it before its first step."""
         task = asyncio.create_task(work)
+        if on_end is not None:
+            task.add_done_callback(on_end)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
@@ -196,6 +205,7 @@ class Fetcher:
         self._fetches = {key: each for key, each in self._fetches.items() if each is not task}
         self._refreshing = None if self._refreshing is task else self._refreshing
         if task.cancelled():
+            self._pump_later()  # by a program that cancels all tasks: its reader may wait
             return
         fault = task.exception()
         if fault is None:
@@ -271,11 +281,8 @@ class Fetcher:
         self.news.set()
         self.pump()
 
-    async def _validate(self, node_id: int, asked: dict[TopicPartition, Fetched]) -> None:
-        try:
-            await self._places.validate(node_id, asked)
-        finally:
-            self._validating.difference_update(asked)
+    def _validated(self, asked: Iterable[TopicPartition], _: asyncio.Task[None]) -> None:
+        self._validating.difference_update(asked)
 
     # --- fetching ---------------------------------------------------------------------------
 

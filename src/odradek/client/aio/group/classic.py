@@ -72,7 +72,12 @@ class ClassicMembership(Membership):
         """See `Membership`."""
         if self._rebalance is not None:
             return self._was_lost or self._rebalance.done()
-        return self._needs_rejoin or self._error is not None
+        return self._needs_rejoin or self._error is not None or self._is_silent
+
+    @property
+    def _is_silent(self) -> bool:
+        """Whether a member sends no heartbeats: a program has cancelled all tasks of the loop."""
+        return self._heartbeats is None and self._generation_id != NO_GENERATION
 
     @property
     def metadata(self) -> GroupMetadata:
@@ -103,6 +108,9 @@ class ClassicMembership(Membership):
             self._rebalance.add_done_callback(lambda _: self._wakes())
         elif self._rebalance is not None and self._rebalance.done():
             rebalance, self._rebalance = self._rebalance, None
+            if rebalance.cancelled():  # by somebody else
+                self._needs_rejoin = True
+                return
             assigned = None
             if (fault := rebalance.exception()) is None:
                 assigned = rebalance.result()
@@ -113,7 +121,13 @@ class ClassicMembership(Membership):
                 self._lost()
                 return
             self.state = moved(self.state, MemberEvent.ASSIGNED)
-            await self._complete(assigned)
+            try:
+                await self._complete(assigned)
+            except asyncio.CancelledError:
+                self._needs_rejoin = True  # perhaps it has not taken everything
+                raise
+        elif self._is_silent:
+            self._begin_heartbeats()
 
     async def leave(self) -> None:
         """See `Membership`."""

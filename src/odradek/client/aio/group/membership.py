@@ -425,8 +425,10 @@ class Membership:
             name = "on_partitions_lost"
             if not hasattr(self.listener, name):
                 name = "on_partitions_revoked"
-            await self._tell(name, lost)
-            self._positions.assign(())
+            try:
+                await self._tell(name, lost)
+            finally:
+                self._positions.assign(())
 
     async def _take(self, partitions: Partitions) -> None:
         """Adds partitions to those that are owned."""
@@ -443,9 +445,10 @@ class Membership:
             if inspect.isawaitable(result):
                 await result
         except (Exception, asyncio.CancelledError) as error:
+            # A user's listener. The rebalance continues: a member that has lost a partition must
+            # not keep it.
             if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
                 raise
-            # The rebalance continues: a member that has lost a partition must not keep it.
             _LOGGER.warning("%s of the listener failed", name, exc_info=True)
             failure = KafkaError(f"{name} of the listener failed: {error!r}")
             failure.__cause__ = error

@@ -283,6 +283,9 @@ class ConsumerProtocolMembership(Membership):
                 await self._cluster.refresh(None)
                 self._aim()
             wanted = await self._interest.wanted_topics()
+        except asyncio.CancelledError:
+            self._must_look = True
+            raise
         except KafkaError as error:
             if error.retriable:
                 self._must_look = True

@@ -63,7 +63,9 @@ class ShareMembership:
         error, self._error = self._error, None
         if error is not None:
             raise error
-        if self._heartbeats is None and self._topics:
+        # A program that cancels all tasks of its loop ends them, too.
+        is_silent = self._heartbeats is None or self._heartbeats.done()
+        if is_silent and self._topics:
             self._heartbeats = asyncio.create_task(self._send_heartbeats())
 
     async def leave(self) -> None:

@@ -117,6 +117,10 @@ class Intake:
         self._topics: dict[str, _Topic] = {}
         self.refused_bytes = 0
         """The size of the record for which there was no room last."""
+        self.waiting_count = 0
+        """How many callers wait for room: a record of another has none before they have theirs."""
+        self.is_next_turn = False
+        """Whether the next record is of the caller that has waited longest."""
 
     def put(
         self,
@@ -144,8 +148,7 @@ class Intake:
         size = record_bytes(key_bytes, value_bytes, headers)
         if size > self._record_max_bytes:
             raise self._too_large(size)
-        if not self.has_room(size):
-            self.refused_bytes = size
+        if not self._admits(size):
             return Outcome.NO_ROOM
         topic = self._met(metadata)
         has_news = self._accumulator.append(
@@ -185,8 +188,7 @@ class Intake:
                 lot.next += 1
                 bulk.failed(first_index + index, self._too_large(size))
                 continue
-            if not self.has_room(size):
-                self.refused_bytes = size
+            if not self._admits(size):
                 return Outcome.NO_ROOM
             target = self._choose(topic, partition, key, size)
             lot.next += 1
@@ -206,6 +208,15 @@ class Intake:
     def has_room(self, size_bytes: int) -> bool:
         """Whether so much fits into `buffer.memory` now."""
         return self._accumulator.used_bytes + size_bytes <= self._buffer_bytes
+
+    def _admits(self, size: int) -> bool:
+        """Whether a record has room, and it is its turn."""
+        is_its_turn = self.is_next_turn or not self.waiting_count
+        self.is_next_turn = False
+        if is_its_turn and self.has_room(size):
+            return True
+        self.refused_bytes = size
+        return False
 
     def _met(self, metadata: TopicMetadata) -> _Topic:
         known = self._topics.get(metadata.name)

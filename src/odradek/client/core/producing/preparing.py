@@ -69,7 +69,7 @@ class Preparation:
         for interceptor in self.interceptors:
             try:
                 record = interceptor.on_send(record)
-            except Exception:
+            except Exception:  # a user's interceptor, without which the record is good
                 _LOGGER.warning(
                     "an interceptor failed; the record is sent without it", exc_info=True
                 )
