@@ -49,6 +49,21 @@ _UNSERVED_APIS = (
 # Values that Kafka 4 refuses and this broker takes: settings, values, what they are for.
 _BEYOND_KAFKA = (
     ("`segment.bytes`, `log.segment.bytes`", "14 to 1048575", "tests that want many segments"),
+    (
+        "`controller.listener.names`",
+        "names that differ from those in `listeners` by small and capital letters only",
+        "files that mean the same; the listener is not opened",
+    ),
+    (
+        "`listener.security.protocol.map`",
+        "its default in full, which lacks the listeners of `controller.listener.names`",
+        "files that mean the default; these listeners are not opened",
+    ),
+    (
+        "`listeners`",
+        "`0.0.0.0` without `advertised.listeners`; none for brokers among themselves",
+        "single brokers, which clients are told by the machine's name",
+    ),
 )
 
 _GENERATED = "<!-- Written by tools/generate_reference.py from the tables in the code. -->"

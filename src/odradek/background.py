@@ -147,7 +147,7 @@ class InlineBackground:
         """Runs `work` now; an `AssertionError` is raised to the caller once `on_error` knows."""
         try:
             result = work()
-        except Exception as error:
+        except Exception as error:  # the caller's work: exactly one callback, whatever it raises
             log_mistake(error)
             on_error(error)
             if isinstance(error, AssertionError):

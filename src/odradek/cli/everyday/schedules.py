@@ -210,7 +210,7 @@ class _Reader:
 
     def __init__(self, config: dict[str, object], topic: str, target: str | None) -> None:
         security = client_security(ClientSettings(ADMIN_SETTINGS, config, {}))
-        self._cluster = Cluster(str(config["bootstrap.servers"]), security=security)
+        self._cluster = Cluster(str(config["bootstrap.servers"]), security=security, limited_by="")
         self._topic = topic
         self._target = target
 

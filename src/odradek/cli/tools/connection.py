@@ -6,9 +6,11 @@
 import argparse
 import asyncio
 import json
+import logging
 import re
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek import __version__
@@ -366,12 +368,33 @@ def check_host_and_port(arguments: argparse.Namespace) -> None:
             arguments.parser.error("Please provide valid host:port like host1:9091,host2:9092")
 
 
-def run_async(work: Callable[[], Awaitable[int]], on_error: Callable[[Exception], None]) -> int:
-    """Runs a tool; returns its exit status, or 1 when a broker, a setting or a file is at fault."""
+@contextmanager
+def silent_clients() -> Iterator[None]:
+    """Keeps the log of clients off the screen: the command itself reports what went wrong."""
+    logger, handler = logging.getLogger("odradek.client"), logging.NullHandler()
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def run_async(
+    work: Callable[[], Awaitable[int]],
+    on_error: Callable[[Exception], None],
+    *,
+    shows_log: bool = False,
+) -> int:
+    """Runs a tool; returns its exit status, or 1 when a broker, a setting or a file is at fault.
+
+    With `shows_log` the log of its clients is on the screen: a tool that waits for records has no
+    other way to say why none come.
+    """
     from odradek.errors import BrokerError
 
     try:
-        return asyncio.run(_awaited(work()))
+        with nullcontext() if shows_log else silent_clients():
+            return asyncio.run(_awaited(work()))
     except BrokenPipeError:
         # The reader has closed the pipe: no failure, and nothing to print.
         raise

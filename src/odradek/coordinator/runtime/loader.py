@@ -77,7 +77,7 @@ class CoordinatorLoader(Generic[S]):
                 return False
             context.state = ShardState.ACTIVE
             context.shard.on_loaded()
-        except Exception as error:
+        except Exception as error:  # a shard that was not replayed whole must not answer
             _fail(context, error)
             if not isinstance(error, BrokerError):
                 raise

@@ -242,7 +242,7 @@ class CoordinatorRuntime(Generic[S]):
                 yield True
                 if not self._leads(context):
                     return
-        except Exception as error:
+        except Exception as error:  # the shard's work: whoever waits for it is told
             on_refused(error)
             raise
 

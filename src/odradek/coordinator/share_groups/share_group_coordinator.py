@@ -378,9 +378,9 @@ def _for_each(
     def ask_one(key: SharePartitionKey) -> None:
         try:
             ask(key, partial(take, key))
-        except Exception:
+        except Exception:  # of any kind: it will not call back
             if (key.topic_id, key.partition) not in errors:
-                take(key, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))  # it will not call back
+                take(key, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
             raise
 
     do_each(keys, ask_one)

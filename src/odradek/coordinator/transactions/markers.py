@@ -200,7 +200,7 @@ class EndingTransaction:
         self._is_completing = True
         try:
             self._complete(self._key.transactional_id, self._on_completed)
-        except Exception:
+        except Exception:  # of any kind: the coordinator would wait for a callback
             if self._is_completing:
                 self._on_completed(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
             raise

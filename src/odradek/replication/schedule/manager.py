@@ -84,7 +84,7 @@ class ScheduleManager:
         releaser that raises does not affect the others, and is tried again."""
         try:
             run_each([self._end_others, self._begin_own, self._watch_clock])
-        except Exception:
+        except Exception:  # of any kind: the releasers are still due
             self._follow_later()
             raise
 

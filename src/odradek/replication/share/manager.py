@@ -332,7 +332,7 @@ class SharePartitionManager:
         dropped, and the next request makes another one."""
         try:
             ask()
-        except Exception:
+        except Exception:  # of any kind: see above
             self._drop(led)
             raise
 

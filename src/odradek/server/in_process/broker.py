@@ -172,8 +172,7 @@ class Broker(OwnThread, FaultCalls):
         )
         try:
             await server.start()
-            await create_acls(server, self._acls)
-            await set_quotas(server, self._quotas)
+            await self._make_rules(server)
         except BaseException:
             if self._is_empty:
                 self._forget()
@@ -188,6 +187,16 @@ class Broker(OwnThread, FaultCalls):
         # It comes back where clients have learnt to find it.
         self._settings["listeners"] = bound_listeners(server)
         return self
+
+    async def _make_rules(self, server: BrokerServer) -> None:
+        """Makes the ACLs and quotas of a broker's first start. If one is refused, it does not
+        run."""
+        try:
+            await create_acls(server, self._acls)
+            await set_quotas(server, self._quotas)
+        except BaseException:
+            await server.stop()
+            raise
 
     async def stop_async(self) -> None:
         """`stop` for a broker on the running loop."""

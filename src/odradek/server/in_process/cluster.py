@@ -45,6 +45,7 @@ from odradek.server.in_process.quota_texts import read_quotas
 from odradek.server.in_process.scratch import Scratch
 from odradek.server.in_process.settings import (
     TEST_DEFAULTS,
+    check_broker_count,
     check_settings,
     check_topic_settings,
     refuse_arguments,
@@ -202,8 +203,7 @@ class Cluster(OwnThread, FaultCalls):
         self._servers = []
         refuse_arguments(Cluster, mistyped, BROKER_SETTINGS)
         refuse_settings(config, _DECIDED)
-        if brokers < 1:
-            raise ValueError(f"a cluster has at least one broker, not {brokers}")
+        check_broker_count(brokers)
         replicas = str(min(_USUAL_REPLICAS, brokers))
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._shared = SharedMetadata(InlineBackground(), rng_of(seed).randbytes)

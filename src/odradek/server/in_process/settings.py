@@ -73,6 +73,20 @@ def check_topic_settings(names: Iterable[str]) -> None:
             raise BrokerError(ErrorCode.INVALID_CONFIG, text)
 
 
+def check_broker_count(brokers: object) -> None:
+    """Refuses what is no number of brokers; without its value, which may hold a password.
+
+    Raises:
+        TypeError: it is no number.
+        ValueError: it is below 1.
+    """
+    if not isinstance(brokers, int):
+        kind = type(brokers).__name__
+        raise TypeError(f"a cluster is made of a number of brokers, such as 3, and not of {kind}")
+    if brokers < 1:
+        raise ValueError(f"a cluster has at least one broker, not {brokers}")
+
+
 def topic_name(name: object) -> str:
     """The name of a topic; raises if it is something else, such as settings.
 

@@ -280,7 +280,7 @@ class BatchedRequests(Generic[K]):
         try:
             channels = self._connection(request.number)
             channels.ask(broker_id, request.form.api, request.encode(), on_answered)
-        except Exception as error:
+        except Exception as error:  # of any kind: nobody else answers those who ask
             on_answered(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"cannot be asked: {error!r}"))
             raise
 

@@ -298,7 +298,7 @@ def _do_now(
 ) -> None:
     try:
         outcome = _guarded(step)
-    except Exception as error:
+    except Exception as error:  # as `Background`: exactly one callback, whatever it raises
         on_error(error)
         raise
     on_done(outcome)

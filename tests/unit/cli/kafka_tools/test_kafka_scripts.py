@@ -1,11 +1,12 @@
 """The scripts of `odradek kafka-bin`. If these fail, a script that calls Kafka's tools ends in
 `not found`, or in something else than the tool that it calls."""
 
+import argparse
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.deadlines import deadline_s
 import odradek
 from odradek import system_calls
 from odradek.cli import container, start
+from odradek.cli import main as cli_main
 from odradek.cli.main import AS_KAFKA, OF_SCRIPTS, main
 from odradek.cli.tools import kafka_bin
 from odradek.cli.tools.kafka_bin import REFUSED, TOOLS
@@ -139,6 +141,26 @@ def test_a_class_is_the_tool_that_it_is_or_was(
         where = ["--bootstrap-server", broker.bootstrap_servers, "--topic", "t"]
         assert main([AS_KAFKA, "run-class", "-name", "x", class_name, *where]) == 0
     assert capsys.readouterr().out == "t:0:0\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "tool"),
+    [
+        ("-loggc org.apache.kafka.tools.consumer.ConsoleConsumer", "console-consumer"),
+        ("-name x --loggc kafka.admin.ConsumerGroupCommand", "consumer-groups"),
+        ("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "consumer-groups"),
+        ("-loggc -name x kafka.Kafka", "server-start"),
+    ],
+)
+def test_a_class_is_found_in_every_package_and_behind_flags(
+    words: str, tool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script for an earlier or a later Kafka would end in `Could not find or load main class`."""
+    ran: list[Sequence[str]] = []
+    monkeypatch.setattr(cli_main, "run_command", lambda words, _: ran.append(words) or 0)
+    own = ["--topic", "-name"]
+    assert run_class.run(argparse.Namespace(words=[*words.split(), *own])) == 0
+    assert ran == [[tool, *own]]
 
 
 @pytest.mark.parametrize("words", [[], ["kafka.tools.MirrorMaker"], ["com.example.GetOffsetShell"]])
@@ -346,6 +368,25 @@ def test_an_id_is_made_up(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_broker_needs_its_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([AS_KAFKA, "server-start"]) == 1
     assert capsys.readouterr().err.startswith("USAGE: kafka-server-start.sh ")
+
+
+def test_what_is_said_beside_the_file_reaches_the_broker(
+    properties: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker would run with the file's settings, or wrong usage be told of flags that Kafka's
+    script takes."""
+    ran: list[list[str]] = []
+    monkeypatch.setattr(server_start, "run_command", lambda words: ran.append(words) or 0)
+    monkeypatch.setattr(server_start.subprocess, "Popen", lambda words, **_: ran.append(words))
+    monkeypatch.setenv("LOG_DIR", str(properties.parent / "out"))
+    override = ["--override", "num.partitions=7", "--override", "log.cleaner.threads=2"]
+    words = ["-name", "kafkaServer", "-loggc", str(properties), *override]
+    assert main([AS_KAFKA, "server-start", *words]) == 0
+    assert main([AS_KAFKA, "server-start", "-daemon", *words]) == 0
+    here, apart = ran
+    settings = [word.replace("--override", "--set") for word in override]
+    assert here == ["start", "--config", str(properties), *settings]
+    assert apart[-6:] == ["server-start", str(properties), *override]
 
 
 @pytest.fixture

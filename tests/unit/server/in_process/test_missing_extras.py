@@ -31,6 +31,16 @@ with odradek.Broker() as broker:
     broker.produce("orders", "one spool of thread")
     broker.to_pandas("orders")
 """
+IN_POLARS = """
+import odradek
+with odradek.Broker() as broker:
+    broker.produce("orders", "one spool of thread")
+    broker.to_polars("orders")
+"""
+TOPIC_IN_POLARS = """
+from odradek.tables.topic import Topic
+Topic("orders", path="data").to_polars()
+"""
 SPARK = "from pyspark_odradek import session"
 CERTIFICATES = "import odradek; odradek.Broker(security='tls')"
 COMMAND = """
@@ -41,6 +51,7 @@ main({})
 START = COMMAND.format(["start", "--zookeeper", "127.0.0.1:1", "--data-dir", "data"])
 PIPELINE = COMMAND.format(["pipeline", "latest", "--topic", "t", "--bootstrap-server", "h:1"])
 FOR_SPARK = "pyspark is not installed: pip install 'odradek[spark]'"
+FOR_POLARS = "{} is not installed: pip install 'odradek[polars]'"
 FOR_START = "odradek: ZooKeeper needs the client library kazoo: pip install 'odradek[zookeeper]'"
 FOR_CERTIFICATES = "certificates need the extra `security`: pip install 'odradek[security]'"
 
@@ -50,6 +61,8 @@ FOR_CERTIFICATES = "certificates need the extra `security`: pip install 'odradek
     [
         ("pyarrow", TABLE, "pyarrow is not installed: pip install 'odradek[arrow]'"),
         ("pandas", TABLE, "pandas is not installed: pip install 'pandas>=2.2.2,<3'"),
+        *((name, IN_POLARS, FOR_POLARS.format(name)) for name in ("polars", "pyarrow")),
+        *((name, TOPIC_IN_POLARS, FOR_POLARS.format(name)) for name in ("polars", "pyarrow")),
         ("pyspark", SPARK, FOR_SPARK),
         ("pyspark", PIPELINE, f"odradek pipeline: {FOR_SPARK}"),
         ("cryptography.x509", CERTIFICATES, FOR_CERTIFICATES),

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import odradek
+from odradek.errors import BrokerError
 
 
 @pytest.mark.parametrize(
@@ -104,3 +105,20 @@ def test_a_kind_of_deadline_that_is_mistyped() -> None:
                 call("DelayedFetsh")
             with pytest.raises(ValueError, match="no kind of deadline called 'Typo'"):
                 call("Typo")
+
+
+@pytest.mark.parametrize("brokers", ["3", "localhost:9092", {"num.partitions": 3}, 2.5, None])
+def test_what_is_no_number_of_brokers(brokers: Any) -> None:
+    with pytest.raises(TypeError, match=r"^a cluster is made of a number of brokers, such as 3, "):
+        odradek.Cluster(brokers)
+
+
+@pytest.mark.parametrize("maker", [odradek.Broker, lambda: odradek.Cluster(brokers=1)])
+def test_a_setting_of_a_topic_that_is_mistyped(maker: Callable[[], Any]) -> None:
+    """The topic would be another one than the test is about."""
+    answer = r"there is no topic setting called 'retention.mss' \(did you mean retention\.ms\?\)"
+    with maker() as broker:
+        broker.create_topic("orders")
+        for call, name in ((broker.create_topic, "letters"), (broker.configure, "orders")):
+            with pytest.raises(BrokerError, match=answer):
+                call(name, config={"retention.mss": 1})

@@ -16,11 +16,19 @@ from tests.deadlines import deadline_s
 from tests.terminals import read_until
 
 from odradek import Broker
+from odradek.cli.everyday import consume
 from odradek.cli.everyday.flags import tell_if_nobody_listens
 from odradek.cli.main import main
 
 PATIENCE_S = deadline_s(120)
 FOR_PEOPLE = {"consume", "groups", "produce", "top", "topics"}
+SHELL = """
+import json, sys
+from odradek.cli.main import main
+for words in json.loads(sys.argv[1]):
+    main(words)
+    print("--end--", file=sys.stderr, flush=True)
+"""
 Command = Callable[..., tuple[int, str, str]]
 
 
@@ -35,6 +43,14 @@ def command(servers: str, capfd: pytest.CaptureFixture[str]) -> Command:
         return status, shown.out, shown.err
 
     return call
+
+
+def told_in_a_shell(*commands: list[str]) -> list[list[str]]:
+    """The lines of each command on standard error, where Python prints what clients log: here
+    pytest takes that."""
+    words = [sys.executable, "-c", SHELL, json.dumps(commands)]
+    shell = subprocess.run(words, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+    return [each.splitlines() for each in shell.stderr.split("--end--\n")[:-1]]
 
 
 @pytest.fixture(scope="module")
@@ -302,6 +318,46 @@ def test_brokers_that_are_away_are_told_in_a_sentence_and_in_time(
         first, *rest = rest
     assert "no broker can be reached" in first
     assert rest in ([], ["Processed a total of 0 messages"])
+
+
+def test_a_mistyped_name_is_one_sentence_without_the_clients_log(
+    refusing: Broker, tmp_path: Path
+) -> None:
+    where = ["-b", refusing.bootstrap_servers]
+    export = ["export", "--topic", "oders", "--to", str(tmp_path / "oders.csv")]
+    names = (["topics", "oders"], ["consume", "oders"], ["consume", "oders", "--follow"], export)
+    told = told_in_a_shell(*([*words, *where] for words in names))
+    assert [lines[1:] for lines in told] == [[]] * len(names)
+    assert all("there is no topic 'oders' (did you mean orders?)" in line for [line] in told)
+
+
+def test_brokers_that_are_away_are_one_sentence_without_the_clients_log(tmp_path: Path) -> None:
+    settings = tmp_path / "client.properties"
+    settings.write_text("default.api.timeout.ms=100\nmax.block.ms=100\n", encoding="utf-8")
+    away = ["--bootstrap-server", "127.0.0.1:1", "--command-config", str(settings)]
+    names = (
+        *(["consume", "t"], ["consume", "t", "--follow"], ["consume", "t", "-g", "g"]),
+        *(["produce", "t", __file__], ["groups"], ["topics"], ["top", "-n", "1"]),
+    )
+    console = ["console-consumer", "--topic", "t"]  # waits a minute by default: its only sign
+    first, *told, logged = told_in_a_shell(*([*words, *away] for words in (*names, console)))
+    assert first.pop(0) == "odradek: nothing listens at 127.0.0.1:1 yet, trying on"
+    assert [lines[1:] for lines in (first, *told)] == [[]] * len(names)
+    assert all("no broker can be reached" in line for [line] in (first, *told))
+    assert "a broker cannot be reached: 127.0.0.1:1" in logged[0]
+
+
+@pytest.mark.parametrize(
+    ("flags", "shows_log"), [([], False), (["--follow"], True), (["-g", "readers"], True)]
+)
+def test_a_command_that_waits_for_records_shows_the_log(
+    flags: list[str], shows_log: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that has gone away would be silence."""
+    told: dict[str, object] = {}
+    monkeypatch.setattr(consume, "run_async", lambda *_, **kept: told.update(kept) or 0)
+    assert main(["consume", "orders", *flags]) == 0
+    assert told == {"shows_log": shows_log}
 
 
 def test_an_export_from_brokers_that_are_away_is_told_at_once(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
             await asyncio.sleep(0)  # the last callbacks
         return 1 if failed else 0
 
-    return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
+    return run_async(work, lambda error: print(text_of(error), file=sys.stderr), shows_log=True)
 
 
 def _config(arguments: argparse.Namespace) -> dict[str, object]:

@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
             print_metrics("consumer-fetch-manager-metrics", str(config["client.id"]), topics)
         return 0
 
-    return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
+    return run_async(work, lambda error: print(text_of(error), file=sys.stderr), shows_log=True)
 
 
 async def _read(

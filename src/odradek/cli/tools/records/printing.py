@@ -55,7 +55,7 @@ class Printed:
 def run_printing(work: Callable[[], Awaitable[int]], printed: Printed) -> int:
     """Runs a console consumer, and prints the count however it ends."""
     try:
-        return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
+        return run_async(work, lambda error: print(text_of(error), file=sys.stderr), shows_log=True)
     finally:
         if printed.has_begun:
             print(f"Processed a total of {printed.count} messages", file=sys.stderr)

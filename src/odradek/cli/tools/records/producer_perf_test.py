@@ -111,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
             print_metrics("producer-metrics", str(config["client.id"]), {arguments.topic: totals})
         return 0
 
-    return run_async(work, lambda error: print(text_of(error), file=sys.stderr))
+    return run_async(work, lambda error: print(text_of(error), file=sys.stderr), shows_log=True)
 
 
 def _double(text: str) -> float:

@@ -57,7 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
     arguments.command_property = [f"{name}={value}" for name, value in _flags(arguments).items()]
     check_arguments(arguments, "topic", "group-id")
     return run_async(
-        partial(_work, arguments), lambda error: print(text_of(error), file=sys.stderr)
+        partial(_work, arguments),
+        lambda error: print(text_of(error), file=sys.stderr),
+        shows_log=True,
     )
 
 

@@ -62,7 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Sends until all records are sent, or until it is stopped."""
     check_arguments(arguments, "topic")
     return run_async(
-        partial(_work, arguments), lambda error: print(text_of(error), file=sys.stderr)
+        partial(_work, arguments),
+        lambda error: print(text_of(error), file=sys.stderr),
+        shows_log=True,
     )
 
 

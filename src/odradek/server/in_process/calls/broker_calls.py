@@ -201,7 +201,7 @@ class BrokerCalls(LoopCalls):
         columns: Sequence[str] | None = None,
     ) -> Any:
         """Returns `to_arrow` as a data frame of Polars; raises as it does, and without it."""
-        from odradek.tables.arrow import polars_frame
+        from odradek.tables.polars_frames import polars_frame
 
         return polars_frame(
             await self.to_arrow_async(

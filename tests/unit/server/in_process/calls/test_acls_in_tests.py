@@ -12,9 +12,11 @@ from odradek.acl import (
     PermissionType,
     ResourcePattern,
 )
+from odradek.cli.free_port import free_port
 from odradek.client import AclOperation, AclResourceType
 from odradek.client.errors import AuthorizationError, KafkaError
 from odradek.client.sync import Admin, Producer
+from odradek.errors import BrokerError
 from odradek.server.in_process.acl_texts import read_acls
 
 ME = "User:ANONYMOUS"
@@ -92,6 +94,15 @@ def test_a_broker_of_acls_lets_in_whom_they_name():
         broker.restart()
         with Admin(broker.bootstrap_servers) as admin:
             assert len(admin.describe_acls()) == 2
+
+
+def test_a_broker_whose_acls_are_refused_does_not_run():
+    """It would keep its port, and `start` would never return."""
+    nameless = AclBinding(ResourcePattern(AclResourceType.TOPIC, ""), MINE.entry)
+    broker = odradek.Broker(port=free_port(), acls=[nameless])
+    for _ in range(2):  # the port is free again
+        with pytest.raises(BrokerError, match=r"INVALID_REQUEST"):
+            broker.start()
 
 
 @pytest.mark.slow

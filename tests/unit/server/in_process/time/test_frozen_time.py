@@ -10,15 +10,27 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.deadlines import deadline_s
 
+TIME_LIMIT_S = deadline_s(60)
 ROOT = Path(__file__).parents[5]
 
 BEFORE = """
 import datetime
+import logging
+import os
 import sys
 import time
 
 true = datetime.datetime
+
+class Ending(logging.Handler):
+    def emit(self, record):
+        print(self.format(record), file=sys.stderr, flush=True)
+        os._exit(1)
+
+# A request that fails within the broker is answered, and its client asks again for long.
+logging.getLogger("odradek").addHandler(Ending(logging.ERROR))
 """
 
 FREEZEGUN = """
@@ -112,6 +124,7 @@ def test_a_broker_is_used_while_time_is_frozen(first_use: str) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
+        timeout=TIME_LIMIT_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
