@@ -418,17 +418,16 @@ class Membership:
         self._positions.assign(self._positions.assigned - set(partitions))
 
     async def _lose(self) -> None:
-        """Drops all partitions: other members have them."""
-        self._was_lost = False
+        """Drops all partitions: other members have them. If cancelled, it has to be called again:
+        the listener may not have heard."""
         lost = sorted(self._positions.assigned)
         if lost:
             name = "on_partitions_lost"
             if not hasattr(self.listener, name):
                 name = "on_partitions_revoked"
-            try:
-                await self._tell(name, lost)
-            finally:
-                self._positions.assign(())
+            await self._tell(name, lost)
+            self._positions.assign(())
+        self._was_lost = False
 
     async def _take(self, partitions: Partitions) -> None:
         """Adds partitions to those that are owned."""
