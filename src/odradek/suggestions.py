@@ -26,6 +26,11 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return "" if closest is None else f" (did you mean {closest}?)"
 
 
+def no_topic(name: str, names: Iterable[str]) -> str:
+    """The answer to the name of a topic that does not exist, among the names of those that do."""
+    return f"there is no topic {name!r}{did_you_mean(name, names)}"
+
+
 def chosen(what: str, name: str, names: Iterable[str]) -> str:
     """The name, if it is one of the names.
 

@@ -1,15 +1,17 @@
-"""Each `except Exception` says why it is one.
+"""Each `except Exception`, and each `suppress(Exception)`, says why it is one.
 
 If this fails, a reader cannot tell a handler that has to outlive somebody else's code from one that
 hides a fault of ours (CONTRIBUTING.md, house rules).
 """
 
 import ast
+import re
 
 import pytest
 from tests.sources import ROOT, reads_sources, text_of, tree_of
 
 pytestmark = reads_sources
+BROAD = re.compile("except|suppress")
 
 
 def is_broad(handler: ast.ExceptHandler) -> bool:
@@ -19,22 +21,29 @@ def is_broad(handler: ast.ExceptHandler) -> bool:
     return any(each is None or ast.unparse(each) == "Exception" for each in kinds)
 
 
+def is_broad_suppression(call: ast.Call) -> bool:
+    """Tells whether it is a `suppress` that takes every error."""
+    names = [ast.unparse(each) for each in (call.func, *call.args)]
+    return names[0].endswith("suppress") and "Exception" in names[1:]
+
+
 def without_reason(tree: ast.AST, text: str) -> list[int]:
     """The lines of broad handlers with a comment neither on the line, nor before, nor after it."""
     lines = ["", *text.splitlines(), ""]
-    handlers = [each for each in ast.walk(tree) if isinstance(each, ast.ExceptHandler)]
-    return [
+    broad = [
         each.lineno
-        for each in handlers
-        if is_broad(each) and not any("#" in line for line in lines[each.lineno - 1 :][:3])
+        for each in ast.walk(tree)
+        if (isinstance(each, ast.ExceptHandler) and is_broad(each))
+        or (isinstance(each, ast.Call) and is_broad_suppression(each))
     ]
+    return [line for line in broad if not any("#" in each for each in lines[line - 1 :][:3])]
 
 
 def test_each_broad_handler_says_why_it_is_broad() -> None:
     bare = {
         path.relative_to(ROOT).as_posix(): found
         for path in sorted((ROOT / "src").rglob("*.py"))
-        if "except" in text_of(path) and (found := without_reason(tree_of(path), text_of(path)))
+        if BROAD.search(text_of(path)) and (found := without_reason(tree_of(path), text_of(path)))
     }
     assert bare == {}
 
@@ -54,3 +63,18 @@ def test_it_would_be_found(clause: str, is_found: bool) -> None:
     """The search has forgotten what it looks for."""
     text = f"try:\n    call()\n{clause}\n    give_up()\n"
     assert without_reason(ast.parse(text), text) == ([3] if is_found else [])
+
+
+@pytest.mark.parametrize(
+    ("line", "is_found"),
+    [
+        ("with suppress(Exception):", True),
+        ("with contextlib.suppress(OSError, Exception):", True),
+        ("with suppress(Exception):  # a user's callback", False),
+        ("with suppress(OSError):", False),
+    ],
+)
+def test_a_suppression_would_be_found(line: str, is_found: bool) -> None:
+    """The search takes `suppress` for something else."""
+    text = f"\n{line}\n    call()\n"
+    assert without_reason(ast.parse(text), text) == ([2] if is_found else [])

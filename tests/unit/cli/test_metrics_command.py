@@ -70,7 +70,7 @@ def test_a_name_that_nothing_has_is_said(broker, capsys):
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("http://127.0.0.1:1", "does not answer"),
+        ("http://127.0.0.1:1", "does not answer (Connection refused); "),
         ("file:///etc/passwd", "is no http://HOST:PORT"),
         ("http://127.0.0.1:x", "does not answer"),
     ],

@@ -122,7 +122,7 @@ def test_a_path_of_who_knows_which_broker_is_told_to_be_one(
     log_dir.segment([batch_of(0, 4)], 0)
     asked = ReadOptions(TopicSelection(names=("orders",)), ClientOptions(), (str(log_dir.root),))
     assert open_bounds(asked).partitions(asked.selection) == [ORDERS]
-    assert "path alone reads the partitions that lie there" in caplog.text
+    assert "only the partitions that lie in the data directory are read" in caplog.text
 
 
 def test_a_reader_with_a_rack_reads_from_a_replica_there() -> None:

@@ -33,7 +33,7 @@ from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.errors import BadRecord, StaleMetadata
 from odradek.client.settings import CONSUMER_SETTINGS
 from odradek.model import TopicPartition
-from odradek.suggestions import did_you_mean
+from odradek.suggestions import no_topic
 
 _POLL_MS: Final = 250
 _PROGRESS_S: Final = 0.25
@@ -244,8 +244,8 @@ async def _partitions(consumer: Consumer, arguments: argparse.Namespace) -> list
         try:
             topic = await consumer.partitions_for(name)
         except StaleMetadata as error:
-            meant = did_you_mean(name, await topic_names(_config(arguments, _END)))
-            raise ValueError(f"there is no topic {name!r}{meant}") from error
+            known = await topic_names(_config(arguments, _END))
+            raise ValueError(no_topic(name, known)) from error
         wanted = list(topic.partitions)
         if arguments.partition:
             chosen = {TopicPartition(name, index) for index in arguments.partition}

@@ -21,12 +21,14 @@ from odradek.client.security import client_security
 from odradek.client.settings import ADMIN_SETTINGS, PRODUCER_SETTINGS, ClientSettings
 from odradek.client.sync import Cluster, PartitionReader
 from odradek.client.sync.partition_reader import LATEST
+from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
 from odradek.records.reader import iter_records
 from odradek.records.record import Record
 from odradek.replication.schedule.instructions import DELIVER_AFTER, DELIVER_AT
 from odradek.replication.schedule.listing import PENDING, Schedule, schedules_in
 from odradek.replication.schedule.state import Release, ScheduleListener, ScheduleState
+from odradek.suggestions import no_topic
 
 _ENABLE: Final = "schedule.enable"
 _TARGET: Final = "schedule.target.topic"
@@ -35,7 +37,7 @@ _OF_ONE: Final = ("describe", "cancel", "run-now")
 
 
 class NoSchedule(ValueError):
-    """There is no such schedule, or the action does not apply to it."""
+    """There is no such schedule or topic, or the action does not apply to it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,11 +80,13 @@ async def _target(admin: Admin, topic: str) -> str | None:
     """Returns the target of the topic.
 
     Raises:
-        NoSchedule: it is not a schedule topic.
-        KafkaError: there is no such topic.
+        NoSchedule: it is not a schedule topic, or not there.
+        KafkaError: it cannot be asked.
     """
     resource = ConfigResource.topic(topic)
     found = (await admin.describe_configs([resource]))[resource]
+    if isinstance(found, BrokerError) and found.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise NoSchedule(no_topic(topic, await admin.list_topics())) from found
     if isinstance(found, Exception):
         raise found
     settings = {name: entry.value for name, entry in found.items()}

@@ -17,7 +17,7 @@ from odradek.client.core.metadata import TopicMetadata
 from odradek.client.errors import KafkaError
 from odradek.client.settings import ADMIN_SETTINGS
 from odradek.model import TopicPartition
-from odradek.suggestions import did_you_mean
+from odradek.suggestions import no_topic
 
 
 class TopicSummary(NamedTuple):
@@ -55,8 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         elif found or not missing:
             print("\n".join(_table(found)))
         for name in missing:
-            meant = did_you_mean(name, topics)
-            print(f"odradek: there is no topic {name!r}{meant}", file=sys.stderr)
+            print(f"odradek: {no_topic(name, topics)}", file=sys.stderr)
         return 1 if missing else 0
 
     return run_async(work, lambda error: print(f"odradek: {text_of(error)}", file=sys.stderr))

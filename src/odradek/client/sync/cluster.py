@@ -39,7 +39,7 @@ from odradek.protocol.direct.list_offsets import (
     decode_list_offsets_response,
     encode_list_offsets_request,
 )
-from odradek.suggestions import did_you_mean
+from odradek.suggestions import no_topic
 
 T = TypeVar("T")
 
@@ -290,8 +290,8 @@ class Cluster(ClusterCore[BlockingConnection]):
         """The error with the missing names, and the probably intended ones."""
         known = self.topics()
         missing = [name for name in names if name not in known]
-        told = (f"there is no topic {name!r}{did_you_mean(name, known)}" for name in missing)
-        return StaleMetadata("; ".join(told), error.code) if missing else error
+        told = "; ".join(no_topic(name, known) for name in missing)
+        return StaleMetadata(told, error.code) if missing else error
 
     def _ask_lease(
         self, node_id: int, terms: LeaseTerms, offsets: Mapping[TopicPartition, int]

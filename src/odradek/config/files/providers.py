@@ -84,11 +84,17 @@ def _allowed_paths(name: str, settings: Mapping[str, str]) -> list[str]:
     text = settings.get(setting)
     paths = [os.path.normpath(path.strip()) for path in text.split(",")] if text else []
     for path in paths:
-        fault = "does not exist" if os.path.isabs(path) else "is not absolute"
-        if not os.path.isabs(path) or not os.path.exists(path):
+        if fault := _fault_of(path):
             sentence = f"Path {readable(path)} {fault}"
             raise ConfigError(setting, path, sentence, sentence)
     return paths
+
+
+def _fault_of(path: str) -> str:
+    """Why no path can be allowed below this one; empty if it can."""
+    if not os.path.isabs(path):
+        return "is not absolute"
+    return "" if os.path.exists(path) else "does not exist"
 
 
 def _where_allowed(roots: Sequence[str], look_up: _Lookup) -> _Lookup:

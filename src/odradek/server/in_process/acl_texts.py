@@ -30,8 +30,11 @@ def read_acls(acls: Iterable[str | AclBinding]) -> list[AclBinding]:
     """ACLs from words and from bindings.
 
     Raises:
+        TypeError: one text in place of a list.
         ValueError: words that are no ACL; the text says how they go.
     """
+    if isinstance(acls, str):
+        raise TypeError(f"acls is a list, one text an ACL: acls=[{acls!r}]")
     found: list[AclBinding] = []
     for each in acls:
         found += _read(each) if isinstance(each, str) else [each]

@@ -36,7 +36,7 @@ from odradek.server.in_process.kept_logs import KeptLogs
 from odradek.server.in_process.last_errors import LastErrors
 from odradek.server.in_process.loop_calls import RUNNING
 from odradek.server.in_process.own_thread import OwnThread
-from odradek.server.in_process.protected.secret import hide_passwords
+from odradek.server.in_process.protected.secret import HiddenUsers, hide_passwords
 from odradek.server.in_process.quota_texts import read_quotas
 from odradek.server.in_process.scratch import Scratch
 from odradek.server.in_process.settings import (
@@ -414,7 +414,7 @@ def bound_listeners(server: BrokerServer) -> str:
     )
 
 
-def protection_of(word: str | None, users: object, clock: Clock) -> "Protection | None":
+def protection_of(word: str | None, users: HiddenUsers, clock: Clock) -> "Protection | None":
     """Makes the protection that `security` names, and imports what it needs only then."""
     if word is None:
         if users:

@@ -6,6 +6,7 @@ from typing import Final
 from odradek.client_quota import QuotaKey
 from odradek.controller.quota_control import CLIENT_ID, IP, USER, QuotaAlteration, checked
 from odradek.errors import BrokerError
+from odradek.server.in_process.settings import check_mapping
 from odradek.suggestions import chosen
 
 _TYPES: Final = (USER, CLIENT_ID, IP)
@@ -19,12 +20,15 @@ def read_quotas(quotas: QuotaTexts) -> list[QuotaAlteration]:
     together.
 
     Raises:
+        TypeError: these are no quotas by entity, or an entity's are none by name.
         ValueError: an entity is none, or a quota is one that it cannot have.
     """
+    check_mapping("quotas", "entities", quotas)
     return [_alteration(text, values) for text, values in quotas.items()]
 
 
 def _alteration(text: str, values: Mapping[str, float]) -> QuotaAlteration:
+    check_mapping(f"quotas[{text!r}]", "quotas", values)
     ops = [(chosen("quota", key, _KEYS), float(value)) for key, value in values.items()]
     alteration = QuotaAlteration(_entity(text), ops)
     try:

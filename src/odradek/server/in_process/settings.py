@@ -53,11 +53,26 @@ def refuse_settings(config: Mapping[str, object], instead: Mapping[str, str]) ->
     """Refuses settings that something else decides, here and in every start: `instead` says what.
 
     Raises:
+        TypeError: these are no settings.
         ValueError: there are such settings.
     """
+    check_mapping("config", "settings", config)
     for name, what in instead.items():
         if name in config:
             raise ValueError(f"{name} has no place in config: {what}")
+
+
+def check_mapping(argument: str, what: str, value: object) -> None:
+    """Refuses what is no mapping; without its value, which may hold a password.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not isinstance(value, Mapping):
+        kind = type(value).__name__
+        raise TypeError(
+            f"{argument} is a mapping of {what} to their values, and not of type {kind}"
+        )
 
 
 def check_topic_settings(names: Iterable[str]) -> None:
@@ -80,7 +95,7 @@ def check_broker_count(brokers: object) -> None:
         TypeError: it is no number.
         ValueError: it is below 1.
     """
-    if not isinstance(brokers, int):
+    if not isinstance(brokers, int) or isinstance(brokers, bool):
         kind = type(brokers).__name__
         raise TypeError(f"a cluster is made of a number of brokers, such as 3, and not of {kind}")
     if brokers < 1:

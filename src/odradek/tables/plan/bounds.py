@@ -227,8 +227,8 @@ class SegmentBounds(Bounds):
                 )
         if not counts:
             _log.warning(
-                "path alone reads the partitions that lie there; a broker of a cluster may have "
-                "only some of a topic's: name kafka.bootstrap.servers beside it"
+                "only the partitions that lie in the data directory are read: a broker that runs, "
+                "or is one of several, may have others elsewhere; name its brokers as well"
             )
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:

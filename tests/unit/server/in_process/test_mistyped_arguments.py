@@ -107,10 +107,33 @@ def test_a_kind_of_deadline_that_is_mistyped() -> None:
                 call("Typo")
 
 
-@pytest.mark.parametrize("brokers", ["3", "localhost:9092", {"num.partitions": 3}, 2.5, None])
+@pytest.mark.parametrize("brokers", ["3", "localhost:9092", {"num.partitions": 3}, 2.5, None, True])
 def test_what_is_no_number_of_brokers(brokers: Any) -> None:
     with pytest.raises(TypeError, match=r"^a cluster is made of a number of brokers, such as 3, "):
         odradek.Cluster(brokers)
+
+
+@pytest.mark.parametrize("maker", [odradek.Broker, odradek.Cluster])
+@pytest.mark.parametrize(
+    ("argument", "answer"),
+    [
+        ({"config": ["a-password"]}, "config is a mapping of settings to their values, and not "),
+        ({"acls": "User:alice read topic:orders"}, "acls is a list, one text an ACL: acls=['User:"),
+        ({"quotas": ["user:alice"]}, "quotas is a mapping of entities to their values, and not "),
+        ({"quotas": {"user:alice": 5}}, "quotas['user:alice'] is a mapping of quotas to "),
+        (
+            {"security": "plain", "users": {5: "a-password"}},
+            "the name of a user is a text, not int",
+        ),
+    ],
+)
+def test_what_is_no_mapping_or_list(
+    maker: Callable[..., object], argument: dict[str, Any], answer: str
+) -> None:
+    """The answer would be of a list without `get`, or that "U" is no ACL."""
+    with pytest.raises(TypeError, match=f"^{re.escape(answer)}") as refused:
+        maker(**argument)
+    assert "a-password" not in str(refused.value)
 
 
 @pytest.mark.parametrize("maker", [odradek.Broker, lambda: odradek.Cluster(brokers=1)])

@@ -36,8 +36,13 @@ def fetch_text(url: str) -> str:
     except urllib.error.HTTPError as error:
         raise ScrapeError(error.read().decode(errors="replace").strip() or str(error)) from error
     except (OSError, ValueError, HTTPException) as error:
-        reason = getattr(error, "reason", error)
         raise ScrapeError(
-            f"{url} does not answer ({reason}); a broker serves metrics with "
+            f"{url} does not answer ({_reason(error)}); a broker serves metrics with "
             "--set metrics.listener=http://127.0.0.1:9404"
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Why, without the number that the system has for it."""
+    cause = getattr(error, "reason", error)
+    return getattr(cause, "strerror", None) or str(cause)

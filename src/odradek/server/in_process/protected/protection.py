@@ -11,7 +11,7 @@ from odradek.security.sasl.scram import SCRAM_MECHANISMS
 from odradek.security.scram_users import NewUser
 from odradek.server.in_process.protected.authority import HOSTS, CertificateAuthority
 from odradek.server.in_process.protected.login import Login
-from odradek.server.in_process.protected.secret import Secret
+from odradek.server.in_process.protected.secret import HiddenUsers, NotUsers, Secret
 from odradek.server.randomness import rng_of
 
 TLS: Final = "tls"
@@ -33,20 +33,25 @@ def _now() -> datetime:
     return datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC)
 
 
-def _checked_users(users: object) -> dict[str, str]:
-    """The users as they came from `hide_passwords`, if they are some."""
-    if not isinstance(users, Mapping):
-        raise TypeError(f"users is a mapping of names to passwords, not a value of type {users}")
+def _checked_users(users: HiddenUsers) -> dict[str, str]:
+    """The users, if they are some."""
+    if isinstance(users, NotUsers):
+        kind = users.type_name
+        raise TypeError(f"users is a mapping of names to passwords, not a value of type {kind}")
+    found: dict[str, str] = {}
     for name, password in users.items():
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a user is a text, not {type(name).__name__}")
         if not isinstance(password, str):
             raise TypeError(f"the password of {name!r} is a text, not {type(password).__name__}")
-    return dict(users)
+        found[name] = password
+    return found
 
 
 class Protection:
     """The security of a broker, or a cluster, in a test: its listener's settings, and its users."""
 
-    def __init__(self, word: str, users: object, clock: Clock) -> None:
+    def __init__(self, word: str, users: HiddenUsers, clock: Clock) -> None:
         """Raises:
         ValueError: there is no security of that word.
         TypeError: the users are no mapping of texts.

@@ -1,7 +1,7 @@
 """Passwords and tokens in a test's own variables, which pytest prints when the test fails."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 _HIDDEN: Final = "[hidden]"
 
@@ -19,19 +19,27 @@ class Secret(str):
         return _HIDDEN
 
 
-class NotUsers(str):
-    """The type's name of what was given in place of a mapping of users."""
+class NotUsers(NamedTuple):
+    """Stands for something else than a mapping of users: it may hold passwords, so that only the
+    name of its type is kept."""
 
-    __slots__ = ()
+    type_name: str
 
 
-def hide_passwords(users: object) -> "Mapping[object, object] | NotUsers":
-    """The users with hidden passwords, for `Protection` to check; None is no users."""
+HiddenUsers = Mapping[object, object] | NotUsers
+"""Users whose passwords no report shows."""
+
+
+def hide_passwords(users: object) -> HiddenUsers:
+    """The users with hidden passwords; `NotUsers` for something else, which `Protection` refuses.
+    None is no users."""
     if users is None:
         return {}
+    if isinstance(users, NotUsers):
+        return users  # hidden before
     if isinstance(users, Mapping):
         return {name: _hidden(password) for name, password in users.items()}
-    return users if isinstance(users, NotUsers) else NotUsers(type(users).__name__)
+    return NotUsers(type(users).__name__)
 
 
 def _hidden(password: object) -> object:
