@@ -66,6 +66,30 @@ def test_the_codecs_are_those_that_are_written_by_hand() -> None:
     assert {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in own} == written
 
 
+# What starts threads, and the words of docs/internals/server.md for it.
+THREADS = {
+    "server/background.py": "`background.py`",
+    "event_loop.py": "a blocking client, the event loop of `with odradek.Broker()`",
+    "purgatory/reaper.py": "a purgatory used on its own",
+    "client/oauth/login.py": "a login by OAUTHBEARER",
+    "tasks/task.py": "functions of tasks",
+    "testing/processes.py": "a cluster of processes of a test",
+}
+
+
+def test_what_starts_threads_is_told() -> None:
+    """A reader would look for a lock where no other thread is, or not where one is."""
+    starts = re.compile(r"(?<!\w)(?:Thread|ThreadPoolExecutor|to_thread)\(")
+    found = {
+        path.relative_to(SOURCES).as_posix()
+        for path in SOURCES.rglob("*.py")
+        if starts.search(text_of(path))
+    }
+    assert found == set(THREADS)
+    page = " ".join(text_of(ROOT / "docs/internals/server.md").split())
+    assert [words for words in THREADS.values() if words not in page] == []
+
+
 def test_the_version_of_the_metadata() -> None:
     page = text_of(ROOT / "docs/internals/metadata.md")
     assert f"version of the schema ({SCHEMA_VERSION})" in page
