@@ -136,7 +136,8 @@ def run(arguments: argparse.Namespace) -> int:
     ) as error:
         return _refuse(text_of(error), 1)
     size = os.stat(arguments.to).st_size
-    print(f"{arguments.to}: {records:,} records, {size:,} bytes", file=sys.stderr)
+    found = "1 record" if records == 1 else f"{records:,} records"
+    print(f"{arguments.to}: {found}, {size:,} bytes", file=sys.stderr)
     return 0
 
 
