@@ -152,7 +152,7 @@ def test_lines_of_an_export_are_those_of_consume(
     """`odradek produce --input json` would not take one of them."""
     assert export(broker, tmp_path / "orders.jsonl", "--end", "1:0", "--start", "0:9") == 0
     exported = json.loads((tmp_path / "orders.jsonl").read_text())
-    capfdbinary.readouterr()
+    assert b"orders.jsonl: 1 record, " in capfdbinary.readouterr().err
     words = ["-b", broker.bootstrap_servers, "-p", "0", "-o", "9", "--format", "json", "orders"]
     assert main(["consume", *words]) == 0
     del exported["timestampType"]
