@@ -160,6 +160,13 @@ def test_the_extras_bring_what_the_installation_page_says() -> None:
         assert sorted(words.lower().replace("a java", "java").split(", ")) == sorted(brought[extra])
 
 
+def test_the_dependencies_are_counted() -> None:
+    """Who decides by how much comes along would decide by another number."""
+    project = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
+    counted = ("six", "seven", "eight", "nine", "ten")[len(project["dependencies"]) - 6]
+    assert f"with {counted} small dependencies" in text_of(ROOT / "docs/install.md")
+
+
 def test_wheels_for_other_machines_are_configured() -> None:
     """docs/install.md says so of ARM and macOS; a release would have none for them."""
     workflow = text_of(ROOT / ".github/workflows/wheels.yml")
