@@ -237,7 +237,8 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             given["security"] = _security(arguments.command_config)
         except (OSError, ValueError) as error:
-            return _refuse(f"--command-config {arguments.command_config}: {error}", 2)
+            reason = getattr(error, "strerror", None) or error
+            return _refuse(f"--command-config {arguments.command_config}: {reason}", 2)
     settings = PipelineSettings(**given)
     begun_s = time.monotonic()
     try:

@@ -64,7 +64,7 @@ def test_an_unknown_pipeline_is_wrong_usage(capsys: pytest.CaptureFixture[str]) 
         (["query", "--from", "d"], "query does nothing with --from"),
         (["latest", "--to", "d", "--report", "/nowhere/r.html"], "there is no directory /nowhere"),
         (["latest", "--to", "d", "--report", "/"], "--report /: it is a directory"),
-        (["volume", "--command-config", "/nowhere/c"], "--command-config /nowhere/c: "),
+        (["volume", "--command-config", "/nowhere/c"], "--command-config /nowhere/c: No such file"),
     ],
 )
 def test_what_a_pipeline_cannot_use_is_refused_before_it_starts(

@@ -226,7 +226,7 @@ def test_pictures_that_cannot_be_written_exit_with_1(
     blocked = tmp_path / "file"
     blocked.write_text("")
     assert main(["wheel", "--do", "step 1", "--svg", str(blocked)]) == 1
-    assert "cannot write" in capsys.readouterr().err
+    assert capsys.readouterr().err == f"odradek: {blocked}: File exists\n"
 
 
 DOCS = Path(__file__).parents[3] / "docs" / "concepts"

@@ -62,14 +62,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes the scripts, and prints how many; each has two names, except on Windows."""
-    try:
-        os.makedirs(arguments.directory, exist_ok=True)
-        for name, text in _files():
-            _write(os.path.join(arguments.directory, name), text)
-    except OSError as error:
-        print(f"odradek: {error}", file=sys.stderr)
-        return 1
+    """Writes the scripts, and prints how many; each has two names, except on Windows.
+
+    Raises:
+        OSError: one cannot be written.
+    """
+    os.makedirs(arguments.directory, exist_ok=True)
+    for name, text in _files():
+        _write(os.path.join(arguments.directory, name), text)
     print(f"{len(TOOLS) + len(REFUSED)} scripts are in {arguments.directory}")
     return 0
 

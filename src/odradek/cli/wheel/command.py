@@ -48,7 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Shows the wheel until `q`, or carries out the commands."""
+    """Shows the wheel until `q`, or carries out the commands.
+
+    Raises:
+        OSError: a picture cannot be written.
+    """
     size_fits = 2 <= arguments.wheel_size <= BIGGEST_WHEEL
     if not size_fits or not 1 <= arguments.tick_ms <= BIGGEST_TICK_MS:
         limits = f"a tick is 1 ms to 1 day, and a wheel shown has 2 to {BIGGEST_WHEEL} buckets"
@@ -65,11 +69,6 @@ def run(arguments: argparse.Namespace) -> int:
     except CommandError as error:
         print(f"odradek: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        print(f"odradek: cannot write: {error}", file=sys.stderr)
-        return 1
     return 0
 
 
