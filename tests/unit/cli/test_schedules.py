@@ -117,7 +117,7 @@ def test_a_topic_is_paused_and_resumed(broker, ask, clock):
     ("words", "status", "told"),
     [
         (("list", "orders"), 1, "orders is no schedule topic"),
-        (("list", "nowhere"), 1, "there is no topic 'nowhere'\n"),
+        (("list", "zzz"), 1, "there is no topic 'zzz'\n"),
         (("describe", "latr", "x"), 1, "there is no topic 'latr' (did you mean later?)\n"),
         (("pause", "latr"), 1, "there is no topic 'latr' (did you mean later?)\n"),
         (("pause", "orders"), 1, "orders is no schedule topic"),

@@ -219,14 +219,13 @@ def test_wrong_usage_exits_with_2(flags: list[str], capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_pictures_that_cannot_be_written_exit_with_1(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pictures_that_cannot_be_written_exit_with_1(tmp_path: Path) -> None:
     """A file where the directory should be."""
     blocked = tmp_path / "file"
     blocked.write_text("")
-    assert main(["wheel", "--do", "step 1", "--svg", str(blocked)]) == 1
-    assert capsys.readouterr().err == f"odradek: {blocked}: File exists\n"
+    command = [sys.executable, "-m", "odradek", "wheel", "--do", "step 1", "--svg", str(blocked)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (done.returncode, done.stderr) == (1, f"odradek: {blocked}: File exists\n")
 
 
 DOCS = Path(__file__).parents[3] / "docs" / "concepts"

@@ -1,6 +1,7 @@
 """If these fail, a topic as a table in Python is not the topic, or not the one of its moment."""
 
 import json
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -121,7 +122,8 @@ def test_data_frames(broker: odradek.Broker) -> None:
 def test_without_polars_it_says_what_to_install(
     broker: odradek.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "polars", None)
+    monkeypatch.setitem(sys.modules, "polars", None)
+    monkeypatch.delitem(sys.modules, "odradek.tables.polars_frames", raising=False)
     with pytest.raises(ImportError, match=r"odradek\[polars\]"):
         broker.to_polars("orders")
 

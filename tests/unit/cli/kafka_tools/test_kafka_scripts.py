@@ -72,12 +72,14 @@ def test_a_link_is_replaced_and_its_target_left_alone(tmp_path: Path) -> None:
     assert AS_KAFKA in link.read_text(encoding="utf-8")
 
 
-def test_a_folder_that_cannot_be_made_is_told_in_a_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("", encoding="utf-8")
-    assert main(["kafka-bin", str(tmp_path / "file" / "bin")]) == 1
-    assert capsys.readouterr().err == f"odradek: {tmp_path / 'file' / 'bin'}: Not a directory\n"
+def test_a_folder_that_cannot_be_made_is_told_in_a_sentence(tmp_path: Path) -> None:
+    folder = tmp_path / "file" / "bin"
+    folder.parent.write_text("", encoding="utf-8")
+    command = [sys.executable, "-m", "odradek", "kafka-bin", str(folder)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, f"odradek: {folder}: Not a directory\n")
 
 
 def test_windows_has_batch_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
