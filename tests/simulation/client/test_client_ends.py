@@ -5,6 +5,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.simulation.client.consuming.client_groups import GROUP
 from tests.simulation.client.test_client_cluster import (
     ALL,
     BROKERS,
@@ -208,6 +209,97 @@ def test_a_program_that_cancels_all_tasks_while_it_closes_can_close(kind: type, 
         async with asyncio.timeout(40):
             await client.close()
         assert not stage.network.connections
+
+    play(scenario)
+
+
+class Slow(Told):
+    """A listener that takes its time."""
+
+    async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+        await asyncio.sleep(0.05)
+        self.told.append(("revoked", partitions))
+
+
+@pytest.mark.parametrize("after_s", [0, 0.001, 0.02, 0.05, 0.08, 0.12])
+@pytest.mark.parametrize("next_call", ["unsubscribe", "getmany"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_program_that_cancels_all_tasks_while_it_leaves_can_leave(
+    protocol: str, next_call: str, after_s: float
+) -> None:
+    """It would be told that its consumer is closed, or read on what others have by then."""
+
+    async def scenario(stage: Stage) -> None:
+        told = Slow()
+        consumer: Consumer = stage.member(protocol)
+        consumer.subscribe(["t"], listener=told)
+        await read(consumer, 80)
+        leaving = asyncio.create_task(consumer.unsubscribe())
+        while consumer._subscription._leaving is None:
+            await asyncio.sleep(0)
+        if after_s:
+            await asyncio.sleep(after_s)
+        cancel_all_tasks()
+        await asyncio.wait([leaving])
+        async with asyncio.timeout(30):
+            await getattr(consumer, next_call)()
+            assert consumer.assignment() == frozenset()
+            assert told.gone[-1] == ("revoked", ALL)
+            assert {
+                each: stage.brokers.world.committed(GROUP)[each] for each in ALL
+            } == dict.fromkeys(ALL, 20)
+            consumer.subscribe(["t"], listener=told)
+            async with stage.member(protocol) as other:
+                other.subscribe(["t"])
+                while len(other.assignment()) != 2:
+                    await asyncio.gather(
+                        *(each.getmany(timeout_ms=100) for each in (consumer, other))
+                    )
+            await consumer.close()
+
+    play(scenario)
+
+
+class Unending(Told):
+    """A listener that cleans up for long after it was cancelled."""
+
+    async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            await asyncio.shield(asyncio.sleep(50))
+            self.told.append(("revoked", partitions))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_closing_waits_for_no_listener_beyond_its_time(protocol: str) -> None:
+    async def scenario(stage: Stage) -> None:
+        consumer: Consumer = stage.member(protocol)
+        consumer.subscribe(["t"], listener=(told := Unending()))
+        await read(consumer, 5)
+        assert 2 <= await closed_in_s(consumer, 2_000) < 3
+        await asyncio.sleep(60)
+        assert told.gone == [("revoked", ALL)]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("turns", range(12))
+def test_a_sharing_member_finds_its_topics_though_all_tasks_were_cancelled(turns: int) -> None:
+    """It would never ask again where they are."""
+
+    async def scenario(stage: Stage) -> None:
+        heartbeat = {"member_id": "m", "member_epoch": 1, "heartbeat_interval_ms": 1_000}
+        with stage.bent(answering(SHARE_HEARTBEAT, heartbeat)):
+            async with stage.client(ShareConsumer, group_id="sharing", topics=["t"]) as consumer:
+                await consumer.start()
+                reading = asyncio.create_task(consumer.getmany(timeout_ms=5_000))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                cancel_all_tasks()
+                await asyncio.wait([reading])
+                await consumer.getmany(timeout_ms=5_000)
+                assert "t" in consumer._cluster.metadata.topics
 
     play(scenario)
 

@@ -61,3 +61,41 @@ def test_what_an_answer_says_nothing_of_is_not_accepted() -> None:
     assert told[TWO].code == ErrorCode.INVALID_RECORD_STATE
     assert told[THREE] is not None
     assert "nothing of t-2" in told[THREE].message
+
+
+class Silent(ScriptedCluster):
+    """A broker that opens a session, and then says nothing."""
+
+    is_silent = False
+
+    async def call(self, *values: object, **named: object) -> Any:
+        if self.is_silent:
+            await asyncio.Event().wait()
+        return await super().call(*values, **named)
+
+
+def test_what_was_said_in_a_request_that_is_cancelled_has_an_outcome() -> None:
+    """By a program that cancels all its tasks. A commit would wait for it for ever."""
+    told: list[tuple[SharePartition, KafkaError | None]] = []
+
+    async def scenario() -> None:
+        cluster = Silent()
+        shares = BrokerShares(
+            cluster,  # type: ignore[arg-type]
+            1,
+            "g",
+            "m",
+            lambda partition, _, error: told.append((partition, error)),
+        )
+        await shares.fetch({ONE}, {})
+        cluster.is_silent = True
+        asking = asyncio.create_task(shares.acknowledge({ONE: {0: 1}}))
+        await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait([asking])
+        assert asking.cancelled()
+        await shares.close({TWO: {0: 1}})
+
+    asyncio.run(scenario())
+    assert [partition for partition, _ in told] == [ONE, TWO]
+    assert all(error is not None for _, error in told)

@@ -18,6 +18,7 @@ from odradek.client.aio.producer import Producer as AsyncProducer
 from odradek.client.core.admin_types import NewTopic
 from odradek.client.errors import (
     ClientClosed,
+    KafkaError,
     NotDelivered,
     RecordTooLarge,
     UsageError,
@@ -266,6 +267,28 @@ def test_a_listener_neither_reads_nor_waits_for_leaving(
         assert len(refused) == 2
         consumer.unsubscribe()
         assert not consumer.assignment()
+
+
+def test_what_a_listener_raises_while_one_of_its_calls_leaves_is_raised_by_a_read(
+    bootstrap: str, topic: str, names: Callable[[str], str]
+) -> None:
+    """Nobody waits for the call of the listener, and so nobody would know."""
+
+    class Listener:
+        def on_partitions_assigned(self, partitions: object) -> None:
+            consumer.unsubscribe()
+
+        def on_partitions_revoked(self, partitions: object) -> None:
+            raise ValueError("on leaving")
+
+    def read() -> None:
+        while consumer.subscription():
+            consumer.poll(timeout_ms=100)
+
+    with Consumer(bootstrap, group_id=names("group"), topics=[topic]) as consumer:
+        consumer.subscribe([topic], listener=Listener())
+        with pytest.raises(KafkaError, match="on leaving"):
+            read()
 
 
 def test_transactions(bootstrap: str, topic: str, names: Callable[[str], str]) -> None:

@@ -550,6 +550,7 @@ class ShareConsumer(AsyncClosing):
         outdated = self._cluster.outdated(self._topics)
         if outdated and self._looking is None:
             self._looking = asyncio.create_task(self._look(outdated))
+            self._looking.add_done_callback(self._looked)
 
     async def _look(self, topics: set[str]) -> None:
         try:
@@ -558,9 +559,10 @@ class ShareConsumer(AsyncClosing):
         except KafkaError as error:
             if not error.retriable:
                 self._error = error
-        finally:
-            self._looking = None
-            self._news.set()
+
+    def _looked(self, _: asyncio.Task[None]) -> None:
+        self._looking = None
+        self._news.set()
 
     # --- inside: outcomes -------------------------------------------------------------------
 

@@ -111,7 +111,7 @@ class Consumer(CallingBack[aio.Consumer]):
             KafkaError: the listener failed; the group is left.
         """
         if self._is_telling:
-            self._submit(self._client.unsubscribe())
+            self._submit(self._begin_to_leave())
         else:
             self._wait(self._client.unsubscribe())
 
@@ -227,6 +227,10 @@ class Consumer(CallingBack[aio.Consumer]):
             if self._closing_ms is not None and not self._depth:
                 timeout_ms, self._closing_ms = self._closing_ms, None
                 self.close(timeout_ms)
+
+    async def _begin_to_leave(self) -> None:
+        # A call that waits for the end, and is not waited for, would lose a failure.
+        self._client._subscription.begin_to_leave()
 
     def _put_back(self, found: Records | Columns) -> None:
         self._client._handout.put_back(found)

@@ -16,7 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from confluent_kafka import aio as confluent_aio
 from confluent_kafka.admin import AdminClient
 
-from odradek.client import Admin, Consumer, ConsumerRecord, Producer, settings, sync
+from odradek.client import Admin, Consumer, ConsumerRecord, Producer, ProducerRecord, settings, sync
 
 PAGE = Path(__file__).parents[4].joinpath("docs/client/coming-from.md").read_text(encoding="utf-8")
 # Whose calls, under which head of a table, and what takes its place.
@@ -110,3 +110,16 @@ def test_every_setting_is_on_the_page(whose: str, names: list[str], head: str, o
     assert not missing, f"{whose} takes {missing}, which is not mapped"
     for name in re.findall(r"`((?:sasl|ssl)_\w+)[`=]", re.sub(r"(?m)^\|[^|]*\|", "", table)):
         assert name in same, f"{name} takes the place of a setting"
+
+
+def test_records_can_be_changed_as_the_page_says() -> None:
+    [row] = [each for each in PAGE.splitlines() if "`set_headers(..)`" in each]
+    ours = row.rpartition(" | ")[2]
+    record = ConsumerRecord("t", 0, 0, 0, 0, b"k", b"v", None, -1)
+    for name in re.findall(r"`(\w+)`", ours.partition("change the list")[0]):
+        setattr(record, name, "other")
+    record.headers.append(("a", b"1"))
+    assert (record.key, record.topic, record.value) == ("other",) * 3
+    assert record.headers == [("a", b"1")]
+    assert "`record._replace(value=..)`" in ours
+    assert ProducerRecord("t")._replace(value=b"v") == ProducerRecord("t", b"v")

@@ -4,6 +4,7 @@ The membership gives up and takes partitions inside of `poll` and nowhere else.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
@@ -17,6 +18,9 @@ from odradek.client.errors import ClientClosed, KafkaError, UsageError
 from odradek.errors import ErrorCode
 from odradek.expressions import ExpressionError, Match, java_pattern
 
+_LOGGER: Final = logging.getLogger(__name__)
+# How long closing waits for a listener that it has cancelled.
+_LISTENER_ENDS_S: Final = 0.1
 # The work that has called the listener, in the listener's task and those that it begins:
 # `asyncio.wait_for` begins one, up to Python 3.11.
 _CALLED_BY: Final[ContextVar[asyncio.Task[None] | None]] = ContextVar("_CALLED_BY", default=None)
@@ -38,6 +42,7 @@ class Subscription:
         self._membership: Membership | None = None
         self._polling: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
+        self._is_abandoned = False
         # They outlive their membership: leaving the group may be what one more listener fails at.
         self._failures: deque[KafkaError] = deque()
         self.topics: frozenset[str] = frozenset()
@@ -193,40 +198,51 @@ class Subscription:
             KafkaError: the listener failed; the group is left.
         """
         if self.is_called_by_listener:
-            self._begin_to_leave()
+            self.begin_to_leave()
         else:
             await self.end()
 
     async def end(self) -> None:
         """Leaves the group, as `unsubscribe` does, for a caller that no listener waits for."""
-        self._begin_to_leave()
+        self.begin_to_leave()
         await self._until_left()
         self._raise_failure()
 
-    def _begin_to_leave(self) -> None:
-        if self._leaving is None:
-            self._leaving = _begin(self._leave)
+    def begin_to_leave(self) -> asyncio.Task[None]:
+        """Begins what `unsubscribe` waits for; the reader has the failures of the listener."""
+        leaving = self._leaving
+        # A program that cancels all tasks of its loop interrupts leaving, which then goes on.
+        if leaving is None or leaving.done():
+            leaving = self._leaving = _begin(self._leave)
+        return leaving
 
     async def _until_left(self) -> None:
-        leaving = self._leaving
-        if leaving is None:
+        if self._leaving is None:
             return
+        leaving = self.begin_to_leave()
         try:
             await asyncio.shield(leaving)
         except asyncio.CancelledError:
-            if leaving.cancelled() and not is_being_cancelled():
+            if is_being_cancelled() or not leaving.cancelled():
+                raise
+            if self._is_abandoned:
                 raise ClientClosed("the consumer was closed") from None
-            raise
+            await self._until_left()
 
     async def abandon(self) -> None:
         """Ends a rebalance, and an `unsubscribe`, that takes too long: the group notices by the
         missing heartbeats."""
+        self._is_abandoned = True
         under_way = [each for each in (self._leaving, self._polling) if each is not None]
         for each in under_way:
             each.cancel()
-        await asyncio.gather(*under_way, return_exceptions=True)
+        ended = asyncio.gather(*under_way, return_exceptions=True)
+        await asyncio.wait([ended], timeout=_LISTENER_ENDS_S)
+        if not ended.done():
+            _LOGGER.warning("a listener goes on, though the consumer that called it is closed")
         if self._membership is not None:
             await self._membership.end()
+        self._left()
 
     async def _leave(self) -> None:
         try:
@@ -238,9 +254,13 @@ class Subscription:
             if membership is not None and self.is_member:
                 await membership.leave()
         finally:
-            self.is_member = False
-            self._membership = self._pattern = self._leaving = None
-            self.topics = frozenset()
+            if not is_being_cancelled():
+                self._left()
+
+    def _left(self) -> None:
+        self.is_member = False
+        self._membership = self._pattern = self._leaving = None
+        self.topics = frozenset()
 
 
 def _begin(work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:

@@ -20,7 +20,7 @@ from odradek.client.core.sharing.acknowledgements import (
     by_topic_id,
 )
 from odradek.client.core.sharing.share_session import FINAL_EPOCH, ShareSession
-from odradek.client.errors import KafkaError, error_for, raise_for, unanswered
+from odradek.client.errors import KafkaError, NetworkError, error_for, raise_for, unanswered
 from odradek.errors import ErrorCode
 
 _RECORD_LIMIT: Final = 1
@@ -84,9 +84,8 @@ class BrokerShares:
     async def close(self, said: Said) -> None:
         """Sends the last acknowledgements, and releases all other records."""
         async with self._in_turn:
-            if self._session.is_open:
-                await self._acknowledge(said, FINAL_EPOCH)
-                self._session.reset()
+            await self._acknowledge(said, FINAL_EPOCH)
+            self._session.reset()
 
     async def _acknowledge(self, said: Said, epoch: int) -> None:
         if not self._session.is_open:
@@ -148,6 +147,7 @@ class BrokerShares:
             raise
         except BaseException:
             self._session.reset()
+            self._fail(said, NetworkError("the request was cancelled"))
             raise
         self.lock_timeout_ms = (
             round(answer.acquisition_lock_timeout.total_seconds() * 1000) or self.lock_timeout_ms
