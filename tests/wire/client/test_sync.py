@@ -282,10 +282,12 @@ def test_what_a_listener_raises_while_one_of_its_calls_leaves_is_raised_by_a_rea
             raise ValueError("on leaving")
 
     def read() -> None:
-        while consumer.subscription():
+        for _ in range(300):
             consumer.poll(timeout_ms=100)
 
-    with Consumer(bootstrap, group_id=names("group"), topics=[topic]) as consumer:
+    with Producer(bootstrap) as producer:
+        producer.send_and_wait(topic, b"x")
+    with Consumer(bootstrap, group_id=names("group")) as consumer:
         consumer.subscribe([topic], listener=Listener())
         with pytest.raises(KafkaError, match="on leaving"):
             read()
