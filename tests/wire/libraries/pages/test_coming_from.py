@@ -16,7 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from confluent_kafka import aio as confluent_aio
 from confluent_kafka.admin import AdminClient
 
-from odradek.client import Admin, Consumer, ConsumerRecord, Producer, ProducerRecord, settings, sync
+from odradek.client import Admin, Consumer, ConsumerRecord, Producer, settings, sync
 
 PAGE = Path(__file__).parents[4].joinpath("docs/client/coming-from.md").read_text(encoding="utf-8")
 # Whose calls, under which head of a table, and what takes its place.
@@ -121,5 +121,3 @@ def test_records_can_be_changed_as_the_page_says() -> None:
     record.headers.append(("a", b"1"))
     assert (record.key, record.topic, record.value) == ("other",) * 3
     assert record.headers == [("a", b"1")]
-    assert "`record._replace(value=..)`" in ours
-    assert ProducerRecord("t")._replace(value=b"v") == ProducerRecord("t", b"v")
