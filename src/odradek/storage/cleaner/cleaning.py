@@ -203,8 +203,6 @@ class Cleaning:
             yield Step(target.discard)
         else:
             yield Step(target.seal)
-            if not self._holds(group):
-                return
             self.is_committing = True
             yield Step(partial(target.finish, group[-1].modified_ms))
             if self._is_leased() or not self._holds(group):

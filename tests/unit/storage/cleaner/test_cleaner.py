@@ -6,6 +6,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from tests.late_background import LateBackground
 from tests.unit.storage.cleaner.compacted import (
     BACKOFF_MS,
     COMPACT,
@@ -65,6 +66,32 @@ def test_the_active_segment_and_unreplicated_records_are_left_alone(world):
     log.update_high_watermark(20)
     world.advance(BACKOFF_MS)
     assert [offset for offset, _, _ in contents(log)] == [19]
+
+
+def test_the_active_segment_is_left_alone_though_it_is_on_the_disk(world):
+    """A round would count on records that a truncation takes, and replace the file that is being
+    written."""
+    log = world.log(**COMPACT)
+    append(world, log, (b"k", b"1"))
+    log.appender.roll()
+    append(world, log, (b"k", b"2"))
+    log.local.flush()
+    world.advance(BACKOFF_MS)
+    assert [value for _, _, value in contents(log)] == [b"1", b"2"]
+    assert log.cleaned_offset == log.segments.active.base_offset == 1
+
+
+def test_what_may_not_be_on_the_disk_replaces_nothing(world):
+    """A power failure would take the newer record, and compaction has taken the older one."""
+    background = LateBackground(is_late=False)
+    log = world.log(world.start(background=background), **COMPACT)
+    append(world, log, (b"k", b"1"))
+    log.local.flush()
+    append(world, log, (b"k", b"2"))
+    background.is_late = True
+    log.appender.roll()
+    found = assess(log, world.clock.wall_ms())
+    assert found.first_uncleanable_offset == log.local.recovery_point == 1
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
