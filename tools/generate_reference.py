@@ -61,8 +61,9 @@ _BEYOND_KAFKA = (
     ),
     (
         "`listeners`",
-        "`0.0.0.0` without `advertised.listeners`; none for brokers among themselves",
-        "single brokers, which clients are told by the machine's name",
+        "`0.0.0.0` without `advertised.listeners`; none of the name PLAINTEXT, which brokers use "
+        "among themselves unless the file names another",
+        "single brokers: clients are told the machine's name for `0.0.0.0`",
     ),
 )
 
