@@ -119,7 +119,11 @@ def _header(name: str, value: Column) -> Column:
 def origin(letters: DataFrame) -> DataFrame:
     """Restores the original records from dead letters; other records in the topic are left out."""
     told = (_told(name, kind) for name, kind in _PLACE.items())
-    theirs = f.filter("headers", lambda each: ~each["key"].isin(*_TOLD))
+    # A letter ends with the headers that `decode` adds; a record may have its own of these names.
+    is_added = f.size("headers") - len(_TOLD)
+    theirs = f.filter(
+        "headers", lambda each, place: ~((place >= is_added) & each["key"].isin(*_TOLD))
+    )
     records = letters.select(
         "key", "value", *told, f.when(f.size(theirs) > 0, theirs).alias("headers")
     )

@@ -2,13 +2,14 @@
 
 Rows get their original topic, partition, offset, time and headers, and go to the same table;
 records that still fail go back to the dead-letter topic. A duplicate letter, or one whose record
-the table has, is skipped. Letters of uncommitted transactions are ignored: `decode` decodes their
-records again.
+the table has, is skipped, and so are letters of other topics, which may share the dead-letter
+topic. Letters of uncommitted transactions are ignored: `decode` decodes their records again.
 """
 
 from dataclasses import replace
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 from pyspark_odradek.pipelines.decode import dead_letters_of, decoding, origin
 from pyspark_odradek.pipelines.ends.streams import read_topic
@@ -27,4 +28,5 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     letters_topic = dead_letters_of(settings)
     dead = replace(settings, topic=letters_topic, isolation_level="read_committed", path=None)
     letters = read_topic(spark, dead, why_missing="nothing has failed", includeHeaders="true")
-    return decoding(spark, settings, "redrive", origin(letters))
+    ours = f.col("topic").isin(*(name.strip() for name in settings.topic.split(",")))
+    return decoding(spark, settings, "redrive", origin(letters).where(ours))

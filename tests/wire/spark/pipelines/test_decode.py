@@ -204,6 +204,53 @@ def test_a_record_that_is_too_large_for_a_letter_is_cut(spark, broker, tmp_path:
     assert dict(again.headers)["odradek.reason"] == whole
 
 
+def test_letters_of_another_topic_are_left_to_its_own_redrive(
+    spark, broker, tmp_path: Path
+) -> None:
+    """They became rows of this table, or came back as letters once more at each attempt."""
+    settings = [
+        PipelineSettings(
+            broker.bootstrap_servers, topic, to=str(tmp_path / topic), schema="id LONG",
+            dead_letters="shared-letters",
+        )
+        for topic in ("ours", "theirs")
+    ]  # fmt: skip
+    for each in settings:
+        broker.create_topic(each.topic, partitions=1, config={"retention.ms": "-1"})
+        broker.produce(each.topic, f'{{"id": "{each.topic}"}}')
+        broker.produce(each.topic, b"none")
+        decode.build(spark, each).run()
+    redrive.build(spark, replace(settings[0], schema="id STRING")).run()
+    table = read_table(spark, f"{settings[0].to}/source=redriven")
+    assert table is not None
+    assert [(row.topic, row.value.id) for row in table.collect()] == [("ours", "ours")]
+    letters = broker.records("shared-letters", read_committed=True)
+    assert [dict(letter.headers)["odradek.topic"] for letter in letters] == [
+        *(b"ours", b"ours", b"theirs", b"theirs"),
+        b"ours",
+    ]
+
+
+def test_a_record_keeps_headers_of_its_own_that_are_named_as_those_of_letters(
+    spark, broker, tmp_path: Path
+) -> None:
+    """They were taken for those that `decode` had added, and were gone."""
+    broker.create_topic("named", partitions=1, config={"retention.ms": "-1"})
+    broker.produce("named", b'{"id": "1"}', headers={"odradek.offset": b"mine", "from": b"test"})
+    settings = PipelineSettings(
+        broker.bootstrap_servers, "named", to=str(tmp_path / "table"), schema="id LONG"
+    )
+    decode.build(spark, settings).run()
+    redrive.build(spark, replace(settings, schema="id STRING")).run()
+    table = read_table(spark, f"{settings.to}/source=redriven")
+    assert table is not None
+    [row] = table.collect()
+    assert (row.offset, [(each.key, bytes(each.value)) for each in row.headers]) == (
+        0,
+        [("odradek.offset", b"mine"), ("from", b"test")],
+    )
+
+
 def test_letters_that_were_not_committed_are_not_tried_again(
     spark, broker, tmp_path: Path, monkeypatch
 ) -> None:
