@@ -12,8 +12,9 @@ Groups that had committed offsets when the archive was written get theirs in the
 
 The topic is created if it does not exist, with its old partitions and settings, except those by
 which it would lose or refuse the old records, and those about the old cluster. An existing topic
-must be empty, since it would mix its records with those of the archive. If the archive has larger
-records than the topic takes, its limit is raised.
+must be empty, since it would mix its records with those of the archive, and must not remove records
+as old as the archive's. If the archive has larger records than the topic takes, its limit is
+raised.
 
 A restore that failed half way can be continued: `_restored/orders-again.begun` has the id of the
 topic that it began to fill, and that topic must have the archive's first records.
@@ -28,6 +29,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from odradek.client.errors import UnknownTopicOrPartition
+from odradek.clock import SystemClock
 from odradek.model import TopicPartition
 from pyspark_odradek.pipelines.audit import compare_files, content_of, spans_of
 from pyspark_odradek.pipelines.bookkeeping import described
@@ -64,6 +66,8 @@ _NOT_RESTORED: Final = (
 _BOUNDS_OF_TIME: Final = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
 _NO_BOUND: Final = str((1 << 63) - 1)
 _POLICY: Final = "cleanup.policy"
+_RETENTION: Final = "retention.ms"
+_FOREVER: Final = -1
 # The default limit of a topic, and the overhead of a record.
 _USUAL_LIMIT: Final = 1_048_588
 _OVERHEAD: Final = 512
@@ -116,6 +120,7 @@ def restore(
     if "compact" in config.get(_POLICY, "") and has_keyless(records):
         config[_POLICY] = "delete"
     there = prepare_topic(settings, partitions, config, may_go_on=attempt.is_begun())
+    check_kept(settings, records)
     raise_limit(settings.brokers, settings.topic, limit_for(size))
     attempt.begin()
     if there:
@@ -253,6 +258,24 @@ def prepare_topic(
             f"{settings.topic} has {len(there)} partitions, the archive {partitions}"
         )
     return filled
+
+
+def check_kept(settings: PipelineSettings, records: DataFrame) -> None:
+    """Checks that a topic does not remove the oldest record for its age.
+
+    Raises:
+        PipelineError: it would: the records are older than its `retention.ms`.
+    """
+    policy = setting_of(settings.brokers, settings.topic, _POLICY) or ""
+    kept_ms = int(setting_of(settings.brokers, settings.topic, _RETENTION) or _FOREVER)
+    if kept_ms == _FOREVER or "delete" not in policy:
+        return
+    [(oldest_ms,)] = records.agg(f.min(f.unix_millis("timestamp"))).collect()
+    if oldest_ms is not None and oldest_ms < SystemClock().wall_ms() - kept_ms:
+        raise PipelineError(
+            f"{settings.topic} removes records that are older than {kept_ms} ms ({_RETENTION}), as "
+            "archived ones are: set it to -1, or restore to a new topic"
+        )
 
 
 def check_begun(records: DataFrame, there: DataFrame) -> None:

@@ -89,7 +89,8 @@ def test_a_topic_that_is_there_is_given_room_for_a_batch_in_its_segments(
 ) -> None:
     """A record that was larger than a segment was refused, whatever limit it was given."""
     settings = archived(spark, broker, tmp_path, "room")
-    broker.create_topic(settings.topic, partitions=1, config={SEGMENT: "1048576"})
+    own = {SEGMENT: "1048576", "retention.ms": "-1"}
+    broker.create_topic(settings.topic, partitions=1, config=own)
     restore.build(spark, settings).run()
     [record] = broker.records(settings.topic)
     assert len(record.value) == 2_000_000
@@ -103,6 +104,18 @@ def test_a_topic_that_does_not_keep_times_is_not_restored_to(spark, broker, tmp_
     with pytest.raises(PipelineError, match="the archived times would be lost"):
         restore.build(spark, settings).run()
     assert broker.records(settings.topic) == []
+
+
+def test_a_topic_that_would_remove_old_records_is_not_restored_to(spark, broker, tmp_path) -> None:
+    """The restore was said to be done, and its records were gone at the next look at retention."""
+    settings = archived(spark, broker, tmp_path, "age")
+    broker.create_topic(settings.topic, partitions=1, config={})
+    with pytest.raises(PipelineError, match="-again removes records that are older than 604800000"):
+        restore.build(spark, settings).run()
+    assert broker.records(settings.topic) == []
+    broker.configure(settings.topic, {"retention.ms": "-1"})
+    restore.build(spark, settings).run()
+    assert len(broker.records(settings.topic)) == 1
 
 
 def test_of_two_restores_to_a_topic_one_is_refused(spark, broker, tmp_path) -> None:
