@@ -120,9 +120,9 @@ def origin(letters: DataFrame) -> DataFrame:
     """Restores the original records from dead letters; other records in the topic are left out."""
     told = (_told(name, kind) for name, kind in _PLACE.items())
     # A letter ends with the headers that `decode` adds; a record may have its own of these names.
-    is_added = f.size("headers") - len(_TOLD)
+    first_added = f.size("headers") - len(_TOLD)
     theirs = f.filter(
-        "headers", lambda each, place: ~((place >= is_added) & each["key"].isin(*_TOLD))
+        "headers", lambda each, place: ~((place >= first_added) & each["key"].isin(*_TOLD))
     )
     records = letters.select(
         "key", "value", *told, f.when(f.size(theirs) > 0, theirs).alias("headers")
