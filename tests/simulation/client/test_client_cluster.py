@@ -360,6 +360,11 @@ def test_one_silent_broker_does_not_keep_the_partitions_of_others() -> None:
         ErrorCode.LISTENER_NOT_FOUND,
         ErrorCode.OFFSET_NOT_AVAILABLE,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
         ErrorCode.UNKNOWN_SERVER_ERROR,
     ],
 )
@@ -505,6 +510,20 @@ def test_a_topic_that_a_broker_does_not_know_for_a_while_takes_no_partition() ->
                 for _ in range(10):
                     await consumer.getmany(timeout_ms=1_000)
             assert told.gone == []
+
+    play(scenario)
+
+
+def test_an_assigned_topic_that_is_not_known_yet_is_asked_for_again() -> None:
+    """KIP-848: the broker that was asked heard of it later than the coordinator."""
+
+    async def scenario(stage: Stage) -> None:
+        stage.brokers.topic_error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        async with stage.member("consumer") as consumer:
+            consumer.subscribe([TOPIC])
+            assert await consumer.getmany(timeout_ms=5_000) == {}
+            stage.brokers.topic_error = ErrorCode.NONE
+            assert await read(consumer, 80) == {each: list(range(20)) for each in ALL}
 
     play(scenario)
 

@@ -10,8 +10,11 @@ from tests.simulation.client.consuming.client_groups import GROUP
 from tests.simulation.client.test_client_cluster import (
     ALL,
     BROKERS,
+    CONSUMER_HEARTBEAT,
+    HEARTBEAT,
     METADATA,
     PROTOCOLS,
+    TOPIC,
     Stage,
     Told,
     answering,
@@ -22,6 +25,7 @@ from tests.simulation.client.test_client_cluster import (
 
 from odradek.client import Admin, Consumer, Producer, ShareConsumer
 from odradek.client.errors import ClientClosed
+from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 
 SHARE_HEARTBEAT = 76
@@ -205,8 +209,10 @@ def test_a_program_that_cancels_all_tasks_while_it_closes_can_close(kind: type, 
         closing = asyncio.create_task(client.close())
         for _ in range(turns + 1):
             await asyncio.sleep(0)
+        has_ended = closing.done()
         cancel_all_tasks()
         await asyncio.wait([closing])
+        assert has_ended or closing.cancelled(), "it was told to end, and not only its work was"
         async with asyncio.timeout(40):
             await client.close()
         assert not stage.network.connections
@@ -325,5 +331,142 @@ def test_a_sharing_member_goes_on_though_all_tasks_were_cancelled() -> None:
                 before = stage.count(SHARE_HEARTBEAT)
                 await consumer.getmany(timeout_ms=5_000)
                 assert stage.count(SHARE_HEARTBEAT) > before
+
+    play(scenario)
+
+
+class CutShort(Told):
+    """A listener whose first call of a kind is still under way when all tasks are cancelled."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.begun = asyncio.Event()
+
+    async def _hang(self, name: str) -> None:
+        if name == self.name and not self.begun.is_set():
+            self.begun.set()
+            await asyncio.get_running_loop().create_future()
+
+    async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+        await self._hang("revoked")
+        self.told.append(("revoked", partitions))
+
+    async def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
+        await self._hang("lost")
+        self.told.append(("lost", partitions))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_loss_is_told_again_where_the_call_was_cancelled(protocol: str) -> None:
+    """The listener would take what is another's by now for its own."""
+    key = CONSUMER_HEARTBEAT if protocol == "consumer" else HEARTBEAT
+    thrown_out = {"error_code": ErrorCode.UNKNOWN_MEMBER_ID}
+
+    async def scenario(stage: Stage) -> None:
+        told = CutShort("lost")
+        async with stage.member(protocol, enable_auto_commit=False) as consumer:
+            consumer.subscribe([TOPIC], listener=told)
+            await consumer.getone()
+            with stage.bent(answering(key, thrown_out, times=1)):
+                reading = asyncio.create_task(read(consumer, 1_000))
+                await told.begun.wait()
+            cancel_all_tasks()
+            await asyncio.wait([reading])
+            found = await read(consumer, 80)
+            assert found == {each: list(range(20)) for each in ALL}
+            assert told.gone == [("lost", ALL)]
+
+    play(scenario)
+
+
+def test_a_member_gives_up_in_the_end_what_it_was_giving_up_when_all_was_cancelled() -> None:
+    """The other one would wait for its share for ever."""
+
+    async def scenario(stage: Stage) -> None:
+        told = CutShort("revoked")
+        settings = {"enable_auto_commit": False}
+        async with (
+            stage.member("cooperative-sticky", **settings) as consumer,
+            stage.member("cooperative-sticky", **settings) as other,
+        ):
+            consumer.subscribe([TOPIC], listener=told)
+            await read(consumer, 80)
+            other.subscribe([TOPIC])
+            tasks = [
+                asyncio.create_task(each.getmany(timeout_ms=60_000)) for each in (consumer, other)
+            ]
+            await told.begun.wait()
+            cancel_all_tasks()
+            await asyncio.wait(tasks)
+            async with asyncio.timeout(60):
+                while len(other.assignment()) < 2:
+                    await asyncio.gather(
+                        consumer.getmany(timeout_ms=200), other.getmany(timeout_ms=200)
+                    )
+            assert not consumer.assignment() & other.assignment()
+
+    play(scenario)
+
+
+def test_a_member_looks_again_where_its_look_at_the_topics_was_cancelled() -> None:
+    """What it has begun to subscribe to would be read in `metadata.max.age.ms`."""
+
+    async def scenario(stage: Stage) -> None:
+        async with stage.member("consumer") as consumer:
+            consumer.subscribe(pattern="nothing")
+            assert await consumer.getmany(timeout_ms=5_000) == {}
+            with stage.bent(silence(METADATA)):
+                before = stage.count(METADATA)
+                consumer.subscribe(pattern=TOPIC)
+                while stage.count(METADATA) == before:
+                    await asyncio.sleep(0.1)
+                cancel_all_tasks()
+                await asyncio.sleep(0.1)
+            assert await read(consumer, 80) == {each: list(range(20)) for each in ALL}
+
+    play(scenario)
+
+
+def test_who_waits_for_records_gets_them_though_all_other_tasks_were_cancelled() -> None:
+    """Nobody would fetch before the next read."""
+
+    async def scenario(stage: Stage) -> None:
+        async with stage.consumer(group_id="", auto_offset_reset="earliest") as consumer:
+            consumer.assign(ALL)
+            await read(consumer, 80)
+            reading = asyncio.create_task(consumer.getone())
+            await asyncio.sleep(1)
+            for task in asyncio.all_tasks() - {asyncio.current_task(), reading}:
+                if getattr(task.get_coro(), "__name__", "") != "tick":
+                    task.cancel()
+            await asyncio.sleep(1)
+            stage.brokers.ends[0] += 1
+            async with asyncio.timeout(10):
+                assert (await reading).offset == 20
+
+    play(scenario)
+
+
+def test_a_partition_is_read_though_its_check_was_cancelled_before_it_began() -> None:
+    """It would be taken for one that is being checked, for ever."""
+
+    async def scenario(stage: Stage) -> None:
+        cancelled = []
+
+        def task_of(loop: asyncio.AbstractEventLoop, work: Any, **given: Any) -> asyncio.Task[Any]:
+            task = asyncio.Task(work, loop=loop, **given)
+            if "validate" in work.__name__ and not cancelled:
+                cancelled.append(task.cancel())
+            return task
+
+        async with stage.consumer(group_id="", auto_offset_reset="earliest") as consumer:
+            consumer.assign(ALL[:1])
+            await read(consumer, 20)
+            asyncio.get_running_loop().set_task_factory(task_of)
+            stage.brokers.cut_off(0, 12)
+            stage.brokers.ends[0] = 25
+            assert await read(consumer, 13) == {ALL[0]: list(range(12, 25))}
+            assert cancelled == [True]
 
     play(scenario)

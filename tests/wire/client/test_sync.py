@@ -588,6 +588,38 @@ sys.exit(bool(blocking or awaited))
 """
 
 
+FORKED_DESCRIPTORS = """
+import os, socket, sys
+from odradek.client import Admin, sync
+
+host, port = sys.argv[1].rsplit(":", 1)
+broker = (host, int(port))
+
+def connections():
+    found = 0
+    for number in range(3, 512):
+        try:
+            with socket.socket(fileno=os.dup(number)) as one:
+                found += one.getpeername()[:2] == broker
+        except OSError:
+            pass
+    return found
+
+with sync.Admin(sys.argv[1]) as admin:
+    admin.describe_cluster()
+    assert connections() == 1
+    if not os.fork():
+        os._exit(connections())
+    sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def test_a_child_has_no_connection_of_its_parents_clients(bootstrap: str) -> None:
+    """The broker would not see the end of the parent's clients while the child lives."""
+    program = [sys.executable, "-c", FORKED_DESCRIPTORS, bootstrap]
+    assert subprocess.run(program, timeout=deadline_s(60), check=False).returncode == 0
+
+
 def test_a_child_leaves_the_blocks_of_its_parents_clients_alone(bootstrap: str) -> None:
     """The error that ends them there is told, and no other; a client of the child's own works."""
     program = [sys.executable, "-c", FORKED_WITHIN, bootstrap]

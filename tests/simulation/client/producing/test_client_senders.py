@@ -283,3 +283,32 @@ def test_a_large_record_has_room_before_small_ones_that_come_later(is_bulk: bool
             assert set(entered[: entered.index(large)]) <= set(values[:50])
 
     play(scenario)
+
+
+def test_many_records_that_have_waited_for_room_have_it_before_who_comes_then() -> None:
+    """Whoever learns of a delivery at once would take the room that it has made."""
+
+    async def scenario(stage: Stage) -> None:
+        limits = {"buffer_memory": 5_000, "batch_size": 400, "max_block_ms": 600_000}
+        async with stage.producer(**limits) as producer:
+            await producer.partitions_for("t")
+            entered: list[bytes] = []
+
+            async def send(value: bytes) -> None:
+                await producer.send_many("t", [value], partition=0)
+                entered.append(value)
+
+            async def follow(delivery: asyncio.Future[Any]) -> None:
+                await asyncio.wait([delivery])
+                await send(b"late")
+
+            first = [await producer.send("t", b"x" * 400, partition=0) for _ in range(10)]
+            async with asyncio.TaskGroup() as sending:
+                sending.create_task(send(b"y" * 400))
+                sending.create_task(send(b"z" * 400))
+                sending.create_task(send(b"large" * 500))
+                for each in first:
+                    sending.create_task(follow(each))
+            assert b"late" not in entered[: entered.index(b"large" * 500)]
+
+    play(scenario)

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from odradek.client.aio.cluster import ClusterClient
@@ -61,6 +61,13 @@ _BEGINS_ANEW_S: Final = 0.1
 Delivered = Callable[[ProducerBatch, ProducePartitionResponse | None, KafkaError | None], None]
 
 
+class _Connecting(NamedTuple):
+    """A connection that is being opened, and the requests that wait for it, in their order."""
+
+    task: asyncio.Task[AsyncConnection]
+    waiting: list[list[ProducerBatch]]
+
+
 class Sender:
     """The background of a producer.
 
@@ -92,9 +99,7 @@ class Sender:
             cluster.rng,
         )
         self._requests: dict[int, set[asyncio.Future[Any]]] = {}
-        # Requests that wait for a connection to their broker, in their order.
-        self._unconnected: dict[int, list[list[ProducerBatch]]] = {}
-        self._connecting: set[asyncio.Task[AsyncConnection]] = set()
+        self._connecting: dict[int, _Connecting] = {}
         self._woken = asyncio.Event()
         # Partitions whose leader is not known, or not where it was, since when they were marked so.
         self._leaderless: set[TopicPartition] = set()
@@ -121,7 +126,8 @@ class Sender:
     async def close(self) -> None:
         """Ends the sender at once; undelivered records fail."""
         self._is_closed = True
-        tasks = [self._task, *self._connecting, *set().union(*self._requests.values())]
+        tasks = [self._task, *set().union(*self._requests.values())]
+        tasks += [each.task for each in self._connecting.values()]
         if self._refreshing is not None:
             tasks.append(self._refreshing)
         for task in tasks:
@@ -264,8 +270,9 @@ class Sender:
             self._send_in_turn(node_id, self._next_request(node_id, waiting))
 
     def _request_count(self, node_id: int) -> int:
-        requests = self._requests.setdefault(node_id, set())
-        return len(requests) + len(self._unconnected.get(node_id, ()))
+        count = len(self._requests.setdefault(node_id, set()))
+        connecting = self._connecting.get(node_id)
+        return count if connecting is None else count + len(connecting.waiting)
 
     def _next_request(self, node_id: int, waiting: list[TopicPartition]) -> list[ProducerBatch]:
         """Takes the next batches of as many partitions as go into one request; at least one."""
@@ -279,27 +286,22 @@ class Sender:
 
     def _send_in_turn(self, node_id: int, batches: list[ProducerBatch]) -> None:
         """Sends batches, behind those that wait for a connection."""
-        unconnected = self._unconnected.get(node_id)
-        if unconnected is not None:
-            unconnected.append(batches)
+        connecting = self._connecting.get(node_id)
+        if connecting is not None:
+            connecting.waiting.append(batches)
         elif (connection := self._cluster.connection_at_hand(node_id)) is not None:
             self._produce(connection, self._requests[node_id], batches)
         else:
-            self._unconnected[node_id] = [batches]
-            self._connect(node_id)
+            task = asyncio.create_task(self._cluster.connection(node_id))
+            self._connecting[node_id] = _Connecting(task, [batches])
+            task.add_done_callback(partial(self._connected, node_id))
 
-    def _connect(self, node_id: int) -> None:
-        connecting = asyncio.create_task(self._cluster.connection(node_id))
-        self._connecting.add(connecting)
-        connecting.add_done_callback(partial(self._connected, node_id))
-
-    def _connected(self, node_id: int, connecting: asyncio.Task[AsyncConnection]) -> None:
-        self._connecting.discard(connecting)
-        unconnected = self._unconnected.pop(node_id)
-        fault = _fault_of(connecting)
-        for batches in () if self._is_closed else unconnected:
+    def _connected(self, node_id: int, task: asyncio.Task[AsyncConnection]) -> None:
+        waiting = self._connecting.pop(node_id).waiting
+        fault = _fault_of(task)
+        for batches in () if self._is_closed else waiting:
             if fault is None:
-                self._produce(connecting.result(), self._requests[node_id], batches)
+                self._produce(task.result(), self._requests[node_id], batches)
             else:
                 self._request_failed(batches, fault)
         self.wake()
@@ -478,7 +480,7 @@ class Sender:
     ) -> None:
         # A broker that does not answer cannot say that another leads by now.
         is_unanswered = answer is None and error.retriable
-        if is_unanswered or isinstance(error, StaleMetadata | NetworkError):
+        if is_unanswered or isinstance(error, StaleMetadata):
             self._leaderless.add(batch.partition)
             self._cluster.doubt([batch.partition.topic])
         if batch.is_told:
