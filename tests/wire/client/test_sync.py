@@ -590,7 +590,7 @@ sys.exit(bool(blocking or awaited))
 
 FORKED_DESCRIPTORS = """
 import os, socket, sys
-from odradek.client import Admin, sync
+from odradek.client import sync
 
 host, port = sys.argv[1].rsplit(":", 1)
 broker = (host, int(port))
