@@ -103,7 +103,7 @@ class AsyncClosing:
         try:
             await asyncio.shield(closing)
         except asyncio.CancelledError:
-            if not closing.cancelled() or is_being_cancelled():
+            if is_being_cancelled():
                 raise
             await self._close_once(work, timeout_ms)
 
