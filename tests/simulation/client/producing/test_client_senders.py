@@ -197,7 +197,7 @@ class Hanging(Stage):
 
 
 def test_requests_that_wait_for_a_connection_are_among_those_in_flight() -> None:
-    """More than `max.in.flight.requests.per.connection` would be under way as soon as it is open."""
+    """More than `max.in.flight.requests.per.connection` would be under way once it is open."""
 
     async def scenario(stage: Hanging) -> None:
         async with stage.producer(max_in_flight_requests_per_connection=1) as producer:
