@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
+from uuid import UUID
 
 import pytest
 from tests.simulation.client.consuming.client_groups import (
@@ -514,15 +515,23 @@ def test_a_topic_that_a_broker_does_not_know_for_a_while_takes_no_partition() ->
     play(scenario)
 
 
-def test_an_assigned_topic_that_is_not_known_yet_is_asked_for_again() -> None:
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "name": TOPIC, "topic_id": None},
+        {"error_code": 0, "name": TOPIC, "topic_id": UUID(int=7), "partitions": []},
+    ],
+    ids=["no", "another of its name"],
+)
+def test_an_assigned_topic_that_is_not_known_yet_is_asked_for_again(known: Any) -> None:
     """KIP-848: the broker that was asked heard of it later than the coordinator."""
+    behind = {"brokers": KNOWN_BROKERS, "controller_id": 1, "topics": [known]}
 
     async def scenario(stage: Stage) -> None:
-        stage.brokers.topic_error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         async with stage.member("consumer") as consumer:
-            consumer.subscribe([TOPIC])
-            assert await consumer.getmany(timeout_ms=5_000) == {}
-            stage.brokers.topic_error = ErrorCode.NONE
+            with stage.bent(answering(METADATA, behind)):
+                consumer.subscribe([TOPIC])
+                assert await consumer.getmany(timeout_ms=5_000) == {}
             assert await read(consumer, 80) == {each: list(range(20)) for each in ALL}
 
     play(scenario)

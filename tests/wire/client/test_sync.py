@@ -551,10 +551,17 @@ os._exit(1 if untold else 0)
 
 
 FORKED_WITHIN = """
-import asyncio, os, sys, warnings
+import asyncio, logging, os, sys, warnings
 from odradek.client import Producer, sync
 
 warnings.simplefilter("ignore")
+logged = []
+
+class Noting(logging.Handler):
+    def emit(self, record):
+        logged.append(record)
+
+logging.getLogger("odradek.client").addHandler(Noting())
 servers = sys.argv[1]
 
 def within_blocking():
@@ -572,14 +579,14 @@ async def within_awaited():
                 if not os.fork():
                     raise ZeroDivisionError
     except BaseException as error:
-        os._exit(not isinstance(error, ZeroDivisionError))
+        os._exit(bool(logged) or not isinstance(error, ZeroDivisionError))
 
 try:
     within_blocking()
 except BaseException as error:
     with sync.Admin(servers) as admin:
         admin.describe_cluster()
-    os._exit(not isinstance(error, ZeroDivisionError))
+    os._exit(bool(logged) or not isinstance(error, ZeroDivisionError))
 blocking = os.wait()[1]
 asyncio.run(within_awaited())
 awaited = os.wait()[1]
