@@ -49,6 +49,7 @@ from odradek.protocol.header import (
 )
 
 CREATE_TOPICS, HEARTBEAT, SYNC_GROUP, CONSUMER_HEARTBEAT = 19, 12, 14, 68
+LIST_OFFSETS = 2
 SERVERS = ",".join(f"client:{each}" for each in BROKERS)
 ALL = [TopicPartition(TOPIC, index) for index in range(4)]
 KNOWN_BROKERS = [{"node_id": each, "host": "client", "port": each} for each in BROKERS]
@@ -350,6 +351,22 @@ def test_one_silent_broker_does_not_keep_the_partitions_of_others() -> None:
                 async with asyncio.timeout(1):
                     found = await read(consumer, len(others))
                 assert {each.partition for each in found} == others
+
+    play(scenario)
+
+
+def test_who_waits_for_a_record_has_those_of_the_brokers_that_have_answered() -> None:
+    """It would wait for the end of the question to the silent one."""
+
+    async def scenario(stage: Stage) -> None:
+        def bend(connection: Connection, header: RequestHeader, *_: object) -> bool:
+            return header.api_key == LIST_OFFSETS and connection.port == BROKERS[0]
+
+        async with stage.consumer(group_id="", auto_offset_reset="earliest") as consumer:
+            consumer.assign(ALL)
+            with stage.bent(bend):
+                async with asyncio.timeout(1):
+                    assert (await consumer.getone()).offset == 0
 
     play(scenario)
 
