@@ -410,7 +410,7 @@ def test_a_member_gives_up_in_the_end_what_it_was_giving_up_when_all_was_cancell
 
 
 def test_a_member_looks_again_where_its_look_at_the_topics_was_cancelled() -> None:
-    """What it has begun to subscribe to would be read in `metadata.max.age.ms`."""
+    """Its new topics would not be read before `metadata.max.age.ms` has passed."""
 
     async def scenario(stage: Stage) -> None:
         async with stage.member("consumer") as consumer:

@@ -286,7 +286,7 @@ def test_a_large_record_has_room_before_small_ones_that_come_later(is_bulk: bool
 
 
 def test_many_records_that_have_waited_for_room_have_it_before_who_comes_then() -> None:
-    """Whoever learns of a delivery at once would take the room that it has made."""
+    """A caller that learns of a delivery at once would take the room that it has made."""
 
     async def scenario(stage: Stage) -> None:
         limits = {"buffer_memory": 5_000, "batch_size": 400, "max_block_ms": 600_000}
