@@ -429,7 +429,7 @@ def test_a_member_looks_again_where_its_look_at_the_topics_was_cancelled() -> No
 
 
 def test_who_waits_for_records_gets_them_though_all_other_tasks_were_cancelled() -> None:
-    """Nobody would fetch before the next read."""
+    """Records would not be fetched before the next read."""
 
     async def scenario(stage: Stage) -> None:
         async with stage.consumer(group_id="", auto_offset_reset="earliest") as consumer:
