@@ -480,7 +480,7 @@ class Sender:
     ) -> None:
         # A broker that does not answer cannot say that another leads by now.
         is_unanswered = answer is None and error.retriable
-        if is_unanswered or isinstance(error, StaleMetadata):
+        if is_unanswered or isinstance(error, StaleMetadata | NetworkError):
             self._leaderless.add(batch.partition)
             self._cluster.doubt([batch.partition.topic])
         if batch.is_told:
