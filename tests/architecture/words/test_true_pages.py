@@ -161,7 +161,7 @@ def test_the_extras_bring_what_the_installation_page_says() -> None:
 
 
 def test_the_dependencies_are_counted() -> None:
-    """Who decides by how much comes along would decide by another number."""
+    """A reader would decide by another number of packages."""
     project = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
     counted = ("six", "seven", "eight", "nine", "ten")[len(project["dependencies"]) - 6]
     assert f"with {counted} small dependencies" in text_of(ROOT / "docs/install.md")

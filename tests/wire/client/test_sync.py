@@ -272,7 +272,7 @@ def test_a_listener_neither_reads_nor_waits_for_leaving(
 def test_what_a_listener_raises_while_one_of_its_calls_leaves_is_raised_by_a_read(
     bootstrap: str, topic: str, names: Callable[[str], str]
 ) -> None:
-    """Nobody waits for the call of the listener, and so nobody would know."""
+    """The call of the listener is not waited for: the failure would be lost."""
 
     class Listener:
         def on_partitions_assigned(self, partitions: object) -> None:
