@@ -209,7 +209,17 @@ def test_the_features_of_a_cluster_are_told(capsys: pytest.CaptureFixture[str]) 
     told = {words[1]: (words[3], words[5], words[7]) for words in lines}
     assert told["metadata.version"] == ("3.3-IV3", "4.3-IV0", "4.3-IV0")
     assert told["group.version"] == ("0", "1", "1")
-    assert main([AS_KAFKA, "features", *where, "upgrade", "--feature", "group.version=1"]) == 1
+
+
+@pytest.mark.parametrize(
+    "action", ["upgrade", "downgrade", "disable", "version-mapping", "feature-dependencies"]
+)
+def test_what_changes_features_is_refused_in_a_sentence(
+    action: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--bootstrap-server", "127.0.0.1:1"]
+    assert main([AS_KAFKA, "features", *where, action, "--feature", "group.version=1"]) == 1
+    assert capsys.readouterr() == ("", f"{action}: only `describe` is here\n")
 
 
 def test_the_controller_is_told_as_a_quorum(capsys: pytest.CaptureFixture[str]) -> None:
