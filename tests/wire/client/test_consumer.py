@@ -206,6 +206,9 @@ def test_aborted_records_are_not_read_by_readers_of_committed_ones(
                 assert [each.value for each in await read(consumer, 3)] == [b"0", b"2", b"4"]
                 assert await consumer.getmany(timeout_ms=300) == {}
                 assert consumer.lag(one) == 0
+                # Six records and their markers, and then one that nobody has decided on.
+                assert consumer.last_stable_offset(one) == 12
+                assert consumer.highwater(one) == 13
             async with Consumer(servers, auto_offset_reset="earliest") as consumer:
                 consumer.assign([one])
                 values = [each.value for each in await read(consumer, 7)]

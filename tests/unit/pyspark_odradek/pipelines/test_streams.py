@@ -47,3 +47,9 @@ def test_segments_are_not_read_for_committed_records_alone() -> None:
         settings.where()
     where = replace(settings, isolation_level="read_uncommitted").where()
     assert where.items() >= {"path": "/data", "kafka.isolation.level": "read_uncommitted"}.items()
+
+
+def test_batches_of_one_output_are_read_at_one_isolation_level() -> None:
+    """One batch would have what was taken back, and the next one not."""
+    settings = PipelineSettings("", "orders", isolation_level="read_uncommitted", by="key")
+    assert settings.lasting("by") == {"isolation_level": "read_uncommitted", "by": "key"}

@@ -109,6 +109,10 @@ def test_mistyped(odradek_broker):
 @pytest.mark.odradek({"num.partitions": 2})
 def test_without_its_name(odradek_cluster):
     pass
+
+@pytest.mark.odradek(security="plain", users=[("alice", "secret")])
+def test_pairs(odradek_broker):
+    pass
 """
 
 
@@ -116,11 +120,12 @@ def test_a_wrong_mark_is_told(pytester: pytest.Pytester) -> None:
     """A typing error in it would end in a KeyError inside of the plugin."""
     pytester.makepyfile(WRONG_MARKS)
     done = pytester.runpytest_inprocess("-p", "no:asyncio", "--strict-markers")
-    done.assert_outcomes(errors=2)
+    done.assert_outcomes(errors=3)
     done.stdout.fnmatch_lines(
         [
             "*the mark is @pytest.mark.odradek(config={...},*not (conf=...)",
             "*the mark is @pytest.mark.odradek(config={...},*not ({'num.partitions': 2})",
+            "*users is a mapping of names to passwords, not a value of type list",
         ]
     )
 
@@ -133,7 +138,10 @@ def test_three_brokers(odradek_cluster, odradek_clock):
     odradek_cluster.produce("orders", "spool")
     assert odradek_cluster.topics() == {"orders": 2}
     assert len(odradek_cluster.brokers) == 3
-    odradek_clock.advance(1000)
+    odradek_clock.advance(3_600_000)
+    odradek_cluster.produce("orders", "thread")
+    times = [record.timestamp for record in odradek_cluster.records("orders")]
+    assert max(times) - min(times) == 3_600_000
 
 def test_one(odradek_module_broker):
     odradek_module_broker.produce("shared", "spool")
