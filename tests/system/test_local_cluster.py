@@ -83,6 +83,14 @@ def consumed(servers: str, expected: set[int]) -> list[int]:
     return found
 
 
+def until_noticed(directory: Path) -> list[str]:
+    """What `status` tells once the controller knows that a broker is gone."""
+    told = run("status", directory).splitlines()
+    while told[-1] == "Replicas: all in sync":
+        told = run("status", directory).splitlines()
+    return told
+
+
 def test_a_clusters_life(tmp_path: Path) -> None:
     """A restart under load has clients see errors, a killed broker takes records with it, or the
     commands do not find the cluster."""
@@ -124,6 +132,9 @@ def _live(directory: Path, zookeeper: str) -> None:
             assert ensemble == f"ZooKeeper at {zookeeper}"
             assert replicas == "Replicas: all in sync"
             os.kill(state["pids"]["2"], signal.SIGKILL)
+            _, second, *_, replicas = until_noticed(directory)
+            assert second.endswith(": not running")
+            assert replicas.startswith("Replicas: under-replicated: ")
             assert "broker 2" in run("restart", directory, "--broker-id", "2")
         finally:
             load.has_ended.set()
