@@ -84,7 +84,7 @@ def consumed(servers: str, expected: set[int]) -> list[int]:
 
 
 def until_noticed(directory: Path) -> list[str]:
-    """What `status` tells once the controller knows that a broker is gone."""
+    """Returns the lines of `status` once the controller knows that a broker is gone."""
     told = run("status", directory).splitlines()
     while told[-1] == "Replicas: all in sync":
         told = run("status", directory).splitlines()
