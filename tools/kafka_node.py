@@ -124,9 +124,10 @@ def zookeeper_kafka_node(
     zookeeper: str | None = None,
     settings: dict[str, str] | None = None,
     listeners: Sequence[str] = (),
+    options: Sequence[str] = (),
 ) -> Iterator[KafkaNode]:
     """A Kafka 3.9 with a ZooKeeper for the length of a `with` block: one of its own, unless the
-    address of another is given.
+    address of another is given. `options` are for its JVM.
 
     `data_dir` is kept; what a ZooKeeper of its own holds is not, so the node cannot be started on
     it again then. Raises `peers.PeerUnavailable` as `kafka_node` does.
@@ -145,7 +146,7 @@ def zookeeper_kafka_node(
             **(settings or {}),
         }
         properties = write_properties(home / "server.properties", lines)
-        command = [*_java(peers.zookeeper_kafka_jars(), heap), "kafka.Kafka", properties]
+        command = [*_java(peers.zookeeper_kafka_jars(), heap, *options), "kafka.Kafka", properties]
         server = resources.enter_context(running(JavaServer(command, home / "log", port)))
         _await_metadata(f"127.0.0.1:{port}")
         yield KafkaNode(f"127.0.0.1:{port}", server.pid, data_dir, zookeeper)

@@ -11,8 +11,9 @@ import contextlib
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from odradek.testing.processes import ProcessFailed
 from tools import peers
@@ -25,6 +26,14 @@ _OPTIONS = (
     *("-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
     *("-Dzookeeper.preAllocSize=1024", "-Dzookeeper.forceSync=no"),
 )
+
+
+_LOGIN_LINES = {
+    "authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+    "sessionRequireClientSASLAuth": "true",
+}
+DIGEST_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
+JAAS_OPTION = "java.security.auth.login.config"
 
 
 class ZooKeeperNode(JavaServer):
@@ -63,11 +72,15 @@ class ZooKeeperNode(JavaServer):
 
 class ZooKeeperEnsemble:
     """`count` nodes that keep their files under `home`. They can be killed, paused and started
-    again one by one, with their files."""
+    again one by one, with their files. With `users`, the passwords of names, clients can log in
+    (DIGEST-MD5), and those that do not can create no session."""
 
-    def __init__(self, home: Path, count: int = 1) -> None:
+    def __init__(
+        self, home: Path, count: int = 1, users: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         ports = [free_port() for _ in range(3 * count)]
-        jars = peers.zookeeper_jars()
+        # Logins need more than the few jars that an ensemble needs: those beside a Kafka.
+        jars = peers.zookeeper_kafka_jars() if users else peers.zookeeper_jars()
         members = {
             f"server.{index + 1}": f"127.0.0.1:{ports[count + index]}:{ports[2 * count + index]}"
             for index in range(count)
@@ -89,7 +102,11 @@ class ZooKeeperEnsemble:
                 "syncLimit": "10",
                 **(members if count > 1 else {}),
             }
-            command = [*java(jars, *_OPTIONS), _MAIN, write_properties(folder / "zoo.cfg", lines)]
+            options = _OPTIONS
+            if users:
+                lines |= _LOGIN_LINES
+                options += (f"-D{JAAS_OPTION}={_write_users(folder, users)}",)
+            command = [*java(jars, *options), _MAIN, write_properties(folder / "zoo.cfg", lines)]
             self.nodes.append(ZooKeeperNode(command, folder / "log", ports[index]))
 
     @property
@@ -120,15 +137,25 @@ class ZooKeeperEnsemble:
             node.kill()
 
 
+def _write_users(folder: Path, users: Mapping[str, str]) -> Path:
+    """The file that names the users to the node."""
+    path = folder / "jaas.conf"
+    options = " ".join(f'user_{name}="{password}"' for name, password in users.items())
+    path.write_text(f"Server {{ {DIGEST_MODULE} required {options}; }};", encoding="utf-8")
+    return path
+
+
 @contextlib.contextmanager
-def zookeeper_ensemble(count: int = 1, home: Path | None = None) -> Iterator[ZooKeeperEnsemble]:
+def zookeeper_ensemble(
+    count: int = 1, home: Path | None = None, users: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[ZooKeeperEnsemble]:
     """An ensemble for the length of a `with` block, in a temporary folder unless `home` is given.
 
     Raises `peers.PeerUnavailable` when its jars cannot be had or it does not start.
     """
     with contextlib.ExitStack() as resources:
         folder = home or resources.enter_context(temporary_folder())
-        ensemble = ZooKeeperEnsemble(folder, count)
+        ensemble = ZooKeeperEnsemble(folder, count, users)
         ensemble.start()
         resources.callback(ensemble.stop)
         yield ensemble

@@ -57,9 +57,11 @@ _OF_TOKENS: Final = (
 _CLIENT_AUTH: Final = "ssl.client.auth"
 _ZOOKEEPER: Final = "zookeeper.connect"
 _ZOOKEEPER_TLS: Final = "zookeeper.ssl.client.enable"
+_ZOOKEEPER_CERTIFICATE: Final = "zookeeper.ssl.keystore.location"
+_ZOOKEEPER_LOGIN: Final = "zookeeper.sasl.jaas.config"
+_SET_ACL: Final = "zookeeper.set.acl"
 _NOT_REVOKED: Final = "revoked certificates of ZooKeeper would be taken"
 _ZOOKEEPER_UNSERVED: Final[Mapping[str, str]] = {
-    "zookeeper.set.acl": "the nodes of this broker would be open to all that reach ZooKeeper",
     "zookeeper.ssl.crl.enable": _NOT_REVOKED,
     "zookeeper.ssl.ocsp.enable": _NOT_REVOKED,
 }
@@ -111,7 +113,7 @@ def _check_needs(given: Mapping[str, str]) -> None:
 
 
 def _needed(setting: str) -> tuple[str | None, str]:
-    if setting.startswith("zookeeper.s"):  # .ssl.* and .set.acl
+    if setting.startswith("zookeeper.s"):  # .ssl.*, .sasl.* and .set.acl
         return _ZOOKEEPER, "there is no ZooKeeper to protect"
     return _NEEDS.get(setting, (None, ""))
 
@@ -209,12 +211,24 @@ def _check_zookeeper(config: BrokerConfig, given: Mapping[str, str]) -> None:
             raise ConfigError(
                 name, "true", "not supported", f"{name}: {what}; remove it if that may be so"
             )
+    if config[_SET_ACL] and not _is_known_to_zookeeper(config):
+        reason = (
+            f"ZooKeeper would not know this broker: name a user in {_ZOOKEEPER_LOGIN}, or a "
+            f"certificate in {_ZOOKEEPER_CERTIFICATE} with {_ZOOKEEPER_TLS}=true"
+        )
+        raise ConfigError(_SET_ACL, "true", reason, f"{_SET_ACL}: {reason}")
     if config[_ZOOKEEPER_TLS]:
         return
     for name in sorted(given):
         if name.startswith("zookeeper.ssl.") and _is_set(name, given[name]):
             reason = f"it protects nothing without {_ZOOKEEPER_TLS}=true"
             raise ConfigError(name, given[name], reason, f"{name}: {reason}")
+
+
+def _is_known_to_zookeeper(config: BrokerConfig) -> bool:
+    """Whether the broker logs in, by a user or a certificate, so that ACLs can name it."""
+    has_certificate = config[_ZOOKEEPER_TLS] and config[_ZOOKEEPER_CERTIFICATE]
+    return bool(config[_ZOOKEEPER_LOGIN] or has_certificate)
 
 
 def _is_set(name: str, text: str) -> bool:

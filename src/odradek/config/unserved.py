@@ -53,8 +53,8 @@ _TABLE: Final = (
     (_NOT_SERVED, "two-phase commit of other systems", "transaction.two.phase.commit.enable"),
     (
         _NOT_SERVED,
-        "protection of the broker's znodes, and revocation of ZooKeeper's certificates",
-        "zookeeper.set.acl zookeeper.ssl.crl.enable zookeeper.ssl.ocsp.enable",
+        "revocation of ZooKeeper's certificates",
+        "zookeeper.ssl.crl.enable zookeeper.ssl.ocsp.enable",
     ),
     (
         _NO_MEANING,

@@ -18,6 +18,9 @@ MODULES: Final = {
 }
 """The login module of every mechanism that is served."""
 
+DIGEST_MODULE: Final = "org.apache.zookeeper.server.auth.DigestLoginModule"
+"""The login module of brokers that log in to ZooKeeper."""
+
 UNSIGNED_SUBJECT: Final = "unsecuredLoginStringClaim_sub"
 """The option with the subject of unsigned tokens."""
 

@@ -7,7 +7,7 @@ before it stops.
 import asyncio
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from odradek.background import Background
 from odradek.clock import Clock
@@ -26,10 +26,6 @@ from odradek.server.peers.control_plane import SocketControlPlane
 from odradek.storage import checkpoints, names
 from odradek.storage.manager.log_manager import LogManager
 from odradek.timer import Timer
-
-if TYPE_CHECKING:
-    from odradek.metadata.zookeeper import ZooKeeperSettings
-    from odradek.tls import TlsSettings
 
 
 class EmbeddedMetadata(NamedTuple):
@@ -90,6 +86,7 @@ def zookeeper_metadata(
     # A broker that stands alone does without kazoo, and without the modules of an election.
     from odradek.controller.zookeeper_store import ZooKeeperMetadataStore
     from odradek.metadata.zookeeper import open_session
+    from odradek.server.security.zookeeper import zookeeper_settings
 
     loop = asyncio.get_running_loop()
     session = open_session(
@@ -113,46 +110,6 @@ def zookeeper_metadata(
     return ZooKeeperMetadata(store, plane, store)
 
 
-def zookeeper_settings(config: BrokerConfig) -> "ZooKeeperSettings":
-    """How to reach the ensemble; by default the first connection may take a session time-out."""
-    from odradek.metadata.zookeeper import ZooKeeperSettings
-
-    session_timeout_ms: int = config["zookeeper.session.timeout.ms"]
-    connection_timeout_ms: int | None = config["zookeeper.connection.timeout.ms"]
-    return ZooKeeperSettings(
-        config["zookeeper.connect"],
-        session_timeout_ms,
-        session_timeout_ms if connection_timeout_ms is None else connection_timeout_ms,
-        config["zookeeper.max.in.flight.requests"],
-        _zookeeper_tls(config) if config["zookeeper.ssl.client.enable"] else None,
-    )
-
-
-def _zookeeper_tls(config: BrokerConfig) -> "TlsSettings":
-    from odradek.tls import KeyStore, TlsSettings, TrustStore
-
-    password: str | None = config["zookeeper.ssl.keystore.password"]
-    lowest: str = config["zookeeper.ssl.protocol"]
-    # Kafka offers only that one, which ZooKeeper 3.9 refuses by default.
-    versions = (lowest, "TLSv1.3") if lowest == "TLSv1.2" else (lowest,)
-    return TlsSettings(
-        KeyStore(
-            config["zookeeper.ssl.keystore.location"],
-            password,
-            password,
-            type=config["zookeeper.ssl.keystore.type"] or "JKS",
-        ),
-        TrustStore(
-            config["zookeeper.ssl.truststore.location"],
-            config["zookeeper.ssl.truststore.password"],
-            type=config["zookeeper.ssl.truststore.type"] or "JKS",
-        ),
-        config["zookeeper.ssl.enabled.protocols"] or versions,
-        config["zookeeper.ssl.cipher.suites"],
-        checks_host_name=bool(config["zookeeper.ssl.endpoint.identification.algorithm"]),
-    )
-
-
 def find_broker_id(config: BrokerConfig) -> int:
     """The number of a broker that was given none: that of its directories, else a new one from
     ZooKeeper, beyond those that people give. Blocks.
@@ -167,6 +124,7 @@ def find_broker_id(config: BrokerConfig) -> int:
     if not config["broker.id.generation.enable"]:
         raise StartError("A broker needs a broker.id, or broker.id.generation.enable=true")
     from odradek.metadata.zookeeper import generate_broker_id
+    from odradek.server.security.zookeeper import zookeeper_settings
 
     try:
         return generate_broker_id(zookeeper_settings(config), config["reserved.broker.max.id"])

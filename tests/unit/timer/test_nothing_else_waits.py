@@ -55,11 +55,18 @@ EXCUSED = {
         "server/in_process/calls/broker_calls.py",
         "wait_for",
     ): "the same, under the name that its caller uses",
-    ("metadata/zookeeper/session.py", "KazooClient(timeout=)"): "the session's, kept by ZooKeeper",
-    ("metadata/zookeeper/session.py", "create_connection(timeout=)"): "kazoo's, on its thread",
-    ("metadata/zookeeper/session.py", "settimeout"): "the same, of the handshake of TLS",
-    ("metadata/zookeeper/session.py", "select"): "kazoo's, on its thread",
-    ("metadata/zookeeper/session.py", "start(timeout=)"): "bounds a start, before timers run",
+    (
+        "metadata/zookeeper/connecting.py",
+        "KazooClient(timeout=)",
+    ): "the session's, kept by ZooKeeper",
+    ("metadata/zookeeper/connecting.py", "create_connection(timeout=)"): "kazoo's, on its thread",
+    ("metadata/zookeeper/connecting.py", "settimeout"): "the same, of the handshake of TLS",
+    ("metadata/zookeeper/connecting.py", "select"): "kazoo's, on its thread",
+    ("metadata/zookeeper/connecting.py", "start(timeout=)"): "bounds a start, before timers run",
+    (
+        "metadata/zookeeper/connecting.py",
+        "get(timeout=)",
+    ): "the same: the answer that says that the login is through",
     (
         "metadata/zookeeper/session.py",
         "get(timeout=)",

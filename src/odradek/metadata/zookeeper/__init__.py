@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 from odradek.clock import Clock
 from odradek.metadata.fail_stop import OnBroken
-from odradek.metadata.zookeeper.client import ZooKeeperClient, ZooKeeperSettings
+from odradek.metadata.zookeeper.client import ZooKeeperClient, ZooKeeperLogin, ZooKeeperSettings
 from odradek.timer import Timer
 
-__all__ = ["ZooKeeperSettings", "generate_broker_id", "open_session"]
+__all__ = ["ZooKeeperLogin", "ZooKeeperSettings", "generate_broker_id", "open_session"]
 
 
 def open_session(

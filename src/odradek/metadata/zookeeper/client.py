@@ -27,15 +27,27 @@ LOST: Final = BrokerError(
 )
 
 
+class ZooKeeperLogin(NamedTuple):
+    """The user as whom a broker logs in by SASL (DIGEST-MD5)."""
+
+    username: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"ZooKeeperLogin({self.username})"
+
+
 class ZooKeeperSettings(NamedTuple):
-    """The ensemble's address (`host:port,host:port/chroot`), the time-outs, and the TLS context, if
-    any."""
+    """The ensemble's address (`host:port,host:port/chroot`), the time-outs, the TLS settings and
+    the login, if any. With `protects_nodes` the created nodes are protected by ACLs."""
 
     connect: str
     session_timeout_ms: int
     connection_timeout_ms: int
     max_in_flight: int = 100
     tls: "TlsSettings | None" = None
+    login: ZooKeeperLogin | None = None
+    protects_nodes: bool = False
 
 
 class Failure(Enum):

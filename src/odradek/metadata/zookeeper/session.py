@@ -12,11 +12,14 @@ broker can be elected without it, or the epochs fence this one.
 """
 
 import logging
-import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
+
+from kazoo import exceptions
+from kazoo.client import KazooState, TransactionRequest
+from kazoo.handlers.threading import KazooTimeoutError
 
 from odradek.clock import Clock
 from odradek.metadata.fail_stop import OnBroken, attempt, fail
@@ -39,18 +42,8 @@ from odradek.metadata.zookeeper.client import (
     ZooKeeperSettings,
     unexpected,
 )
+from odradek.metadata.zookeeper.connecting import connect, new_client, node_acl
 from odradek.timer import PeriodicTask, Timer, TimerTask
-from odradek.tls import TlsError, TlsSettings, client_context
-
-try:
-    from kazoo import exceptions
-    from kazoo.client import KazooClient, KazooState, TransactionRequest
-    from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
-    from kazoo.retry import KazooRetry
-except ImportError as error:
-    raise MetadataStoreError(
-        "ZooKeeper needs the client library kazoo: pip install 'odradek[zookeeper]'"
-    ) from error
 
 logger = logging.getLogger(__name__)
 
@@ -58,11 +51,7 @@ LOOKS_PER_TIMEOUT: Final = 12
 # ZooKeeper closes the connection at a request above its jute.maxbuffer, by default 1 MiB.
 DEFAULT_JUTE_MAXBUFFER: Final = 0xFFFFF
 OVERSIZE_ATTEMPTS: Final = 3
-RECONNECT_MAX_S: Final = 1.0
 UNREADABLE_MS: Final = 5_000
-# kazoo warns of every attempt to connect; here a missing connection is logged once.
-_KAZOO_LOG: Final = logging.getLogger(f"{__name__}.kazoo")
-_KAZOO_LOG.setLevel(logging.ERROR)
 _FAILURES: Final[tuple[tuple[type[Exception], Failure], ...]] = (
     (exceptions.NoNodeError, Failure.NO_NODE),
     (exceptions.NodeExistsError, Failure.NODE_EXISTS),
@@ -128,7 +117,7 @@ class KazooSession(ZooKeeperClient):
         self._clock: Final = clock
         self._call_soon_threadsafe: Final = call_soon_threadsafe
         self._on_broken: Final = on_broken
-        self._client: Final = _connectionless(settings)
+        self._client: Final = new_client(settings)
         self._client.add_listener(self._on_state)
         self._inbox: Final[deque[Callable[[], None]]] = deque()
         self._is_woken = False
@@ -146,7 +135,7 @@ class KazooSession(ZooKeeperClient):
 
     def start(self) -> None:
         """See `ZooKeeperClient`."""
-        _start(self._client, self._settings)
+        connect(self._client, self._settings)
         self._last_look_ms = self._clock.monotonic_ms()
         interval_ms = max(1, self._settings.session_timeout_ms // LOOKS_PER_TIMEOUT)
         self._look = PeriodicTask(self._timer, lambda: interval_ms, self._look_at_clock)
@@ -299,7 +288,8 @@ class KazooSession(ZooKeeperClient):
         for operation in operations:
             match operation:
                 case Create(path, data, ephemeral, sequential):
-                    transaction.create(path, data, ephemeral=ephemeral, sequence=sequential)
+                    acl = node_acl(self._settings, path)
+                    transaction.create(path, data, acl, ephemeral, sequential)
                 case SetData(path, data, version):
                     transaction.set_data(path, data, version)
                 case Delete(path, version):
@@ -435,9 +425,9 @@ def generate_broker_id(settings: ZooKeeperSettings, reserved_max_id: int) -> int
     Raises:
         MetadataStoreError: nobody answers.
     """
-    client = _connectionless(settings)
+    client = new_client(settings)
     try:
-        _start(client, settings)
+        connect(client, settings)
         client.ensure_path("/brokers/seqid")
         return reserved_max_id + int(client.set("/brokers/seqid", b"").version)
     except exceptions.ZookeeperError as error:
@@ -445,72 +435,6 @@ def generate_broker_id(settings: ZooKeeperSettings, reserved_max_id: int) -> int
     finally:
         client.stop()
         client.close()
-
-
-class _SecureHandler(SequentialThreadingHandler):  # type: ignore[misc, unused-ignore]
-    """kazoo's threads, with connections over TLS by Kafka's settings: kazoo's own also trust the
-    system's certificates, in addition to the configured ones."""
-
-    def __init__(self, settings: TlsSettings) -> None:
-        """Raises:
-        TlsError: a store cannot be used.
-        """
-        super().__init__()
-        self._context = client_context(settings)
-        self.failure: str | None = None
-
-    def create_connection(
-        self, address: Any, hostname: str | None = None, timeout: float | None = None, **_: Any
-    ) -> Any:
-        """A connection whose other side is authenticated."""
-        plain = super().create_connection(address, timeout=timeout)
-        plain.settimeout(timeout)
-        try:
-            return self._context.wrap_socket(plain, server_hostname=hostname)
-        except OSError as error:
-            self.failure = f"TLS: {getattr(error, 'verify_message', None) or error}"
-            raise
-
-    def select(self, *lists: Any, **options: Any) -> Any:
-        """Also finds bytes that TLS has decrypted with an earlier answer: they are no longer in the
-        socket, and kazoo would wait for the next ping and consider the connection lost."""
-        # By their methods: this floor may not import sockets or TLS.
-        decrypted = [each for each in lists[0] if hasattr(each, "pending") and each.pending()]
-        return (decrypted, [], []) if decrypted else super().select(*lists, **options)
-
-
-def _connectionless(settings: ZooKeeperSettings) -> KazooClient:
-    retry = KazooRetry(max_tries=-1, delay=0.1, max_delay=RECONNECT_MAX_S)
-    try:
-        handler = None if settings.tls is None else _SecureHandler(settings.tls)
-    except TlsError as error:
-        raise MetadataStoreError(f"zookeeper.ssl: {error}") from error
-    try:
-        return KazooClient(
-            settings.connect,
-            timeout=settings.session_timeout_ms / 1000,
-            connection_retry=retry,
-            logger=_KAZOO_LOG,
-            handler=handler,
-        )
-    except ValueError as error:
-        raise MetadataStoreError(f"zookeeper.connect {settings.connect!r}: {error}") from error
-
-
-def _start(client: KazooClient, settings: ZooKeeperSettings) -> None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the root of this cluster may not exist yet
-            client.start(timeout=settings.connection_timeout_ms / 1000)
-    except KazooTimeoutError as error:
-        client.close()
-        failure = getattr(client.handler, "failure", None)
-        raise MetadataStoreError(
-            f"ZooKeeper at {settings.connect} cannot be reached within "
-            f"{settings.connection_timeout_ms} ms{f' ({failure})' if failure else ''}"
-        ) from error
-    if client.chroot:
-        client.ensure_path("/")
 
 
 class _TooLarge(Exception):

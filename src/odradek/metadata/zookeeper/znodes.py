@@ -42,8 +42,11 @@ LOG_DIR_EVENT_PREFIX: Final = "/log_dir_event_notification/log_dir_event_"
 PRODUCER_IDS: Final = "/latest_producer_id_block"
 FEATURES: Final = "/feature"
 
+CONSUMERS: Final = "/consumers"
+"""The folder in which old consumers, whoever they are, create their nodes."""
+
 PERSISTENT: Final = (
-    "/consumers",
+    CONSUMERS,
     BROKER_IDS,
     TOPICS,
     CONFIG_CHANGES,
@@ -61,6 +64,9 @@ PERSISTENT: Final = (
     "/config/groups",
 )
 """The nodes that every broker creates at its start where they are missing."""
+
+SECRET: Final = ("/config/users", "/config/brokers", "/delegation_token/tokens")
+"""The folders whose nodes may hold secrets: credentials, passwords, tokens."""
 
 CONFIG_TYPES: Final = {
     ConfigResourceType.TOPIC: "topics",

@@ -16,9 +16,9 @@ pytest.importorskip("kazoo")
 from odradek.config import BrokerConfig, ConfigError
 from odradek.config.protection import check_protection
 from odradek.metadata.store import MetadataStoreError
-from odradek.metadata.zookeeper import session
+from odradek.metadata.zookeeper import connecting
 from odradek.server.in_process.protected.authority import CertificateAuthority
-from odradek.server.metadata_store import zookeeper_settings
+from odradek.server.security.zookeeper import zookeeper_settings
 from odradek.tls import KeyStore, TlsSettings, TrustStore, server_context
 
 PATIENCE_MS = 10_000
@@ -106,9 +106,9 @@ def config_of(given, port=1, patience_ms=PATIENCE_MS):
 def begun(config):
     """Begins a session, and ends it."""
     settings = zookeeper_settings(config)
-    client = session._connectionless(settings)
+    client = connecting.new_client(settings)
     try:
-        session._start(client, settings)
+        connecting.connect(client, settings)
         assert client.client_id is not None
     finally:
         client.stop()
@@ -142,9 +142,9 @@ def test_answers_that_come_in_one_record_are_heard_at_once(stores):
     context, given = stores
     with AnswersTogether(context) as ensemble:
         settings = zookeeper_settings(config_of(given, ensemble.port))
-        client = session._connectionless(settings)
+        client = connecting.new_client(settings)
         try:
-            session._start(client, settings)
+            connecting.connect(client, settings)
             promises = [client.exists_async(path) for path in ("/a", "/b")]
             assert [each.get(timeout=deadline_s(5)) for each in promises] == [None, None]
         finally:
@@ -184,7 +184,7 @@ def test_host_names_may_go_unchecked(stores, authority):
 def test_versions(stores, given, lowest, highest):
     """Ensembles of ZooKeeper 3.9 take no 1.2, those of 3.5 no 1.3."""
     settings = zookeeper_settings(config_of(stores[1] | given))
-    context = session._SecureHandler(settings.tls)._context
+    context = connecting.SecureHandler(settings.tls)._context
     assert (context.minimum_version.name, context.maximum_version.name) == (lowest, highest)
 
 
@@ -198,7 +198,7 @@ def test_a_store_that_cannot_be_used_is_told(stores):
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"zookeeper.set.acl": "true"}, "would be open to all that reach ZooKeeper"),
+        ({"zookeeper.set.acl": "true"}, "ZooKeeper would not know this broker: name a user"),
         ({"zookeeper.ssl.crl.enable": "true"}, "revoked certificates"),
         ({"zookeeper.ssl.ocsp.enable": "true"}, "revoked certificates"),
         ({"zookeeper.ssl.keystore.location": "x"}, "protects nothing without"),
