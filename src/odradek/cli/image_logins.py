@@ -5,7 +5,8 @@
 
 Its section `KafkaServer` has a login module for each mechanism of every listener; one that begins
 with a listener's name, `internal.KafkaServer`, is for that listener alone. They become
-`sasl.jaas.config` settings. Other options of `KAFKA_OPTS` are for the JVM.
+`sasl.jaas.config` settings, and the section `Client`, with the login to ZooKeeper, becomes
+`zookeeper.sasl.jaas.config`. Other options of `KAFKA_OPTS` are for the JVM.
 """
 
 import re
@@ -15,6 +16,7 @@ from typing import Final
 from odradek.config.definition import ConfigError
 from odradek.security.jaas import MODULES
 
+_ZOOKEEPER_LOGIN: Final = "zookeeper.sasl.jaas.config"
 _OPTION: Final = re.compile(r"-Djava\.security\.auth\.login\.config==?(\S+)")
 _QUOTED: Final = r'"(?:\\.|[^"\\])*"'
 _COMMENT: Final = re.compile(rf"({_QUOTED})|//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -31,8 +33,12 @@ def settings_of_logins(options: str, settings: Mapping[str, str]) -> dict[str, s
     match = _OPTION.search(options)
     if match is None:
         return {}
-    sections = _read_sections(match[1])
+    has_zookeeper = bool(settings.get("zookeeper.connect"))
+    sections = _read_sections(match[1], ("KafkaServer", *(("Client",) if has_zookeeper else ())))
     found: dict[str, str] = {}
+    if has_zookeeper:
+        for login in _LOGIN.findall(sections.get("Client", "")):
+            found[_ZOOKEEPER_LOGIN] = login.strip()
     for listener in settings.get("listeners", "").split(","):
         name = listener.partition("://")[0].strip().lower()
         section = sections.get(f"{name}.KafkaServer", sections.get("KafkaServer", ""))
@@ -43,15 +49,15 @@ def settings_of_logins(options: str, settings: Mapping[str, str]) -> dict[str, s
     return found
 
 
-def _read_sections(path: str) -> dict[str, str]:
+def _read_sections(path: str, wanted: tuple[str, ...]) -> dict[str, str]:
     try:
         with open(path, encoding="utf-8") as file:
             text = _COMMENT.sub(lambda match: match[1] or " ", file.read())
     except (OSError, ValueError) as error:
         raise _refusal(path, str(error)) from error
     sections: dict[str, str] = dict(_SECTION.findall(text))
-    if not any(name.endswith("KafkaServer") for name in sections):
-        raise _refusal(path, "it has no section KafkaServer { ... };")
+    if not any(name.endswith(wanted) for name in sections):
+        raise _refusal(path, f"it has no section {' or '.join(wanted)} {{ ... }};")
     return sections
 
 

@@ -1,4 +1,4 @@
-"""The topics and settings of an Apache Kafka, from the records of its metadata log.
+"""The topics, settings, users and rules of an Apache Kafka, from the records of its metadata log.
 
 A snapshot's records come first, then those of the log behind it; both are applied in order.
 Records between the begin and the end of a metadata transaction count only at its end.
@@ -9,6 +9,8 @@ from typing import Final
 from uuid import UUID
 
 from odradek.kafka_files import kraft_records
+from odradek.kafka_files.kafka_access import KafkaAccess
+from odradek.kafka_files.kraft_access import apply_access_record
 from odradek.model import ConfigResourceType
 from odradek.protocol.schema import Json
 from odradek.protocol.uuids import uuid_of
@@ -29,6 +31,7 @@ class KafkaMetadata:
     def __init__(self) -> None:
         self.topics: dict[UUID, KafkaTopic] = {}
         self.configs: dict[str, dict[str, str]] = {}
+        self.access = KafkaAccess()
         self.next_producer_id = 0
         self._pending: list[tuple[int, dict[str, Json]]] | None = None
 
@@ -69,6 +72,8 @@ class KafkaMetadata:
             self._config(fields)
         elif number == kraft_records.PRODUCER_IDS_RECORD:
             self.next_producer_id = _int(fields, "nextProducerId")
+        else:
+            apply_access_record(self.access, number, fields)
 
     def _partition(self, fields: dict[str, Json], epoch: int, *, is_change: bool = False) -> None:
         topic = self.topics.get(_id(fields))

@@ -2,9 +2,9 @@
 they matter.
 
 A record's value is a frame version (1), the number of its type and its version, all unsigned
-varints, then its fields. `METADATA_RECORDS` holds the types for topics and settings; the others
-(features, quotas, ACLs, brokers) are skipped. `CONTROL_RECORDS` are the quorum's own, in control
-batches, by the number in the control key.
+varints, then its fields. `METADATA_RECORDS` holds the types for topics, settings, users, tokens,
+ACLs and quotas; the others (features, brokers) are skipped. `CONTROL_RECORDS` are the quorum's own,
+in control batches, by the number in the control key.
 """
 
 from typing import Final
@@ -17,10 +17,17 @@ PARTITION_RECORD: Final = 3
 CONFIG_RECORD: Final = 4
 PARTITION_CHANGE_RECORD: Final = 5
 REMOVE_TOPIC_RECORD: Final = 9
+DELEGATION_TOKEN_RECORD: Final = 10
+USER_SCRAM_CREDENTIAL_RECORD: Final = 11
+CLIENT_QUOTA_RECORD: Final = 14
 PRODUCER_IDS_RECORD: Final = 15
+ACCESS_CONTROL_ENTRY_RECORD: Final = 18
+REMOVE_ACCESS_CONTROL_ENTRY_RECORD: Final = 19
+REMOVE_USER_SCRAM_CREDENTIAL_RECORD: Final = 22
 BEGIN_TRANSACTION_RECORD: Final = 23
 END_TRANSACTION_RECORD: Final = 24
 ABORT_TRANSACTION_RECORD: Final = 25
+REMOVE_DELEGATION_TOKEN_RECORD: Final = 26
 
 _FRAME_VERSION: Final = 1
 _FLEXIBLE: Final = 0
@@ -81,6 +88,56 @@ METADATA_RECORDS: Final[dict[int, Schema]] = {
     BEGIN_TRANSACTION_RECORD: _schema("BeginTransactionRecord", Field("name", "string", tag=0)),
     END_TRANSACTION_RECORD: _schema("EndTransactionRecord"),
     ABORT_TRANSACTION_RECORD: _schema("AbortTransactionRecord", Field("reason", "string", tag=0)),
+    DELEGATION_TOKEN_RECORD: _schema(
+        "DelegationTokenRecord",
+        Field("owner", "string"),
+        Field("requester", "string"),
+        Field("renewers", "[]string"),
+        Field("issueTimestamp", "int64"),
+        Field("maxTimestamp", "int64"),
+        Field("expirationTimestamp", "int64"),
+        Field("tokenId", "string"),
+    ),
+    REMOVE_DELEGATION_TOKEN_RECORD: _schema(
+        "RemoveDelegationTokenRecord", Field("tokenId", "string")
+    ),
+    USER_SCRAM_CREDENTIAL_RECORD: _schema(
+        "UserScramCredentialRecord",
+        Field("name", "string"),
+        Field("mechanism", "int8"),
+        Field("salt", "bytes"),
+        Field("storedKey", "bytes"),
+        Field("serverKey", "bytes"),
+        Field("iterations", "int32"),
+    ),
+    REMOVE_USER_SCRAM_CREDENTIAL_RECORD: _schema(
+        "RemoveUserScramCredentialRecord", Field("name", "string"), Field("mechanism", "int8")
+    ),
+    CLIENT_QUOTA_RECORD: _schema(
+        "ClientQuotaRecord",
+        Field(
+            "entity",
+            "[]struct",
+            fields=(Field("entityType", "string"), Field("entityName", "string")),
+        ),
+        Field("key", "string"),
+        Field("value", "float64"),
+        Field("remove", "bool"),
+    ),
+    ACCESS_CONTROL_ENTRY_RECORD: _schema(
+        "AccessControlEntryRecord",
+        Field("id", "uuid"),
+        Field("resourceType", "int8"),
+        Field("resourceName", "string"),
+        Field("patternType", "int8"),
+        Field("principal", "string"),
+        Field("host", "string"),
+        Field("operation", "int8"),
+        Field("permissionType", "int8"),
+    ),
+    REMOVE_ACCESS_CONTROL_ENTRY_RECORD: _schema(
+        "RemoveAccessControlEntryRecord", Field("id", "uuid")
+    ),
 }
 
 _VOTER: Final = (Field("voterId", "int32"), Field("voterDirectoryId", "uuid", since=1))

@@ -5,20 +5,24 @@ that acts on such a record decodes it into its own type instead. A `Schema` foll
 definitions; tagged fields appear only when they were written.
 
     int8 int16 uint16 int32 int64   numbers        uuid   22 characters, URL-safe base64
+    float64                         a number       bool   true or false
     string                          text           bytes  base64
     struct                          an object of `fields`; []X is an array of X
 """
 
 import base64
-from typing import Final, NamedTuple, TypeAlias
+import struct
+from typing import Final, NamedTuple, TypeAlias, cast
 from uuid import UUID
 
 from odradek.protocol.primitives import ProtocolError, Reader
 from odradek.protocol.uuids import uuid_text
 
-Json: TypeAlias = "bool | int | str | list[Json] | dict[str, Json] | None"
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 _NEVER: Final = 0x7FFF
+_INT64: Final = struct.Struct(">q")
+_FLOAT64: Final = struct.Struct(">d")
 
 
 class Field(NamedTuple):
@@ -98,6 +102,10 @@ def _value(reader: Reader, kind: str, field: Field, version: int, flexible: bool
     if kind == "uuid":
         value = reader.uuid()
         return uuid_text(value or UUID(int=0))
+    if kind == "bool":
+        return reader.int8() != 0
+    if kind == "float64":
+        return cast(float, _FLOAT64.unpack(_INT64.pack(reader.int64()))[0])
     return _number(reader, kind)
 
 

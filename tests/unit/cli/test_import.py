@@ -11,7 +11,7 @@ import pytest
 from tests.unit.cli import segments
 
 import odradek
-from odradek.cli.data_directory import import_kafka, zookeeper_topics
+from odradek.cli.data_directory import import_kafka
 from odradek.cli.data_directory.directory_lock import held_still
 from odradek.cli.data_directory.fsck import read_metadata
 from odradek.cli.main import main
@@ -148,20 +148,50 @@ def test_the_newest_snapshot_counts_and_the_log_behind_it(tmp_path: Path) -> Non
     assert settings == {"retention.ms": "100", "max.message.bytes": "9"}
 
 
-@pytest.mark.parametrize("servers", ["127.0.0.1:nonsense", "127.0.0.1:1"])
+@pytest.mark.parametrize(
+    ("servers", "said"),
+    [
+        ("127.0.0.1:nonsense", "zookeeper.connect '127.0.0.1:nonsense': "),
+        ("127.0.0.1:1", "ZooKeeper at 127.0.0.1:1 cannot be reached within 300 ms"),
+    ],
+)
 def test_a_zookeeper_that_cannot_be_asked_is_one_line(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    servers: str,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], servers: str, said: str
 ) -> None:
     """Goal: not a stack trace, and nothing is imported without the settings that were asked for."""
-    monkeypatch.setattr(zookeeper_topics, "_TIMEOUT_S", 1)
     source, target = source_dir(tmp_path / "kafka", 0), tmp_path / "ours"
+    way = tmp_path / "way.properties"
+    way.write_text("zookeeper.connection.timeout.ms=300\n")
     words = ["import", str(source), "--data-dir", str(target), "--zookeeper", servers]
-    assert main(words) == 1
+    assert main([*words, "--zk-tls-config-file", str(way)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"ZooKeeper {servers}" in line
+    assert line.startswith(f"odradek: {said}")
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("log.dirs=/x", "log.dirs is no setting of the way to ZooKeeper"),
+        ("zookeeper.ssl.keystore.location=/x", "it protects nothing without"),
+        ("zookeeper.sasl.jaas.config=x", "zookeeper.sasl.jaas.config: a JAAS configuration is"),
+        ("zookeeper.connection.timeout.ms=soon", "zookeeper.connection.timeout.ms"),
+        (None, "No such file"),
+    ],
+)
+def test_a_wrong_way_to_zookeeper_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: str | None, said: str
+) -> None:
+    source, target = source_dir(tmp_path / "kafka", 0), tmp_path / "ours"
+    way = tmp_path / "way.properties"
+    if lines is not None:
+        way.write_text(lines)
+    words = ["import", str(source), "--data-dir", str(target), "--zk-tls-config-file", str(way)]
+    assert main([*words, "--zookeeper", "127.0.0.1:1"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert main(words) == 1
+    assert "is for --zookeeper, which is missing" in capsys.readouterr().err
     assert not target.exists()
 
 
@@ -333,7 +363,7 @@ def test_a_directory_that_names_no_cluster_is_none_of_another_than_zookeepers(
     (source / "meta.properties").write_text("#\nversion=0\nbroker.id=0\n")
     asked: list[str | None] = []
 
-    def read(_servers: str, cluster_id: str | None) -> KafkaMetadata:
+    def read(_settings: object, cluster_id: str | None) -> KafkaMetadata:
         asked.append(cluster_id)
         return KafkaMetadata()
 

@@ -118,7 +118,7 @@ def acls_below(client: KazooClient, path: str) -> dict[str, list[str]]:
 
 
 def use(bootstrap: str) -> None:
-    """Has the broker create nodes of most kinds."""
+    """Lets the broker create nodes of most kinds."""
     with Admin(bootstrap) as admin:
         admin.create_topics([NewTopic("t", 1, config={"retention.ms": "5000"})])
         admin.alter_scram_users([ScramPassword("alice", "SCRAM-SHA-256", "secret")])
@@ -129,7 +129,7 @@ def same_paths(ours: Mapping[str, object], theirs: Mapping[str, object]) -> set[
 
 
 def test_nodes_are_protected_as_kafka_s(tmp_path: Path, ensemble: ZooKeeperEnsemble) -> None:
-    """Whoever reaches ZooKeeper could read the users' keys and make himself the controller."""
+    """Any client of ZooKeeper could read the users' keys and become the controller."""
     with our_broker(tmp_path, ensemble, jaas("broker", PASSWORD), "/ours") as ours:
         use(ours.bootstrap_servers)
         with looking(ensemble, "broker") as client:

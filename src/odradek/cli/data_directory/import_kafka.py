@@ -7,7 +7,9 @@ the metadata log of a Kafka without ZooKeeper. With ZooKeeper the settings are n
 directories: they are read from it where it is named. Otherwise such topics keep everything: nothing
 is deleted before the user has decided.
 
-Groups' offsets and transactional ids are imported too, as records of internal topics.
+Groups' offsets and transactional ids are imported too, as records of internal topics; and, with the
+settings, SCRAM users, delegation tokens, ACLs and client quotas. Of a user, a token or a quota that
+the data directory already has, its own values stay.
 """
 
 import argparse
@@ -17,12 +19,19 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID, uuid4
 
 from odradek.cli.arguments import add_format, natural_number
 from odradek.cli.data_directory.directory_lock import held_still
-from odradek.cli.data_directory.zookeeper_topics import read_zookeeper
+from odradek.cli.data_directory.import_access import (
+    access_statements,
+    settings_of_zookeeper,
+    told_of_access,
+)
+from odradek.cli.data_directory.import_refused import ImportRefused
+from odradek.cli.data_directory.zookeeper_metadata import read_zookeeper
+from odradek.config import ConfigError
 from odradek.config.topic import usable_topic_settings
 from odradek.errors import BrokerError
 from odradek.kafka_files.check import log_directories
@@ -35,6 +44,7 @@ from odradek.kafka_files.interchange import (
     metadata_batches,
     read_source,
 )
+from odradek.kafka_files.kafka_access import KafkaAccess
 from odradek.kafka_files.kraft_image import METADATA_TOPIC, KafkaMetadata
 from odradek.metadata.image import ConfigResource, PartitionImage, TopicImage
 from odradek.metadata.sqlite import schema
@@ -48,6 +58,9 @@ from odradek.records.reader import read_batch
 from odradek.storage import checkpoints, names
 from odradek.system_calls import sync_path
 
+if TYPE_CHECKING:
+    from odradek.metadata.zookeeper import ZooKeeperSettings
+
 _STAGE: Final = "odradek-import.tmp"
 # Topics that other parts of Kafka keep for themselves; nothing here would read them.
 _NOT_TAKEN: Final = frozenset({METADATA_TOPIC, "__share_group_state", "__remote_log_metadata"})
@@ -55,10 +68,6 @@ _KEEP_ALL: Final[Mapping[str, str]] = {"retention.ms": "-1", "retention.bytes": 
 _INTERNAL: Final[Mapping[str, str]] = {"cleanup.policy": "compact", "compression.type": "producer"}
 _PROGRESS_BYTES: Final = 256 * 1024 * 1024
 _PRODUCER_ID_BLOCK: Final = 1000
-
-
-class ImportRefused(Exception):
-    """The import was refused; the message is one line."""
 
 
 class PlannedTopic(NamedTuple):
@@ -93,7 +102,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--zookeeper",
         metavar="HOST:PORT",
-        help="the ZooKeeper of that Kafka, still running, for the topics' settings",
+        help="the ZooKeeper of that Kafka, still running, for settings, users, ACLs and quotas",
+    )
+    parser.add_argument(
+        "--zk-tls-config-file",
+        metavar="FILE",
+        help="properties for the way to it: zookeeper.ssl.*, zookeeper.sasl.jaas.config",
     )
     add_format(parser, "the summary as an object")
 
@@ -101,13 +115,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Runs the import, or prints in one line why it was refused."""
     sources = list(log_directories(arguments.sources))
-    task = Import(sources, arguments.data_dir, arguments.broker_id, arguments.zookeeper)
     try:
+        zookeeper = settings_of_zookeeper(arguments.zookeeper, arguments.zk_tls_config_file)
+        task = Import(sources, arguments.data_dir, arguments.broker_id, zookeeper)
         with ExitStack() as stack:
             for source in sources:
                 stack.enter_context(held_still(source))
             summary = task.run(stack)
-    except (UnreadableFile, ImportRefused, MetadataStoreError) as error:
+    except (UnreadableFile, ImportRefused, MetadataStoreError, ConfigError) as error:
         print(f"odradek: {error}", file=sys.stderr)
         return 1
     except OSError as error:
@@ -128,7 +143,11 @@ class Import:
     """One import."""
 
     def __init__(
-        self, sources: Sequence[str], data_dir: str, broker_id: int, zookeeper: str | None
+        self,
+        sources: Sequence[str],
+        data_dir: str,
+        broker_id: int,
+        zookeeper: "ZooKeeperSettings | None",
     ) -> None:
         self._zookeeper: Final = zookeeper
         self._source_paths: Final = sources
@@ -175,12 +194,15 @@ class Import:
         is_new = not stored.cluster_id
         self._move_into_place(sources, topics, cluster_id, was_clean=was_clean and is_new)
         database.write(self._statements(cluster_id, kafka, topics, stored))
+        if kafka is not None:
+            print(told_of_access(kafka.access), end="", file=sys.stderr)
         self._is_done = True
         return {
             "topics": len(topics),
             "partitions": len(self._copies),
             "records": sum(copy.record_count for copy in self._copies.values()),
             "bytes": sum(copy.size_bytes for copy in self._copies.values()),
+            **(KafkaAccess() if kafka is None else kafka.access).counts(),
             "data_dir": self._data_dir,
             "broker_id": self._broker_id,
         }
@@ -385,6 +407,7 @@ class Import:
             schema.put_topics(images),
             schema.put_configs(settings),
             *[schema.put_partitions(image.topic_id, image.partitions) for image in images],
+            *([] if kafka is None else access_statements(kafka.access, stored)),
         ]
 
     def _new_cluster_id(self) -> str:

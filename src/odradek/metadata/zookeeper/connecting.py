@@ -41,7 +41,7 @@ def new_client(settings: ZooKeeperSettings) -> KazooClient:
 
 
 def connect(client: KazooClient, settings: ZooKeeperSettings) -> None:
-    """Connects and logs in; blocks.
+    """Connects and logs in; blocks. Nothing is created.
 
     Raises:
         MetadataStoreError: nobody answers in time, or the login is refused.
@@ -54,12 +54,23 @@ def connect(client: KazooClient, settings: ZooKeeperSettings) -> None:
         if settings.login is not None:
             # kazoo is connected before it has logged in.
             client.exists_async("/").get(timeout=timeout_s)
-        if client.chroot:
-            client.ensure_path("/")
     except (KazooTimeoutError, exceptions.ZookeeperError) as error:
         client.stop()
         client.close()
         raise MetadataStoreError(_failure(client, settings, error)) from error
+
+
+def create_root(client: KazooClient, settings: ZooKeeperSettings) -> None:
+    """Creates the chroot, where one is named and missing; blocks.
+
+    Raises:
+        MetadataStoreError: it cannot be created.
+    """
+    if client.chroot:
+        try:
+            client.ensure_path("/")
+        except exceptions.ZookeeperError as error:
+            raise MetadataStoreError(_failure(client, settings, error)) from error
 
 
 def node_acl(settings: ZooKeeperSettings, path: str) -> list[security.ACL]:
@@ -105,9 +116,9 @@ class SecureHandler(SequentialThreadingHandler):  # type: ignore[misc, unused-ig
 
 
 class _Login:
-    """Has kazoo log in again, with the next connection, when a login has failed. The ensemble
-    refuses one by hanging up, as it also does when it is restarted in that moment; kazoo would end
-    for good."""
+    """A login that kazoo repeats with the next connection when it has failed. The ensemble refuses
+    one by hanging up, as it also does when it is restarted in that moment; kazoo would end for
+    good."""
 
     def __init__(self, client: KazooClient, login: ZooKeeperLogin) -> None:
         self._client: Final = client

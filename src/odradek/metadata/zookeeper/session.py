@@ -42,7 +42,7 @@ from odradek.metadata.zookeeper.client import (
     ZooKeeperSettings,
     unexpected,
 )
-from odradek.metadata.zookeeper.connecting import connect, new_client, node_acl
+from odradek.metadata.zookeeper.connecting import connect, create_root, new_client, node_acl
 from odradek.timer import PeriodicTask, Timer, TimerTask
 
 logger = logging.getLogger(__name__)
@@ -136,6 +136,7 @@ class KazooSession(ZooKeeperClient):
     def start(self) -> None:
         """See `ZooKeeperClient`."""
         connect(self._client, self._settings)
+        create_root(self._client, self._settings)
         self._last_look_ms = self._clock.monotonic_ms()
         interval_ms = max(1, self._settings.session_timeout_ms // LOOKS_PER_TIMEOUT)
         self._look = PeriodicTask(self._timer, lambda: interval_ms, self._look_at_clock)
@@ -428,6 +429,7 @@ def generate_broker_id(settings: ZooKeeperSettings, reserved_max_id: int) -> int
     client = new_client(settings)
     try:
         connect(client, settings)
+        create_root(client, settings)
         client.ensure_path("/brokers/seqid")
         return reserved_max_id + int(client.set("/brokers/seqid", b"").version)
     except exceptions.ZookeeperError as error:

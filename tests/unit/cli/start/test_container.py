@@ -204,6 +204,20 @@ def test_logins_of_a_file_are_those_of_the_listeners(
     scram = parse_jaas(settings["listener.name.outside.scram-sha-512.sasl.jaas.config"])
     assert scram.options == {"username": "s", "password": "t"}
     assert settings["listener.name.own.plain.sasl.jaas.config"] == "of its own"
+    assert "zookeeper.sasl.jaas.config" not in settings, "there is no ZooKeeper"
+
+
+def test_the_login_of_a_file_to_zookeeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker of a compose file with both would be let into ZooKeeper by nobody."""
+    login = 'org.apache.zookeeper.server.auth.DigestLoginModule required username="z";'
+    for others in (JAAS, f"Client {{ {login} }};"):
+        (tmp_path / "jaas.conf").write_text(others)
+        environment = {
+            "KAFKA_ZOOKEEPER_CONNECT": "zookeeper:2181",
+            "KAFKA_OPTS": f"-Djava.security.auth.login.config={tmp_path / 'jaas.conf'}",
+        }
+        settings = given([], environment, tmp_path, monkeypatch)
+        assert settings["zookeeper.sasl.jaas.config"] == login
 
 
 @pytest.mark.parametrize("text", [None, "Client { x required; };", 'KafkaServer { x required a="'])

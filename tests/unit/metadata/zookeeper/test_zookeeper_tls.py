@@ -5,6 +5,7 @@ The ensemble is a socket that takes TLS and says what a session begins and ends 
 
 import socket
 import struct
+import sys
 import threading
 from datetime import UTC, datetime
 
@@ -208,4 +209,51 @@ def test_a_store_that_cannot_be_used_is_told(stores):
 def test_protection_that_there_would_not_be_refuses_the_start(given, text):
     """They were named in a line of the log, or not at all, and the nodes were open."""
     with pytest.raises(ConfigError, match=text):
+        check_protection(config_of(given), {"zookeeper.connect": "localhost:2181", **given})
+
+
+DIGEST = "org.apache.zookeeper.server.auth.DigestLoginModule"
+
+
+def settings_with(line):
+    return zookeeper_settings(config_of({"zookeeper.sasl.jaas.config": line}))
+
+
+def test_a_login_and_what_is_shown_of_it():
+    settings = settings_with(f'{DIGEST} required username="broker" password=\'a"b\';')
+    assert settings.login == ("broker", 'a"b')
+    assert 'a"b' not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("x", "a JAAS configuration is"),
+        (f"{DIGEST} required username=geheim;", "password must be given"),
+        (f"{DIGEST} required geheim=x;", "username and password must be given"),
+        (f'{DIGEST} required username=a password="geheimß";', "must be ASCII"),
+        ("com.sun.security.auth.module.Krb5LoginModule required geheim=x;", f"only {DIGEST}"),
+    ],
+)
+def test_a_malformed_login_refuses_the_start(line, text):
+    with pytest.raises(ConfigError, match=text) as refusal:
+        settings_with(line)
+    assert refusal.value.name == "zookeeper.sasl.jaas.config"
+    assert "geheim" not in str(refusal.value)
+
+
+def test_a_login_without_its_library_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "puresasl", None)
+    settings = settings_with(f"{DIGEST} required username=a password=b;")
+    with pytest.raises(MetadataStoreError, match=r"pip install 'odradek\[zookeeper\]'"):
+        connecting.new_client(settings)
+
+
+def test_nodes_may_be_protected_by_a_certificate(stores):
+    """A Kafka whose brokers have certificates for ZooKeeper needs no user."""
+    given = {**stores[1], "zookeeper.set.acl": "true"}
+    check_protection(config_of(given), {"zookeeper.connect": "localhost:2181", **given})
+    assert zookeeper_settings(config_of(given)).protects_nodes
+    del given["zookeeper.ssl.keystore.location"]
+    with pytest.raises(ConfigError, match="ZooKeeper would not know this broker"):
         check_protection(config_of(given), {"zookeeper.connect": "localhost:2181", **given})

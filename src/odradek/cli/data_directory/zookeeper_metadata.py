@@ -1,4 +1,5 @@
-"""Reads an Apache Kafka's metadata from ZooKeeper: topics, settings, producer ids.
+"""Reads an Apache Kafka's metadata from ZooKeeper: topics, settings, producer ids, and what its
+clients may do.
 
 `odradek import` uses it while Kafka is stopped and its ZooKeeper runs. Nothing is written. A topic
 whose deletion Kafka has not yet carried out counts as deleted.
@@ -7,40 +8,42 @@ whose deletion Kafka has not yet carried out counts as deleted.
 import json
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
+from odradek.cli.data_directory.zookeeper_access import read_access
 from odradek.kafka_files.kraft_image import KafkaMetadata, KafkaTopic
 from odradek.metadata.store import MetadataStoreError
 from odradek.protocol.uuids import uuid_of
 
-_TIMEOUT_S = 20
+if TYPE_CHECKING:
+    from odradek.metadata.zookeeper import ZooKeeperSettings
+
 _TOPICS = "/brokers/topics"
 # A node's value as JSON, None where there is no such node.
 _Ask = Callable[[str], Any]
 
 
-def read_zookeeper(servers: str, cluster_id: str | None) -> KafkaMetadata:
-    """The topics of a cluster. `servers` are `host:port,...`, with a chroot if Kafka has one.
-    Without `cluster_id` it cannot be checked whether ZooKeeper serves the right cluster.
+def read_zookeeper(settings: "ZooKeeperSettings", cluster_id: str | None) -> KafkaMetadata:
+    """The metadata of a cluster. Without `cluster_id` it cannot be checked whether ZooKeeper serves
+    the right cluster.
 
     Raises:
         MetadataStoreError: no server answers, it is another cluster's, or not Kafka's.
     """
-    try:
-        from kazoo.client import KazooClient
-        from kazoo.exceptions import KazooException, NoNodeError
-        from kazoo.handlers.threading import KazooTimeoutError
-    except ImportError as error:
-        raise MetadataStoreError(
-            "reading from ZooKeeper needs kazoo: pip install 'odradek[zookeeper]'"
-        ) from error
+    from kazoo.exceptions import KazooException, NoNodeError
 
-    def ask(path: str) -> Any:
+    from odradek.metadata.zookeeper.connecting import connect, new_client  # raises without kazoo
+
+    def read(path: str) -> bytes | None:
         try:
-            return json.loads(client.get(path)[0])
+            return bytes(client.get(path)[0])
         except NoNodeError:
             return None
+
+    def ask(path: str) -> Any:
+        data = read(path)
+        return None if data is None else json.loads(data)
 
     def names_in(path: str) -> list[str]:
         try:
@@ -49,19 +52,19 @@ def read_zookeeper(servers: str, cluster_id: str | None) -> KafkaMetadata:
             return []
 
     with ExitStack() as stack:
+        client = new_client(settings)
+        connect(client, settings)
+        stack.callback(client.close)
+        stack.callback(client.stop)
         try:
-            client = KazooClient(servers, timeout=_TIMEOUT_S, read_only=True)
-            stack.callback(client.close)
-            stack.callback(client.stop)
-            client.start(_TIMEOUT_S)
             if cluster_id is not None:
                 _check_cluster(ask("/cluster/id"), cluster_id)
             topics = sorted(set(names_in(_TOPICS)) - set(names_in("/admin/delete_topics")))
-            return _read(ask, topics)
-        except KazooTimeoutError as error:
-            raise MetadataStoreError(f"ZooKeeper {servers} does not answer") from error
+            kafka = _read(ask, topics)
+            kafka.access = read_access(read, names_in)
+            return kafka
         except (KazooException, ValueError, KeyError, TypeError) as error:
-            raise MetadataStoreError(f"ZooKeeper {servers}: {error!r}") from error
+            raise MetadataStoreError(f"ZooKeeper {settings.connect}: {error!r}") from error
 
 
 def _check_cluster(found: Any, cluster_id: str) -> None:
