@@ -37,13 +37,13 @@ def read_zookeeper(settings: "ZooKeeperSettings", cluster_id: str | None) -> Kaf
 
     def read(path: str) -> bytes | None:
         try:
-            return bytes(client.get(path)[0])
+            return bytes(client.get(path)[0] or b"")
         except NoNodeError:
             return None
 
     def ask(path: str) -> Any:
         data = read(path)
-        return None if data is None else json.loads(data)
+        return json.loads(data) if data else None
 
     def names_in(path: str) -> list[str]:
         try:
