@@ -32,6 +32,7 @@ ZONE = "Europe/Berlin"
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
 PROGRAM = """
 import os, sys
+from dataclasses import replace
 from pyspark_odradek import session
 from pyspark_odradek.pipelines import PipelineSettings, archive, audit, compact
 from pyspark_odradek.pipelines.bookkeeping.lake.delta import DeltaTable
@@ -139,6 +140,10 @@ with session("lake", master="local[2]", memory="512m", conf=conf) as spark:
         compacts(spark, settings, name)
         archive.build(spark, settings).run()
         assert audit.build(spark, settings).run().findings == []
+        # A batch of days was committed, and the table never took it.
+        for by in ("day", "none"):
+            other = replace(settings, partition_by=by)
+            fails(lambda: archive.build(spark, other), f"another --partition-by than {by}: say")
 """
 DELTA = """
 import os, sys, deltalake, pyarrow.parquet as parquet

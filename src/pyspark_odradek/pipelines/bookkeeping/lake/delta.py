@@ -57,6 +57,10 @@ class DeltaTable:
         else:
             self._make([*TIME_COLUMNS[by]])
 
+    def is_partitioned_by(self, by: str) -> bool:
+        """Whether its partitions are hours, days, or one for all."""
+        return [*self._latest().getPartitionColumnNames()] == [*TIME_COLUMNS[by]]
+
     def append(self, batch_id: int, files: Sequence[ArchivedFile]) -> None:
         """Adds a batch as one transaction, unless the table has it.
 

@@ -80,6 +80,11 @@ class IcebergTable:
             raise PipelineError(f"{name!r} is no table such as CATALOG.NAMESPACE.NAME")
         self._table: Final = self._open(_catalog(spark, catalog_name), identifier, by)
 
+    def is_partitioned_by(self, by: str) -> bool:
+        """Whether its partitions are hours, days, or one for all."""
+        wanted = [f"timestamp_{by}"] if by in _TRANSFORMS else []
+        return [field.name() for field in self._table.spec().fields()] == wanted
+
     def append(self, batch_id: int, files: Sequence[ArchivedFile]) -> None:
         """Adds a batch as one snapshot, unless the table has it.
 

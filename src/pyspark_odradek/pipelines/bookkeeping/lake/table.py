@@ -38,6 +38,10 @@ _NO_TABLE: Final[Document] = {"format": PARQUET, "table": None}
 class LakeTable(Protocol):
     """A table to which the files of batches are added."""
 
+    def is_partitioned_by(self, by: str) -> bool:
+        """Whether its partitions are hours, days, or one for all."""
+        ...
+
     def append(self, batch_id: int, files: Sequence[ArchivedFile]) -> None:
         """Adds a batch, unless the table has it."""
         ...
@@ -99,8 +103,8 @@ def open_table(spark: SparkSession, settings: PipelineSettings, output: Output) 
     by which a run knows which batches the table has.
 
     Raises:
-        PipelineError: the format's catalog is missing, the table cannot be opened, or somebody
-            else is writing to the archive.
+        PipelineError: the format's catalog is missing, the table cannot be opened or has other
+            partitions, or somebody else is writing to the archive.
     """
     if _wanted(settings)["format"] == PARQUET:
         return None
@@ -114,6 +118,11 @@ def _opened(spark: SparkSession, settings: PipelineSettings, archive: str) -> La
     written = _written(files, archive)
     archive_id: str = written["id"] if _is_same(written, wanted) else uuid4().hex
     table = _open(spark, archive, archive_id, settings.partition_by, settings.table)
+    if not table.is_partitioned_by(settings.partition_by):
+        raise PipelineError(
+            f"table {settings.table or archive} was created with another --partition-by than "
+            f"{settings.partition_by}: say the same again, or archive to another directory"
+        )
     files.replace(f"{archive}/_table.json", seal({**wanted, "id": archive_id}))
     return table
 
