@@ -1,0 +1,96 @@
+"""Records as no program should write them. If these fail, one of them ends a pipeline at each
+start, or is another record afterwards."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import odradek
+from pyspark_odradek.pipelines import (
+    PipelineSettings,
+    archive,
+    audit,
+    compact,
+    dedup,
+    latest,
+    query,
+    read_table,
+    restore,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
+
+TIME_MS = 1_700_000_000_000
+# Spark has no later one, and with a minus none that is earlier.
+LAST_TIME_MS = 9_223_372_036_854_775
+RECORDS: list[dict[str, Any]] = [
+    {"key": b"last", "value": b"v", "timestamp": LAST_TIME_MS},
+    {"key": b"first", "value": b"v", "timestamp": -LAST_TIME_MS},
+    {"key": b"before", "value": b"v", "timestamp": -1},
+    {
+        "key": b"none",
+        "value": b"v",
+        "timestamp": 0,
+        "headers": [("h", None), ("h", b""), ("", b"x")],
+    },
+    {"key": None, "value": None, "timestamp": TIME_MS},
+    {"key": b"", "value": b"", "timestamp": TIME_MS, "headers": []},
+    {"key": b"large", "value": b"x" * 3_000_000, "timestamp": TIME_MS},
+    {
+        "key": b"\xff\x00",
+        "value": b"\x00",
+        "timestamp": TIME_MS,
+        "headers": [("\u00e4=/%", b"\xff")],
+    },
+]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[odradek.Broker]:
+    with odradek.Broker() as broker:
+        yield broker
+
+
+def contents(broker: odradek.Broker, topic: str) -> list[tuple[object, ...]]:
+    return [
+        (each.offset, each.key, each.value, each.timestamp, each.headers)
+        for each in broker.records(topic)
+    ]
+
+
+@pytest.mark.parametrize("by", ["hour", "day", "none"])
+def test_odd_records_are_archived_and_come_back(spark, broker, tmp_path: Path, by: str) -> None:
+    topic = f"odd-{by}"
+    own = {
+        "retention.ms": "-1",
+        "max.message.bytes": "4000000",
+        "message.timestamp.after.max.ms": str(2**63 - 1),
+    }
+    broker.create_topic(topic, partitions=1, config=own)
+    target = str(tmp_path / "archive")
+    settings = PipelineSettings(
+        broker.bootstrap_servers, topic, to=target, source=target, partition_by=by
+    )
+    for record in RECORDS:
+        broker.produce(topic, **record)
+    archive.build(spark, settings).run()
+    for record in RECORDS:
+        broker.produce(topic, **record)
+    archive.build(spark, settings).run()
+    facts = compact.build(spark, settings).run().facts
+    assert facts["files after"] < facts["files before"]
+    assert audit.build(spark, settings).run().findings == []
+    again = replace(settings, topic=f"{topic}-again")
+    restore.build(spark, again).run()
+    assert contents(broker, again.topic) == contents(broker, topic)
+    assert audit.build(spark, again).run().findings == []
+    for name, pipeline, count in (("latest", latest, 7), ("dedup", dedup, 9), ("query", query, 16)):
+        place = str(tmp_path / name)
+        asked = replace(settings, to=place, sql=f"SELECT * FROM `{topic}`")
+        pipeline.build(spark, asked).run()
+        table = read_table(spark, place)
+        assert table is not None
+        assert (name, table.count()) == (name, count)
