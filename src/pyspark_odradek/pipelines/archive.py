@@ -54,7 +54,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
             manifest.check_topics(batch_id, output.checkpoint.offsets(batch_id))
             # As those of the batch before turned out: bytes are known when they are written.
             limit = records_per_file(manifest.batch_files(batch_id - 1), settings.file_bytes)
-            rows = arranged(batch, columns, limit)
+            rows = arranged(batch, columns, limit) if columns else batch
             files = manifest.look(output.stage(rows, batch_id, columns, limit))
             described.keep(batch.sparkSession, target, settings)
             output.commit(batch_id, [asdict(file) for file in files])
@@ -71,8 +71,6 @@ def arranged(records: DataFrame, columns: Sequence[str], limit: int) -> DataFram
     `limit` is how many records a file takes at most.
     """
     named = {"date": utc_date("timestamp"), "hour": utc_hour("timestamp")}
-    if not columns:
-        return records
     with_names = records.withColumns({name: named[name] for name in columns})
     share = f.floor(f.col("offset") / limit)
     return with_names.repartition(*columns, share).sortWithinPartitions(*columns, *_ORDER)

@@ -5,7 +5,7 @@ for both and their times are no further apart than `within`. Spark remembers for
 and forgets only between batches: in one batch it leaves out every duplicate. A record for which
 `by` is null is never a duplicate. A record that is `within` older than the newest record of earlier
 batches could be a duplicate of one that Spark has forgotten, and is left out; the summary counts
-them.
+them. Records from before 1970 are too late from the start.
 """
 
 from collections.abc import Iterator, Mapping

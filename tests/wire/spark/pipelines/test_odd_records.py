@@ -81,13 +81,15 @@ def test_odd_records_are_archived_and_come_back(spark, broker, tmp_path: Path, b
         broker.produce(topic, **record)
     archive.build(spark, settings).run()
     facts = compact.build(spark, settings).run().facts
+    # Those of one directory were written again at each compaction, each from one.
     assert facts["files after"] < facts["files before"]
     assert audit.build(spark, settings).run().findings == []
     again = replace(settings, topic=f"{topic}-again")
     restore.build(spark, again).run()
     assert contents(broker, again.topic) == contents(broker, topic)
     assert audit.build(spark, again).run().findings == []
-    for name, pipeline, count in (("latest", latest, 7), ("dedup", dedup, 9), ("query", query, 16)):
+    # Spark takes what is not later than 1970 for late.
+    for name, pipeline, count in (("latest", latest, 7), ("dedup", dedup, 6), ("query", query, 16)):
         place = str(tmp_path / name)
         asked = replace(settings, to=place, sql=f"SELECT * FROM `{topic}`")
         pipeline.build(spark, asked).run()
