@@ -9,11 +9,15 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 
 import odradek
+from odradek.client import Admin
+from odradek.client.errors import error_for
+from odradek.errors import ErrorCode
 from pyspark_odradek.pipelines import (
     PipelineError,
     PipelineSettings,
@@ -202,6 +206,40 @@ def test_a_record_that_is_too_large_for_a_letter_is_cut(spark, broker, tmp_path:
         assert told["odradek.offset"] == b"1"
     whole = b"it is cut: the whole record is at its topic, partition and offset"
     assert dict(again.headers)["odradek.reason"] == whole
+
+
+def test_a_topic_for_letters_that_is_there_says_how_much_of_a_record_it_gets(
+    spark, broker, tmp_path: Path, monkeypatch
+) -> None:
+    """The letter was refused, at each start of the job: its limit was taken for that of a new
+    topic."""
+    noise = random.Random(7).randbytes(1_500_000)
+    settings = [
+        PipelineSettings(
+            broker.bootstrap_servers, topic, to=str(tmp_path / topic), schema="id LONG"
+        )
+        for topic in ("raised", "larger", "smaller")
+    ]
+    for each, limit in zip(settings, (1_000_000, 2_000_000, 20_000), strict=True):
+        broker.create_topic(each.topic, partitions=1, config={"max.message.bytes": "2000000"})
+        own = {"max.message.bytes": str(limit)}
+        broker.create_topic(f"{each.topic}-dead-letters", partitions=1, config=own)
+        broker.produce(each.topic, noise)
+        decode.build(spark, each).run()
+        monkeypatch.setattr(Admin, "alter_configs", refuse)
+    found = [broker.records(f"{each.topic}-dead-letters") for each in settings]
+    assert [[len(letter.value) for letter in letters] for letters in found] == [
+        [1_500_000],
+        [1_500_000],
+        [5_000],
+    ]
+    told = f"1500000 bytes, sha256 {hashlib.sha256(noise).hexdigest()}"
+    assert dict(found[2][0].headers)["odradek.cut.value"] == told.encode()
+
+
+async def refuse(_: Admin, changes: dict[Any, Any]) -> dict[Any, Any]:
+    refused = error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not yours")
+    return dict.fromkeys(changes, refused)
 
 
 def test_letters_of_another_topic_are_left_to_its_own_redrive(
