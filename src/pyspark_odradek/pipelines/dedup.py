@@ -5,7 +5,7 @@ for both and their times are no further apart than `within`. Spark remembers for
 and forgets only between batches: in one batch it leaves out every duplicate. A record for which
 `by` is null is never a duplicate. A record that is `within` older than the newest record of earlier
 batches could be a duplicate of one that Spark has forgotten, and is left out; the summary counts
-them. Records from before 1970 are too late from the start.
+them. Times before the year -71000 count as one, and so do those after 75000.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -29,6 +29,9 @@ from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSe
 
 _NAME: Final = "dedup"
 _ID: Final = "_id"
+_TIME: Final = "_time"
+# So far from 1970, in microseconds, times are told apart.
+_FARTHEST_US: Final = 1 << 61
 
 
 def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
@@ -74,8 +77,16 @@ def dedup(records: DataFrame, by: str, within: str) -> DataFrame:
     # Records without an id get their place as one; otherwise all of them would count as one record.
     place = f.concat_ws("-", "topic", "partition", "offset")
     own = f.struct(f.expr(by).alias("given"), f.when(f.isnull(f.expr(by)), place).alias("place"))
-    named = records.withColumn(_ID, own).withWatermark("timestamp", within)
-    return named.dropDuplicatesWithinWatermark([_ID]).drop(_ID)
+    named = records.withColumns({_ID: own, _TIME: _time()}).withWatermark(_TIME, within)
+    return named.dropDuplicatesWithinWatermark([_ID]).drop(_ID, _TIME)
+
+
+def _time() -> Column:
+    """Returns the time of a record, moved behind 1970: Spark takes an earlier one for late, even in
+    the first batch, and would add `within` to one near the end of its range.
+    """
+    time = f.greatest(f.unix_micros("timestamp"), f.lit(1 - _FARTHEST_US))
+    return f.timestamp_micros(f.least(time, f.lit(_FARTHEST_US)) + _FARTHEST_US)
 
 
 def _to_topic(
