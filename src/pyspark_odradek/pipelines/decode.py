@@ -96,9 +96,19 @@ def decoded(records: DataFrame, decoder: Decoder, *, may_be_cut: bool = False) -
     tried = records.withColumn("_tried", f.udf(attempt, outcome, useArrow=False)("value"))
     why = f.col("_tried.why")
     if may_be_cut:
-        is_cut = f.exists("headers", lambda each: each["key"].startswith(CUT))
-        why = f.when(is_cut, f.lit(_IS_ELSEWHERE)).otherwise(why)
+        why = f.when(_is_cut(), f.lit(_IS_ELSEWHERE)).otherwise(why)
     return tried.select("*", f.col("_tried.row").alias("_row"), why.alias(_REASON))
+
+
+def once(letters: DataFrame) -> DataFrame:
+    """Returns each record once: one that is whole if there is one, and others are cut."""
+    row = f.struct(*COLUMNS)
+    is_cut = f.coalesce(_is_cut(), f.lit(False))
+    return letters.groupBy(*_PLACE).agg(f.min_by(row, is_cut).alias("row")).select("row.*")
+
+
+def _is_cut() -> Column:
+    return f.exists("headers", lambda each: each["key"].startswith(CUT))
 
 
 def dead_letters(failed: DataFrame) -> DataFrame:
@@ -167,7 +177,7 @@ def decoding(
         # Over Spark Connect this runs in the server, where only the batch has a session.
         session = batch.sparkSession
         if is_redriven:
-            batch = _without(batch.dropDuplicates([*_PLACE]), decoded_before(session, root))
+            batch = _without(once(batch), decoded_before(session, root))
         tried = decoded(batch.select(*COLUMNS), decoder, may_be_cut=is_redriven).persist()
         try:
             letters.write(dead_letters(tried.where(f"{_REASON} IS NOT NULL")), batch_id)

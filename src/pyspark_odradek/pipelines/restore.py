@@ -13,8 +13,8 @@ Groups that had committed offsets when the archive was written get theirs in the
 The topic is created if it does not exist, with its old partitions and settings, except those by
 which it would lose or refuse the old records, and those about the old cluster. An existing topic
 must be empty, since it would mix its records with those of the archive, and must not remove records
-as old as the archive's. If the archive has larger records than the topic takes, its limit is
-raised.
+as old as the archive's, nor as many bytes. If the archive has larger records than the topic takes,
+or from times that it does not take, its limits are raised.
 
 A restore that failed half way can be continued: `_restored/orders-again.begun` has the id of the
 topic that it began to fill, and that topic must have the archive's first records.
@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from odradek.client.errors import UnknownTopicOrPartition
@@ -33,6 +33,7 @@ from odradek.clock import SystemClock
 from odradek.model import TopicPartition
 from pyspark_odradek.pipelines.audit import compare_files, content_of, spans_of
 from pyspark_odradek.pipelines.bookkeeping import described
+from pyspark_odradek.pipelines.bookkeeping.extents import Extent, extent_of
 from pyspark_odradek.pipelines.bookkeeping.manifest import (
     Archived,
     ArchivedFile,
@@ -42,7 +43,15 @@ from pyspark_odradek.pipelines.bookkeeping.manifest import (
 from pyspark_odradek.pipelines.ends.files import FileSystem
 from pyspark_odradek.pipelines.ends.owners import Lock
 from pyspark_odradek.pipelines.ends.snapshots import Span, read_spans, topic_spans
-from pyspark_odradek.pipelines.ends.topics import LIMIT, create_topic, raise_limit, setting_of
+from pyspark_odradek.pipelines.ends.topics import (
+    BOUNDS_OF_TIME,
+    LIMIT,
+    NO_BOUND,
+    admit_times,
+    create_topic,
+    raise_limit,
+    setting_of,
+)
 from pyspark_odradek.pipelines.running.jobs import OnceJob, Outcome
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
@@ -62,17 +71,14 @@ _NOT_RESTORED: Final = (
     "message.format.version",
     "message.timestamp.difference.max.ms",
 )
-# How far a record's time may be from now: those of archived records are older every day.
-_BOUNDS_OF_TIME: Final = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
-_NO_BOUND: Final = str((1 << 63) - 1)
 _POLICY: Final = "cleanup.policy"
 _RETENTION: Final = "retention.ms"
+_RETENTION_BYTES: Final = "retention.bytes"
 _FOREVER: Final = -1
 # The default limit of a topic, and the overhead of a record.
 _USUAL_LIMIT: Final = 1_048_588
 _OVERHEAD: Final = 512
 _SHARE_OF_CODECS: Final = 128
-_OF_A_HEADER: Final = 10
 
 
 def build(spark: SparkSession, settings: PipelineSettings) -> OnceJob:
@@ -114,14 +120,15 @@ def restore(
     found = chosen(kept.groups, settings.groups)
     records = manifest.frame(files)
     partitions = max(kept.partitions, 1 + max(part.partition for part in spans))
-    size = largest(records)
+    extent = extent_of(records)
     attempt = Attempt(spark, root, settings)
-    config = restored_settings(kept.settings, size)
+    config = restored_settings(kept.settings, extent.largest_record)
     if "compact" in config.get(_POLICY, "") and has_keyless(records):
         config[_POLICY] = "delete"
     there = prepare_topic(settings, partitions, config, may_go_on=attempt.is_begun())
-    check_kept(settings, records)
-    raise_limit(settings.brokers, settings.topic, limit_for(size))
+    check_kept(settings, extent)
+    raise_limit(settings.brokers, settings.topic, limit_for(extent.largest_record))
+    admit_times(settings.brokers, settings.topic, extent.oldest_ms, extent.newest_ms)
     attempt.begin()
     if there:
         check_begun(records, read_spans(spark, settings, there))
@@ -142,7 +149,7 @@ def restored_settings(kept: Mapping[str, str], largest_record: int) -> dict[str,
     largest.
     """
     settings = {name: value for name, value in kept.items() if name not in _NOT_RESTORED}
-    settings |= dict.fromkeys(settings.keys() & set(_BOUNDS_OF_TIME), _NO_BOUND)
+    settings |= dict.fromkeys(settings.keys() & set(BOUNDS_OF_TIME), NO_BOUND)
     least = limit_for(largest_record)
     if least > int(kept.get(LIMIT, _USUAL_LIMIT)):
         settings[LIMIT] = str(least)
@@ -159,23 +166,6 @@ def limit_for(largest_record: int) -> int:
     be compressed is larger afterwards.
     """
     return largest_record + largest_record // _SHARE_OF_CODECS + _OVERHEAD
-
-
-def largest(records: DataFrame) -> int:
-    """Returns the size of the largest record, in bytes."""
-    in_headers = f.aggregate(
-        f.coalesce("headers", f.array().cast(records.schema["headers"].dataType)),
-        f.lit(0).cast("long"),
-        lambda total, each: (
-            total + _bytes_in(each["key"]) + _bytes_in(each["value"]) + f.lit(_OF_A_HEADER)
-        ),
-    )
-    size = _bytes_in(f.col("key")) + _bytes_in(f.col("value")) + in_headers
-    return int(records.agg(f.max(size)).collect()[0][0] or 0)
-
-
-def _bytes_in(column: Column) -> Column:
-    return f.coalesce(f.octet_length(column), f.lit(0)).cast("long")
 
 
 def chosen(kept: described.Groups, wanted: str | None) -> described.Groups:
@@ -260,22 +250,26 @@ def prepare_topic(
     return filled
 
 
-def check_kept(settings: PipelineSettings, records: DataFrame) -> None:
-    """Checks that a topic does not remove the oldest record for its age.
+def check_kept(settings: PipelineSettings, extent: Extent) -> None:
+    """Checks that a topic does not remove the archived records for their age or size.
 
     Raises:
-        PipelineError: it would: the records are older than its `retention.ms`.
+        PipelineError: it would: they are older than its `retention.ms`, or in one partition more
+            than its `retention.bytes` before compression.
     """
-    policy = setting_of(settings.brokers, settings.topic, _POLICY) or ""
-    kept_ms = int(setting_of(settings.brokers, settings.topic, _RETENTION) or _FOREVER)
-    if kept_ms == _FOREVER or "delete" not in policy:
+    if "delete" not in (setting_of(settings.brokers, settings.topic, _POLICY) or ""):
         return
-    [(oldest_ms,)] = records.agg(f.min(f.unix_millis("timestamp"))).collect()
-    if oldest_ms is not None and oldest_ms < SystemClock().wall_ms() - kept_ms:
-        raise PipelineError(
-            f"{settings.topic} removes records that are older than {kept_ms} ms ({_RETENTION}), as "
-            "archived ones are: set it to -1, or restore to a new topic"
-        )
+    age_ms = SystemClock().wall_ms() - extent.oldest_ms
+    for name, needed, lost in (
+        (_RETENTION, age_ms, "records that are older than {} ms"),
+        (_RETENTION_BYTES, extent.largest_partition, "what a partition has beyond {} bytes"),
+    ):
+        kept = int(setting_of(settings.brokers, settings.topic, name) or _FOREVER)
+        if kept != _FOREVER and needed > kept:
+            raise PipelineError(
+                f"{settings.topic} removes {lost.format(kept)} ({name}), as archived ones are: set "
+                "it to -1, or restore to a new topic"
+            )
 
 
 def check_begun(records: DataFrame, there: DataFrame) -> None:

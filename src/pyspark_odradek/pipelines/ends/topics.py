@@ -11,12 +11,18 @@ from typing import Final
 from odradek.client import Admin
 from odradek.client.core.admin_types import ConfigChange, ConfigEntry, ConfigResource, NewTopic
 from odradek.client.errors import KafkaError
+from odradek.clock import SystemClock
 from odradek.errors import ErrorCode
 from pyspark_odradek.pipelines.running.settings import PipelineError
 
 LIMIT: Final = "max.message.bytes"
 # The settings that bound a batch: a segment takes whole ones.
 BOUNDS: Final = (LIMIT, "segment.bytes")
+# How far a record's time may be from now, before and after: archived records are older every day.
+BOUNDS_OF_TIME: Final = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+NO_BOUND: Final = str((1 << 63) - 1)
+# How long it may take until the last record is written.
+_DAY_MS: Final = 86_400_000
 
 
 def create_topic(
@@ -69,6 +75,18 @@ def raise_limit(brokers: Mapping[str, object], topic: str, limit: int) -> None:
     asyncio.run(_raise_limit(brokers, topic, limit))
 
 
+def admit_times(brokers: Mapping[str, object], topic: str, oldest_ms: int, newest_ms: int) -> None:
+    """Lifts a topic's bounds on the times of records, if they exclude these. Brokers before Kafka
+    3.6 have none.
+
+    Raises:
+        PipelineError: the bounds cannot be read, or not be changed.
+    """
+    now_ms = SystemClock().wall_ms()
+    distances = (now_ms + _DAY_MS - oldest_ms, newest_ms - now_ms)
+    asyncio.run(_admit(brokers, topic, dict(zip(BOUNDS_OF_TIME, distances, strict=True))))
+
+
 def take_up_to(brokers: Mapping[str, object], topic: str, limit: int) -> int:
     """Raises a topic's limit as `raise_limit`, for records without keys, and returns the limit that
     holds then: changing it may be forbidden.
@@ -100,6 +118,18 @@ async def _raise_limit(brokers: Mapping[str, object], topic: str, limit: int) ->
         raise PipelineError(f"{topic} could not be given {' and '.join(BOUNDS)}: {refused}")
 
 
+async def _admit(brokers: Mapping[str, object], topic: str, distances: Mapping[str, int]) -> None:
+    async with Admin(brokers) as admin:
+        settings = await _settings_of(admin, topic)
+        near = [name for name, ms in distances.items() if ms > _bound_of_time(settings, name)]
+        refused = await _change(admin, topic, dict.fromkeys(near, NO_BOUND))
+    if refused is not None:
+        raise PipelineError(
+            f"{topic} takes no records of these times ({' and '.join(near)}), and this could not "
+            f"be changed: {refused}"
+        )
+
+
 async def _take_up_to(brokers: Mapping[str, object], topic: str, limit: int) -> int:
     async with Admin(brokers) as admin:
         settings = await _settings_of(admin, topic)
@@ -123,10 +153,14 @@ async def _raised(
 ) -> KafkaError | None:
     """Raises settings that are lower; returns the reason if that is refused."""
     low = [name for name in BOUNDS if _bound(settings, name) < limit]
-    if not low:
+    return await _change(admin, topic, dict.fromkeys(low, str(limit)))
+
+
+async def _change(admin: Admin, topic: str, values: Mapping[str, str]) -> KafkaError | None:
+    if not values:
         return None
     resource = ConfigResource.topic(topic)
-    changes = [ConfigChange(name, str(limit)) for name in low]
+    changes = [ConfigChange(name, value) for name, value in values.items()]
     return (await admin.alter_configs({resource: changes}))[resource]
 
 
@@ -137,3 +171,7 @@ def _limit_of(settings: Mapping[str, ConfigEntry]) -> int:
 
 def _bound(settings: Mapping[str, ConfigEntry], name: str) -> int:
     return int(settings[name].value or 0)
+
+
+def _bound_of_time(settings: Mapping[str, ConfigEntry], name: str) -> int:
+    return int((settings[name].value if name in settings else None) or NO_BOUND)

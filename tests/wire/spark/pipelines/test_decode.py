@@ -8,6 +8,7 @@ import json
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,28 @@ def test_a_topic_for_letters_that_is_there_says_how_much_of_a_record_it_gets(
     ]
     told = f"1500000 bytes, sha256 {hashlib.sha256(noise).hexdigest()}"
     assert dict(found[2][0].headers)["odradek.cut.value"] == told.encode()
+
+
+def test_of_two_letters_of_a_record_the_whole_one_is_tried(spark) -> None:
+    """If this fails, one that was cut hides one that could be read by now."""
+    time = datetime.fromtimestamp(TIME_MS / 1000, UTC)
+    schema = (
+        "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
+        "headers array<struct<key: string, value: binary>>"
+    )
+    cut = [("odradek.cut.value", b"9 bytes")]
+    letters = [
+        (None, value, "orders", 0, offset, time, headers)
+        for offset, value, headers in (
+            (0, b"c", cut), (0, b"whole", None), (1, b"w", [("h", None)]), (1, b"c", cut), (2, b"c", cut)
+        )
+    ]  # fmt: skip
+    found = decode.once(spark.createDataFrame(letters, schema)).orderBy("offset").collect()
+    assert [(row.offset, bytes(row.value)) for row in found] == [
+        (0, b"whole"),
+        (1, b"w"),
+        (2, b"c"),
+    ]
 
 
 async def refuse(_: Admin, changes: dict[Any, Any]) -> dict[Any, Any]:

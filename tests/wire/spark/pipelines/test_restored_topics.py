@@ -113,9 +113,32 @@ def test_a_topic_that_would_remove_old_records_is_not_restored_to(spark, broker,
     with pytest.raises(PipelineError, match="-again removes records that are older than 604800000"):
         restore.build(spark, settings).run()
     assert broker.records(settings.topic) == []
-    broker.configure(settings.topic, {"retention.ms": "-1"})
+    broker.configure(settings.topic, {"retention.ms": "-1", "retention.bytes": "1999999"})
+    with pytest.raises(PipelineError, match="removes what a partition has beyond 1999999 bytes"):
+        restore.build(spark, settings).run()
+    assert broker.records(settings.topic) == []
+    broker.configure(settings.topic, {"retention.bytes": "2000512"})
     restore.build(spark, settings).run()
     assert len(broker.records(settings.topic)) == 1
+
+
+def test_records_come_back_from_times_that_a_broker_does_not_take(spark, broker, tmp_path) -> None:
+    """Kafka 3 bounds no times, Kafka 4 does: a record from the future stopped each attempt, half
+    way through the topic."""
+    times = [TIME_MS, TIME_MS * 1000]
+    with odradek.Broker(config={f"log.{AFTER}": FOREVER}) as old:
+        old.create_topic("times", partitions=1, config={"retention.ms": "-1"})
+        for time_ms in times:
+            old.produce("times", b"v", timestamp=time_ms)
+        target = str(tmp_path / "archive")
+        settings = PipelineSettings(old.bootstrap_servers, "times", to=target, source=target)
+        archive.build(spark, settings).run()
+    own = {"retention.ms": "-1", BEFORE: "1000", AFTER: "1000"}
+    broker.create_topic("times-there", partitions=1, config=own)
+    for topic in ("times-new", "times-there"):
+        again = replace(settings, bootstrap_servers=broker.bootstrap_servers, topic=topic)
+        restore.build(spark, again).run()
+        assert [record.timestamp for record in broker.records(topic)] == times
 
 
 def test_of_two_restores_to_a_topic_one_is_refused(spark, broker, tmp_path) -> None:
