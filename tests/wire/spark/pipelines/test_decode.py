@@ -249,9 +249,13 @@ def test_of_two_letters_of_a_record_the_whole_one_is_tried(spark) -> None:
     letters = [
         (None, value, "orders", 0, offset, time, headers)
         for offset, value, headers in (
-            (0, b"c", cut), (0, b"whole", None), (1, b"w", [("h", None)]), (1, b"c", cut), (2, b"c", cut)
+            (0, b"c", cut),
+            (0, b"whole", None),
+            (1, b"w", [("h", None)]),
+            (1, b"c", cut),
+            (2, b"c", cut),
         )
-    ]  # fmt: skip
+    ]
     found = decode.once(spark.createDataFrame(letters, schema)).orderBy("offset").collect()
     assert [(row.offset, bytes(row.value)) for row in found] == [
         (0, b"whole"),
