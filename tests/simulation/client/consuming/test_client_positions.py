@@ -129,6 +129,55 @@ def test_position_lag_and_commit_are_of_what_was_given_out(way: str) -> None:
     play(scenario)
 
 
+async def to_the_beginning(consumer: Consumer) -> int:
+    await consumer.seek_to_beginning(ALL[0])
+    return 0
+
+
+async def to_the_end(consumer: Consumer) -> int:
+    await consumer.seek_to_end(ALL[0])
+    return 20
+
+
+async def back(consumer: Consumer) -> int:
+    consumer.seek(ALL[0], 1)
+    return 1
+
+
+async def ahead(consumer: Consumer) -> int:
+    consumer.seek(ALL[0], 15)
+    return 15
+
+
+@ways
+@pytest.mark.parametrize("go", [to_the_beginning, to_the_end, back, ahead])
+def test_a_seek_takes_what_waits_for_getone_away(
+    go: Callable[[Consumer], Awaitable[int]], way: str
+) -> None:
+    """Position, lag and commit would stay where the held records begin, and these would still be
+    given out. What is held of another partition is kept."""
+
+    async def scenario(stage: Stage) -> None:
+        async with stage.consumer(enable_auto_commit=False) as consumer:
+            consumer.assign(ALL[:2])
+            found: Offsets = {}
+            await read_by("getone", consumer, found, 23)
+            kept = found[ALL[1]][-1] + 1
+            assert 0 < kept < 20, "both partitions have been read"
+            offset = await go(consumer)
+            assert await consumer.position(ALL[0]) == offset
+            assert consumer.lag(ALL[0]) == 20 - offset
+            assert consumer.lag(ALL[1]) == 20 - kept
+            await consumer.commit()
+            committed = stage.brokers.world.committed(GROUP)
+            assert (committed[ALL[0]], committed[ALL[1]]) == (offset, kept)
+            after: Offsets = {ALL[0]: [], ALL[1]: []}
+            await read_by(way, consumer, after, 40 - offset - kept)
+            assert after == {ALL[0]: list(range(offset, 20)), ALL[1]: list(range(kept, 20))}
+
+    play(scenario)
+
+
 def test_one_partition_is_no_list_of_them() -> None:
     """Fails when `committed(partition)`, as with aiokafka, complains of values to unpack."""
 
