@@ -33,7 +33,7 @@ from tests.unit.storage.conftest import World
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
-from odradek.testing.faulty_files import FaultyFileSystem
+from odradek.testing.faulty_files import Crashed, FaultyFileSystem
 from odradek.timer import MockTimer
 
 SETTINGS = {
@@ -138,6 +138,7 @@ class Simulation:
             self.fill_disk: 1,
             self.copy: 1,
             self.restart: 2,
+            self.be_doomed: 2,
         }
         for _ in range(steps):
             (action,) = self.random.choices(list(actions), list(actions.values()))
@@ -151,6 +152,9 @@ class Simulation:
             action()
         except BrokerError as error:
             self._check_refusal(error)
+        except Crashed:
+            self.history.append(f"killed after {self.files.log[-4:]}")
+            self._rise()
         if self.world.failed:
             self._come_up_again()
         if self.random.random() < 0.2:
@@ -249,7 +253,12 @@ class Simulation:
         # A full disk refuses the new segment, when the old ones are gone.
         self.records.clear()
         self.transactions.clear()
-        self.log.truncate_fully_and_start_at(self.log.log_end_offset + self.random.randint(0, 5))
+        offset = self.log.log_end_offset + self.random.randint(0, 5)
+        try:
+            self.log.truncate_fully_and_start_at(offset)
+        except Crashed:
+            self._start_again()
+            self.log.truncate_fully_and_start_at(offset)
 
     def move_start(self):
         """Somebody deletes records."""
@@ -272,6 +281,11 @@ class Simulation:
     def fill_disk(self):
         """Fills the disk: writes fail for a while."""
         self.files.is_full = True
+
+    def be_doomed(self):
+        """The broker is killed soon, after one of the next changes of its files."""
+        self.files.crash_at = self.files.operations + self.random.randint(1, 40)
+        self.files.half_write = self.random.random() < 0.5
 
     def restart(self):
         """The broker ends, in order or not, with a round of compaction under way or not."""
@@ -311,6 +325,7 @@ class Simulation:
     def settle(self):
         """Decides all transactions, and removes whatever holds the cleaner back."""
         self.files.is_full = False
+        self.files.crash_at = None
         for each in self.transactions:
             if not each.is_marked:
                 self._decide(each, is_commit=True, bumps_epoch=False)
@@ -422,19 +437,20 @@ class Simulation:
 
     # The rest.
 
-    def _open(self):
+    def _open(self, crash_at=None):
         self.background = LateBackground(is_late=False)
         self.files = FaultyFileSystem()
+        self.files.crash_at = crash_at
         self.manager = self.world.start(self.files, self.properties, background=self.background)
         self.background.is_late = True
         self.log = self.world.log(self.manager, **self.settings)
         self._replicate()
 
-    def _start_again(self):
-        self.world.crash(self.manager)
+    def _start_again(self, crash_at=None):
+        self.world.crash(self.world.managers[-1])
         self.world.failed.clear()
         self.world.timer = MockTimer()
-        self._open()
+        self._open(crash_at)
 
     def _come_up_again(self):
         """A change stopped half-way, and what there is of it counts."""
@@ -444,6 +460,25 @@ class Simulation:
         self.records = {each: self.records[each] for each in self.records if each in found}
         self._forget_from(self.log.log_end_offset)
         self.check()
+
+    def _rise(self):
+        """It comes back where it was killed, perhaps to be killed again as it starts; a part of
+        what was under way may be there."""
+        while not self._starts(self.random.choice([None, None, 3, 10, 30])):
+            pass
+        if self.manager.get(COPY) is not None:
+            self.manager.delete(COPY)
+        self.is_thin = self.is_thin or self.log.log_end_offset < self.touched_offset
+        self._forget_from(self.log.log_end_offset)
+        self.check()
+
+    def _starts(self, crash_at):
+        try:
+            self._start_again(crash_at)
+        except Crashed:
+            return False
+        self.files.crash_at = None
+        return True
 
     def _configure(self):
         self.log.update_config(self.world.config(**self.settings))
@@ -469,10 +504,17 @@ class Simulation:
         producer = {} if transaction is None else self._numbered(transaction.producer_id)
         offset = self.log.log_end_offset
         data = batch(self.world, *pairs, codec=self.random.choice([0, 0, 0, 3]), **producer)
-        (info,) = self.log.appender.append_as_leader([data], self.epoch)
+        try:
+            (info,) = self.log.appender.append_as_leader([data], self.epoch)
+        except Crashed:
+            self._note(transaction, offset, pairs)  # it may have been the last that was done
+            raise
         if isinstance(info, BrokerError):
             raise info
         self.is_end_open = False
+        self._note(transaction, offset, pairs)
+
+    def _note(self, transaction, offset, pairs):
         if transaction is not None and transaction not in self.transactions:
             self.transactions.append(transaction)
         now_ms = self.world.clock.wall_ms()
@@ -514,7 +556,19 @@ class Simulation:
 
     def _mark(self, transaction):
         offset = self.log.log_end_offset
-        info = write_marker(
+        try:
+            info = self._write_marker(transaction)
+        except Crashed:
+            transaction.marker_offset = offset  # it may have been the last that was done
+            raise
+        if isinstance(info, BrokerError):
+            raise info
+        self.is_end_open = False
+        transaction.marker_offset = offset
+        self._maybe_replicate()
+
+    def _write_marker(self, transaction):
+        return write_marker(
             self.world,
             self.log,
             transaction.producer_id,
@@ -522,11 +576,6 @@ class Simulation:
             leader_epoch=self.epoch,
             producer_epoch=transaction.marker_epoch,
         )
-        if isinstance(info, BrokerError):
-            raise info
-        self.is_end_open = False
-        transaction.marker_offset = offset
-        self._maybe_replicate()
 
     def _forget_from(self, end):
         """The log ends there now; decisions that went are written again, there is room for them."""

@@ -145,6 +145,15 @@ class LogDirectory:
         data = checkpoints.encode_offsets(offsets)
         self.file_system.replace(self.file_path(name), data, sync=True)
 
+    def forget_cleaned_offsets(self) -> None:
+        """Removes the cleaner's checkpoint until it is written again; the next start has logs
+        compacted from their beginning if it is missing.
+
+        Raises:
+            OSError: it is still there.
+        """
+        self.file_system.remove(self.file_path(names.CLEANER_CHECKPOINT))
+
     def delete_later(self, paths: Sequence[str], delay_ms: int) -> None:
         """Removes files or directories, which are renamed already, after a delay."""
         self.timer.add(TimerTask(delay_ms, lambda: self._remove(list(paths))))

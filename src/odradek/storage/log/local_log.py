@@ -320,7 +320,9 @@ class LocalLog:
         self.cuts += 1
         # Before any change: a full disk may refuse the look-up.
         place = active.locate(offset)
-        self.remove_segments([s for s in self.segments.all() if s.base_offset > active.base_offset])
+        # The last one first: a crash in between must leave no gap in front of what is left.
+        cut_off = [s for s in self.segments.all() if s.base_offset > active.base_offset]
+        self.remove_segments(cut_off[::-1])
         if place is not None:
             offset = min(offset, place.base_offset)
             try:

@@ -202,11 +202,19 @@ class Log:
         except OSError as error:
             raise self.log_directory.storage_error(error, f"truncating {local.path}") from error
         local.log_start_offset = min(local.log_start_offset, local.log_end_offset)
-        self.cleaned_offset = min(self.cleaned_offset, local.log_end_offset)
+        self.limit_cleaned_offset(local.log_end_offset)
         self.update_high_watermark(self.high_watermark)
         local.listener.on_truncated(local)
         self._keep_end()
         return True
+
+    def limit_cleaned_offset(self, offset: int) -> None:
+        """Notes that nothing from `offset` on is compacted. The checkpoint that may say otherwise
+        goes at once, since records come next that would pass for compacted after a crash."""
+        if offset < self.cleaned_offset:
+            self.cleaned_offset = offset
+            path = self.local.path
+            self.log_directory.attempt(self.log_directory.forget_cleaned_offsets, f"cutting {path}")
 
     def _keep_end(self) -> None:
         """Begins a segment at the log end if compaction has left no batch in front of it: the next
@@ -238,6 +246,7 @@ class Log:
         except OSError as error:
             raise self.log_directory.storage_error(error, f"emptying {local.path}") from error
         self.producers.load([], offset)
+        self.limit_cleaned_offset(offset)
         self.cleaned_offset = offset
         self.update_high_watermark(offset)
         local.listener.on_truncated(local)

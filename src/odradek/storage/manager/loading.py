@@ -166,7 +166,8 @@ def open_log(
         log_end_offset,
     )
     log = Log(local, topic_id, epochs, producers)
-    log.cleaned_offset = min(parameters.cleaned_offset, log_end_offset)
+    log.cleaned_offset = parameters.cleaned_offset
+    log.limit_cleaned_offset(log_end_offset)
     log.update_high_watermark(parameters.high_watermark)
     return log
 

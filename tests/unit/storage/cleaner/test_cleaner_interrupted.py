@@ -15,6 +15,9 @@ from tests.unit.storage.cleaner.compacted import (
 )
 from tests.unit.storage.conftest import ORDERS
 
+from odradek.testing.faulty_files import FaultyFileSystem
+from odradek.timer import MockTimer
+
 SETTINGS = {**COMPACT, "segment_bytes": "300", "delete_retention_ms": "1000"}
 LAG_MS = 3_600_000
 
@@ -125,6 +128,53 @@ def test_a_round_ends_when_the_settings_forbid_it(world, change):
         if not is_under_way:
             break
     assert number > 10
+
+
+def truncated(log):
+    log.truncate_to(9)
+
+
+def begun_anew(log):
+    log.truncate_fully_and_start_at(9)
+
+
+@pytest.mark.parametrize(
+    ("hindrance", "shrink"), [("kill", truncated), ("kill", begun_anew), ("full disk", truncated)]
+)
+def test_what_is_written_where_compaction_has_been_is_compacted_after_a_restart(
+    world, hindrance, shrink
+):
+    """The checkpoint says how far compaction came before the log was cut, and cannot be corrected
+    before the end. The values before a tombstone would stay when it goes: a deleted key comes back.
+    Apache Kafka corrects it before anything else is written (`truncateTo` in its `LogManager`).
+    """
+    files, background = FaultyFileSystem(), LateBackground(is_late=False)
+    manager = world.start(files, background=background)
+    settings = {**SETTINGS, "delete_retention_ms": "0"}
+    log = world.log(manager, **settings)
+    for n in range(24):
+        append(world, log, (b"k%d" % n, b"old"))
+    clean(world, log)
+    assert log.cleaned_offset == 24
+    background.is_late = hindrance == "kill"
+    files.is_full = hindrance == "full disk"
+    shrink(log)
+    files.is_full = False
+    append(world, log, (b"gone", b"value"))
+    log.appender.roll()
+    append(world, log, (b"gone", None))
+    for n in range(20):
+        append(world, log, (b"k%d" % n, b"new"))
+    if hindrance == "full disk":
+        manager.shutdown()
+    world.crash(manager)
+    world.timer = MockTimer()
+    log = world.log(world.start(), **settings)
+    log.update_high_watermark(log.log_end_offset)
+    for n in range(3):
+        append(world, log, (b"end", b"%d" % n))
+        clean(world, log)
+    assert [(key, value) for _, key, value in contents(log) if key == b"gone"] == []
 
 
 @pytest.mark.parametrize("start", [12, 24])
