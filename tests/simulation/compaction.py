@@ -4,7 +4,8 @@ Producers write with and without transactions, these are committed and aborted, 
 same epoch or of the next one; producers come back with another epoch, segments roll, time passes,
 replication lags, the cleaner does a few steps; and in the middle of a round the settings change,
 retention takes segments, the log is cut or emptied (and the same offsets are written anew), its
-start moves, the disk is full for a while, the broker ends or is killed and comes back.
+start moves, the disk is full for a while, the broker ends or is killed, after any change of a file,
+and comes back.
 
 The model is a table of what was written, by offset. What compaction takes is not foretold but
 judged, each time the cleaner may have done something (`check`): a record goes only where the

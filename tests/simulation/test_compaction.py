@@ -74,6 +74,9 @@ MUTATIONS = {
     "retention takes one segment too many": Mutation(
         "storage/log/retention.py", "excess - segment.size_bytes >= 0", "excess > 0"
     ),
+    "a cut that is interrupted leaves a gap": Mutation(
+        "storage/log/local_log.py", "cut_off[::-1]", "cut_off"
+    ),
     "what a full disk refused counts": Mutation(
         "storage/log/appender.py", "            self._producers.rollback()\n", ""
     ),

@@ -336,7 +336,9 @@ class LogSegment:
         before = self.paths()
         self.renamed(suffix)
         # The log last: an index without a log is removed, but a log without indexes is a segment.
-        for path, target in reversed(list(zip(before, self.paths(), strict=True))):
+        # The offset index first: every log has one, so where it is missing others may be too.
+        pairs = list(zip(before, self.paths(), strict=True))
+        for path, target in [*pairs[1:], pairs[0]]:
             if self._file_system.size(path) >= 0:
                 self._file_system.rename(path, target)
 

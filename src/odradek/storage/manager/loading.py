@@ -188,6 +188,8 @@ class _Loader:
         # The base offset of the first segment that was recovered, -1 for none.
         self.recovered_from = UNKNOWN_OFFSET
         self._present: set[str] = set()
+        # The base offsets of segments that lacked an index.
+        self._mended: set[int] = set()
 
     def load_segments(self) -> LogSegments:
         """The segments of the files; an empty one if there are none."""
@@ -271,16 +273,18 @@ class _Loader:
         return cache
 
     def mend_transaction_indexes(self, segments: LogSegments, log_end_offset: int) -> None:
-        """Rebuilds transaction indexes that contradict the records; recovery has already done
-        so."""
+        """Rebuilds transaction indexes that contradict the records, or may be missing as another
+        index is; recovery has already done so."""
         for segment in segments.all():
             stem = f"{segment.base_offset:020d}"
             files = {stem + names.TXN_INDEX_SUFFIX, stem + names.TXN_CHECK_SUFFIX}
-            if not files & self._present or 0 <= self.recovered_from <= segment.base_offset:
+            is_mended = segment.base_offset in self._mended
+            is_recovered = 0 <= self.recovered_from <= segment.base_offset
+            if is_recovered or not (files & self._present or is_mended):
                 continue
             following = segments.following(segment)
             end_offset = log_end_offset if following is None else following.base_offset
-            problem = find_damage(segment, end_offset)
+            problem = "it may be missing" if is_mended else find_damage(segment, end_offset)
             if problem is not None:
                 path = segment.transactions.path
                 self._parameters.report(f"{path}: {problem}, rebuilding it from the log")
@@ -331,6 +335,7 @@ class _Loader:
             ]
             if missing:
                 self._parameters.report(f"{segment.file.path}: {missing} missing, rebuilding")
+                self._mended.add(segment.base_offset)
                 segment.rebuild_indexes()
                 if segment is not segments.active:
                     segment.seal()

@@ -1,6 +1,7 @@
 """A round of compaction in which the log becomes another one: cut, emptied, set otherwise."""
 
 import itertools
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -160,13 +161,14 @@ def test_what_is_written_where_compaction_has_been_is_compacted_after_a_restart(
     files.is_full = hindrance == "full disk"
     shrink(log)
     files.is_full = False
-    append(world, log, (b"gone", b"value"))
-    log.appender.roll()
-    append(world, log, (b"gone", None))
-    for n in range(20):
-        append(world, log, (b"k%d" % n, b"new"))
+    write_and_delete(world, log)
     if hindrance == "full disk":
         manager.shutdown()
+    goes_for_good(world, manager, settings)
+
+
+def goes_for_good(world, manager, settings):
+    """Starts anew, and lets the tombstone of a key go."""
     world.crash(manager)
     world.timer = MockTimer()
     log = world.log(world.start(), **settings)
@@ -175,6 +177,38 @@ def test_what_is_written_where_compaction_has_been_is_compacted_after_a_restart(
         append(world, log, (b"end", b"%d" % n))
         clean(world, log)
     assert [(key, value) for _, key, value in contents(log) if key == b"gone"] == []
+
+
+def write_and_delete(world, log):
+    """A key and its tombstone, and enough for the log to end above where it ended before."""
+    append(world, log, (b"gone", b"value"))
+    log.appender.roll()
+    append(world, log, (b"gone", None))
+    for n in range(20):
+        append(world, log, (b"k%d" % n, b"new"))
+
+
+@pytest.mark.leaves_damage
+def test_what_is_written_where_compacted_records_were_lost_is_compacted_after_a_restart(world):
+    """As above: the log has lost its last segments, which an administrator has removed."""
+    settings = {**SETTINGS, "delete_retention_ms": "0"}
+    manager = world.start()
+    log = world.log(manager, **settings)
+    for n in range(24):
+        append(world, log, (b"k%d" % n, b"old"))
+    clean(world, log)
+    assert log.cleaned_offset == 24
+    kept = log.segments.first.base_offset
+    world.crash(manager)
+    for path in Path(log.local.path).glob("0*"):
+        if int(path.name.partition(".")[0]) > kept:
+            path.unlink()
+    world.timer = MockTimer()
+    manager = world.start()
+    log = world.log(manager, **settings)
+    assert log.log_end_offset < 10
+    write_and_delete(world, log)
+    goes_for_good(world, manager, settings)
 
 
 @pytest.mark.parametrize("start", [12, 24])

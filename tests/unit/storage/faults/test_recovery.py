@@ -1,13 +1,17 @@
 """The files that a crash leaves, and what the next start makes of them."""
 
+import itertools
 import os
+from contextlib import suppress
 
 import pytest
+from tests.unit.storage.cleaner.compacted import append, committed, contents, marker
 
 from odradek.errors import BrokerError
 from odradek.model import AppendOrigin
 from odradek.records.builder import build_end_marker
 from odradek.testing.faulty_files import Crashed, FaultyFileSystem
+from odradek.timer import MockTimer
 
 SMALL = {"segment_bytes": "300", "index_interval_bytes": "100"}
 
@@ -279,6 +283,51 @@ def test_a_crash_after_every_operation(world, batches, values):
             break
         world.crash(manager)
     assert crash_at > 60
+
+
+def by_retention(log):
+    """Takes all but the active segment."""
+    log.delete_old_segments(0)
+
+
+def by_truncation(log):
+    log.truncate_to(4)
+
+
+@pytest.mark.parametrize("shrink", [by_retention, by_truncation])
+def test_a_crash_while_segments_go_shows_nothing_that_was_aborted(world, shrink):
+    """A segment would stay, and be believed, without its transaction index; or one in front of it
+    would be gone. Apache Kafka renames the log of a segment first, and removes indexes without a
+    log."""
+    for number in itertools.count(1):
+        world.directories = [f"{world.directories[0].split('@')[0]}@{number}"]
+        files = FaultyFileSystem()
+        log = world.log(world.start(files), segment_bytes="200", retention_bytes="1")
+        for n in range(6):
+            producer = {"producer_id": n % 2, "is_transactional": True, "base_sequence": n // 2 * 2}
+            append(world, log, (b"k", b"%d" % n), producer_epoch=0, **producer)
+            producer["base_sequence"] += 1
+            append(world, log, (b"k", b"%d again" % n), producer_epoch=0, **producer)
+            marker(world, log, n % 2, commit=n % 2 == 1)
+        log.local.flush()
+        world.managers[-1].checkpoints.write_recovery_points()
+        written = {offset: value for offset, _, value in contents(log)}
+        files.crash_at = files.operations + number
+        with suppress(Crashed):
+            shrink(log)
+        world.crash(world.managers[-1])
+        world.timer = MockTimer()
+        log = world.log(segment_bytes="200", retention_bytes="1")
+        log.update_high_watermark(log.log_end_offset)
+        left = [offset for offset in written if log.log_start_offset <= offset < log.log_end_offset]
+        assert [offset for offset, *_ in contents(log)] == left, files.log[-4:]
+        ended = [n for n in range(6) if n * 3 + 2 < log.log_end_offset]
+        shown = [written[each] for each in left if each % 3 < 2 and each // 3 in ended[1::2]]
+        assert [value for _, value in committed(log)] == shown, files.log[-4:]
+        world.managers[-1].shutdown()
+        if not files.has_crashed:
+            break
+    assert number > 30
 
 
 def _live_until_crash(world, batches, files):
