@@ -302,7 +302,7 @@ def test_a_crash_while_segments_go_shows_nothing_that_was_aborted(world, shrink)
     for number in itertools.count(1):
         world.directories = [f"{world.directories[0].split('@')[0]}@{number}"]
         files = FaultyFileSystem()
-        log = world.log(world.start(files), segment_bytes="200", retention_bytes="1")
+        log = world.log(world.start(files), segment_bytes="500", retention_bytes="1")
         for n in range(6):
             producer = {"producer_id": n % 2, "is_transactional": True, "base_sequence": n // 2 * 2}
             append(world, log, (b"k", b"%d" % n), producer_epoch=0, **producer)
@@ -317,7 +317,7 @@ def test_a_crash_while_segments_go_shows_nothing_that_was_aborted(world, shrink)
             shrink(log)
         world.crash(world.managers[-1])
         world.timer = MockTimer()
-        log = world.log(segment_bytes="200", retention_bytes="1")
+        log = world.log(segment_bytes="500", retention_bytes="1")
         log.update_high_watermark(log.log_end_offset)
         left = [offset for offset in written if log.log_start_offset <= offset < log.log_end_offset]
         assert [offset for offset, *_ in contents(log)] == left, files.log[-4:]
