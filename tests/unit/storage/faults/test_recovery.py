@@ -285,6 +285,9 @@ def test_a_crash_after_every_operation(world, batches, values):
     assert crash_at > 60
 
 
+TRANSACTIONS = 12
+
+
 def by_retention(log):
     """Takes all but the active segment."""
     log.delete_old_segments(0)
@@ -303,7 +306,7 @@ def test_a_crash_while_segments_go_shows_nothing_that_was_aborted(world, shrink)
         world.directories = [f"{world.directories[0].split('@')[0]}@{number}"]
         files = FaultyFileSystem()
         log = world.log(world.start(files), segment_bytes="500", retention_bytes="1")
-        for n in range(6):
+        for n in range(TRANSACTIONS):
             producer = {"producer_id": n % 2, "is_transactional": True, "base_sequence": n // 2 * 2}
             append(world, log, (b"k", b"%d" % n), producer_epoch=0, **producer)
             producer["base_sequence"] += 1
@@ -321,13 +324,13 @@ def test_a_crash_while_segments_go_shows_nothing_that_was_aborted(world, shrink)
         log.update_high_watermark(log.log_end_offset)
         left = [offset for offset in written if log.log_start_offset <= offset < log.log_end_offset]
         assert [offset for offset, *_ in contents(log)] == left, files.log[-4:]
-        ended = [n for n in range(6) if n * 3 + 2 < log.log_end_offset]
+        ended = [n for n in range(TRANSACTIONS) if n * 3 + 2 < log.log_end_offset]
         shown = [written[each] for each in left if each % 3 < 2 and each // 3 in ended[1::2]]
         assert [value for _, value in committed(log)] == shown, files.log[-4:]
         world.managers[-1].shutdown()
         if not files.has_crashed:
             break
-    assert number > 30
+    assert number > 15
 
 
 def _live_until_crash(world, batches, files):
