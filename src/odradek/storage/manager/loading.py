@@ -284,10 +284,11 @@ class _Loader:
                 continue
             following = segments.following(segment)
             end_offset = log_end_offset if following is None else following.base_offset
-            problem = "it may be missing" if is_mended else find_damage(segment, end_offset)
+            problem = None if is_mended else find_damage(segment, end_offset)
             if problem is not None:
                 path = segment.transactions.path
                 self._parameters.report(f"{path}: {problem}, rebuilding it from the log")
+            if problem is not None or is_mended:
                 rebuild(self._file_system, segments, segment, end_offset)
 
     def remove_stray_snapshots(self, segments: LogSegments, log_end_offset: int) -> None:
