@@ -41,6 +41,14 @@ def test_settings_of_a_word(capsys: pytest.CaptureFixture[str]) -> None:
     assert "retention" not in said
 
 
+def test_values_that_kafka_refuses_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """A test's small segments would be taken for something that Kafka 4 has, too: it refuses them,
+    with `Value must be at least 1048576`."""
+    assert main(["help", "settings", "segment.bytes"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("Less than 1048576 is for tests, and not in Kafka 4.") == 2
+
+
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
