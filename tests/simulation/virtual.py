@@ -165,7 +165,8 @@ class Connection(asyncio.Transport):
         self._is_busy = False
         if frame and not self.is_silent:
             self._later(lambda: self._receive(frame))
-        self._handle()
+        # As a broker does: what handles one request is not called for the next in its middle.
+        asyncio.get_running_loop().call_soon(self._handle)
 
     def _receive(self, frame: bytes) -> None:
         if not self.is_open or self.network.is_cut(self.host):

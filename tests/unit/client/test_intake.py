@@ -31,7 +31,7 @@ class Place:
         self.topic = topic(*range(partitions))
 
     def put(self, value=b"v", key=None, partition=None, timestamp_ms=None):
-        return self.intake.put(self.topic, partition, timestamp_ms, key, value, (), object())
+        return self.intake.put(self.topic, partition, timestamp_ms, key, value, (), object(), False)
 
     def partitions(self) -> list[int]:
         """Where batches wait, each as often as it has some."""
@@ -101,7 +101,7 @@ def test_what_are_no_headers_is_refused(headers):
     """Alone, and before any record that came with it is in a batch."""
     place = Place()
     with pytest.raises(TypeError, match="header"):
-        place.intake.put(place.topic, 0, None, b"k", b"v", headers, object())
+        place.intake.put(place.topic, 0, None, b"k", b"v", headers, object(), False)
     with pytest.raises(TypeError, match="header"):
         Lot("t", 0, [b"a", b"b"], headers=[(), headers])
     assert place.partitions() == []

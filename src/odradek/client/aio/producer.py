@@ -218,7 +218,7 @@ class Producer(Transacting):
             # Kept: to ask for the running loop is a system call, up to Python 3.11.
             new_delivery = self._new_delivery = asyncio.get_running_loop().create_future
         delivery = new_delivery()
-        outcome = Outcome.NO_ROOM
+        outcome, has_turn = Outcome.NO_ROOM, False
         try:
             if self._accumulator.has_full or self._turns_given:
                 await self._enter(self._let_sender_run(), transaction)
@@ -227,10 +227,11 @@ class Producer(Transacting):
                 if known is None:
                     known = await self._enter(self._wait_for_metadata(topic), transaction)
                 outcome = self._intake.put(
-                    known, partition, timestamp_ms, key, value, headers, delivery
+                    known, partition, timestamp_ms, key, value, headers, delivery, has_turn
                 )
                 if outcome is Outcome.NO_ROOM:
                     await self._enter(self._wait_for_room(), transaction)
+                    has_turn = True
         except KafkaError as error:
             self._refused(topic, partition, error, transaction)
             raise
@@ -376,7 +377,7 @@ class Producer(Transacting):
             if known is None:
                 known = await self._enter(self._wait_for_metadata(lot.topic), transaction)
             begin, errors_before = lot.next, len(bulk.errors)
-            outcome = self._intake.put_many(known, lot, bulk)
+            outcome = self._intake.put_many(known, lot, bulk, has_turn=has_turn)
             if len(bulk.errors) > errors_before:
                 for index in range(begin, lot.next):
                     error = bulk.errors.get(lot.first_index + index)
@@ -446,7 +447,6 @@ class Producer(Transacting):
                         self._room.clear()
                         await self._room.wait()
                     self._accumulator.has_full = False
-                    self._intake.is_next_turn = True
         except TimeoutError:
             self._exhausted.add()
             raise BufferExhausted(

@@ -385,6 +385,75 @@ def test_a_block_does_not_commit_the_transaction_of_another_task() -> None:
     on_stage(scenario)
 
 
+def test_a_block_ends_a_commit_first_that_was_not_answered() -> None:
+    """It would be refused, as would all later ones: nobody else repeats the commit."""
+
+    async def scenario(stage: Coordinator) -> None:
+        async def commit(producer: Producer, value: bytes) -> None:
+            async with producer.transaction():
+                await producer.send("t", value)
+
+        async with await stage.ready() as producer:
+            stage.late_s[END_TXN] = 0.3
+            committing = asyncio.create_task(commit(producer, b"a"))
+            await stage.is_asked(END_TXN)
+            committing.cancel()
+            await asyncio.wait([committing])
+            assert committing.cancelled()
+            await commit(producer, b"next")
+        assert sorted(stage.committed()) == [b"a", b"next"]
+
+    on_stage(scenario)
+
+
+def test_a_block_that_cannot_abort_raises_what_ended_it(caplog: pytest.LogCaptureFixture) -> None:
+    """Fails when the author of the block is told of its transaction instead of their own error."""
+
+    async def fail(producer: Producer) -> None:
+        async with producer.transaction():
+            await producer.send_and_wait("t", b"a")
+            raise ZeroDivisionError
+
+    async def scenario(stage: Coordinator) -> None:
+        async with await stage.ready() as producer:
+            stage.codes[END_TXN] = deque([ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED])
+            with pytest.raises(ZeroDivisionError):
+                await fail(producer)
+
+    on_stage(scenario)
+    assert "a transaction could not be aborted: TRANSACTIONAL_ID_AUTHORIZATION" in caplog.text
+
+
+def test_records_that_wait_for_room_behind_those_of_an_ended_transaction_keep_their_order() -> None:
+    """Those that came before fail one after the other, and none leaves its turn to who comes
+    then."""
+
+    async def scenario(stage: Coordinator) -> None:
+        limits = {"buffer_memory": 10_000, "batch_size": 10_000, "max_block_ms": 60_000}
+        async with await stage.ready(**limits) as producer:
+            await producer.partitions_for("t")
+            producer.begin_transaction()
+
+            def send(value: bytes) -> asyncio.Task[Any]:
+                return asyncio.create_task(producer.send("t", value, partition=0))
+
+            waiting = [send(b"x" * 8_000) for _ in range(50)]
+            await asyncio.sleep(0)
+            await producer.abort_transaction()
+            producer.begin_transaction()
+            entering = []
+            for number in range(0, 20, 2):
+                entering += [send(b"%d" % number), send(b"%d" % (number + 1))]
+                await asyncio.sleep(0)
+            assert not all(each.done() for each in waiting), "some are before them"
+            await asyncio.gather(*entering)
+            await producer.commit_transaction()
+            await asyncio.gather(*waiting, return_exceptions=True)
+        assert stage.committed() == [b"%d" % number for number in range(20)]
+
+    on_stage(scenario)
+
+
 def test_a_record_that_closing_refuses_is_not_missing_in_a_commit() -> None:
     """A commit that waits for it would go on without it."""
 

@@ -119,8 +119,6 @@ class Intake:
         """The size of the record for which there was no room last."""
         self.waiting_count = 0
         """How many callers wait for room: a record of another has none before they have theirs."""
-        self.is_next_turn = False
-        """Whether the next record is of the caller that has waited longest."""
 
     def put(
         self,
@@ -131,8 +129,10 @@ class Intake:
         value: object,
         given_headers: GivenHeaders | None,
         context: object,
+        has_turn: bool,
     ) -> Outcome:
-        """Puts a record into a batch; `context` gets its result.
+        """Puts a record into a batch; `context` gets its result. `has_turn` says that the caller
+        has waited for room, and those that still do are behind it.
 
         Raises:
             TypeError: the key, the value, a header or the timestamp is none.
@@ -148,7 +148,7 @@ class Intake:
         size = record_bytes(key_bytes, value_bytes, headers)
         if size > self._record_max_bytes:
             raise self._too_large(size)
-        if not self._admits(size):
+        if not self._admits(size, has_turn=has_turn):
             return Outcome.NO_ROOM
         topic = self._met(metadata)
         has_news = self._accumulator.append(
@@ -162,8 +162,11 @@ class Intake:
         )
         return Outcome.NEWS if has_news else Outcome.PUT
 
-    def put_many(self, metadata: TopicMetadata, lot: Lot, bulk: BulkDelivery) -> Outcome:
-        """Puts records of a lot into batches, until one of them is full.
+    def put_many(
+        self, metadata: TopicMetadata, lot: Lot, bulk: BulkDelivery, *, has_turn: bool
+    ) -> Outcome:
+        """Puts records of a lot into batches, until one of them is full. The first may have its
+        turn, as in `put`.
 
         A record that is too large fails alone. Returns the result of the last one, or that of one
         that the sender has to be woken for.
@@ -188,8 +191,9 @@ class Intake:
                 lot.next += 1
                 bulk.failed(first_index + index, self._too_large(size))
                 continue
-            if not self._admits(size):
+            if not self._admits(size, has_turn=has_turn):
                 return Outcome.NO_ROOM
+            has_turn = False
             target = self._choose(topic, partition, key, size)
             lot.next += 1
             if accumulator.append(
@@ -209,11 +213,9 @@ class Intake:
         """Whether so much fits into `buffer.memory` now."""
         return self._accumulator.used_bytes + size_bytes <= self._buffer_bytes
 
-    def _admits(self, size: int) -> bool:
+    def _admits(self, size: int, *, has_turn: bool) -> bool:
         """Whether a record has room, and it is its turn."""
-        is_its_turn = self.is_next_turn or not self.waiting_count
-        self.is_next_turn = False
-        if is_its_turn and self.has_room(size):
+        if (has_turn or not self.waiting_count) and self.has_room(size):
             return True
         self.refused_bytes = size
         return False
