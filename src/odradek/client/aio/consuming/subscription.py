@@ -217,17 +217,15 @@ class Subscription:
         return leaving
 
     async def _until_left(self) -> None:
-        if self._leaving is None:
-            return
-        leaving = self.begin_to_leave()
-        try:
-            await asyncio.shield(leaving)
-        except asyncio.CancelledError:
-            if is_being_cancelled() or not leaving.cancelled():
-                raise
-            if self._is_abandoned:
-                raise ClientClosed("the consumer was closed") from None
-            await self._until_left()
+        while self._leaving is not None:
+            leaving = self.begin_to_leave()
+            try:
+                await asyncio.shield(leaving)
+            except asyncio.CancelledError:
+                if is_being_cancelled() or not leaving.cancelled():
+                    raise
+                if self._is_abandoned:
+                    raise ClientClosed("the consumer was closed") from None
 
     async def abandon(self) -> None:
         """Ends a rebalance, and an `unsubscribe`, that takes too long: the group notices by the
