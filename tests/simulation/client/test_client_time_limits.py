@@ -427,3 +427,50 @@ def test_what_several_tasks_ask_of_a_member_ends_in_its_time(protocol: str, name
         await member.close(timeout_ms=0)
 
     play_members(scenario)
+
+
+class NeverReturns:
+    """A listener that one of its calls never comes back from."""
+
+    def __init__(self, name: str) -> None:
+        self.called = asyncio.Event()
+        setattr(self, name, self._hang)
+
+    async def _hang(self, _: object) -> None:
+        self.called.set()
+        await asyncio.Event().wait()
+
+
+ASKED_BESIDE_A_LISTENER: dict[str, Callable[[Any], Any]] = {
+    "getmany": lambda c: c.getmany(timeout_ms=500),
+    "commit": lambda c: c.commit(),
+    "committed": lambda c: c.committed(c.assignment()),
+    "position": lambda c: c.position(min(c.assignment())),
+    "close": lambda c: c.close(timeout_ms=500),
+}
+
+
+@pytest.mark.parametrize("name", ["on_partitions_assigned", "on_partitions_revoked"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_nobody_but_unsubscribe_waits_for_a_listener_that_never_returns(
+    protocol: str, name: str
+) -> None:
+    async def scenario(stage: Stage) -> None:
+        async def come_in() -> None:
+            async with stage.member(protocol) as other:
+                other.subscribe(["t"])
+                while True:
+                    await other.getmany(timeout_ms=500)
+
+        listener = NeverReturns(name)
+        member = stage.member(protocol)
+        member.subscribe(["t"], listener=listener)
+        coming = asyncio.create_task(come_in())
+        while not listener.called.is_set():
+            await member.getmany(timeout_ms=500)
+        for call_name, call in ASKED_BESIDE_A_LISTENER.items():
+            await measure(member, call_name, call, 500 + SLACK_MS, member._cluster.settings._values)
+        coming.cancel()
+        await asyncio.wait([coming])
+
+    play_members(scenario)
