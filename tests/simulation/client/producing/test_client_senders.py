@@ -211,6 +211,23 @@ def test_a_request_that_was_not_answered_has_the_leader_looked_up() -> None:
     play(scenario, Hanging)
 
 
+def test_a_refusal_that_names_no_leader_has_it_looked_up() -> None:
+    """Older brokers name none: their client would ask the former leader until the record has
+    expired."""
+
+    async def scenario(stage: Stage) -> None:
+        loop = asyncio.get_running_loop()
+        async with stage.producer(metadata_max_age_ms=300_000) as producer:
+            await producer.send_and_wait("t", b"0", partition=0)
+            log = stage.logs["t", 0]
+            log.leader, log.leader_epoch = 3, 1
+            begun_s = loop.time()
+            assert await ends(await producer.send("t", b"1", partition=0)) == [1]
+            assert loop.time() - begun_s < 0.5
+
+    play(scenario)
+
+
 class Measuring(Stage):
     """Brokers that note how large the requests with records are."""
 
