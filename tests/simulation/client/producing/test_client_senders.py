@@ -212,6 +212,29 @@ def test_a_request_that_was_not_answered_has_the_leader_looked_up() -> None:
     play(scenario, Hanging)
 
 
+def test_requests_that_wait_for_a_connection_are_not_more_than_may_be_under_way() -> None:
+    """All would be sent at once as soon as it is there."""
+
+    async def scenario(stage: Hanging) -> None:
+        stage.hung = 3
+        for log in stage.logs.values():
+            log.leader = 3
+        limits = {"max_in_flight_requests_per_connection": 2, "enable_idempotence": False}
+        producer = stage.producer(acks="1", **limits)
+        await producer.partitions_for("t")
+        assert not connections_to(3)
+        for number in range(4):
+            await producer.send("t", b"%d" % number, partition=number % 2)
+            for _ in range(5):
+                await asyncio.sleep(0)  # each goes alone
+        assert not producer.metrics()["producer-metrics"]["requests-in-flight"]
+        await asyncio.sleep(0.5)
+        assert producer.metrics()["producer-metrics"]["requests-in-flight"] == 2
+        await producer.close(timeout_ms=0)
+
+    play(scenario, Hanging)
+
+
 class Refusing(Stage):
     """Brokers that refuse records of partitions of others with some code, and name no leader."""
 
