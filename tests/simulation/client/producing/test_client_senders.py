@@ -298,6 +298,24 @@ def test_batches_go_together_as_far_as_the_largest_request_allows() -> None:
     play(scenario, Measuring)
 
 
+@pytest.mark.parametrize(
+    ("codec", "low", "high"), [("gzip", 1, 9), ("lz4", 1, 17), ("zstd", 1, 19)]
+)
+def test_batches_are_compressed_as_hard_as_the_level_says(codec: str, low: int, high: int) -> None:
+    """The level would do nothing."""
+    value = b"".join(b"%d spools of %d, " % (n * n % 1_009, n * 7 % 31) for n in range(2_000))
+
+    async def scenario(stage: Measuring) -> None:
+        for level in (low, high):
+            settings = {"compression_type": codec, f"compression_{codec}_level": level}
+            async with stage.producer(**settings) as producer:
+                await producer.send_and_wait("t", value, partition=0)
+        easy, hard = stage.sizes
+        assert hard < easy < len(value)
+
+    play(scenario, Measuring)
+
+
 def test_a_busy_partition_leaves_the_others_their_turn() -> None:
     """Where a request has room for one of them, the first would be the only one."""
 
