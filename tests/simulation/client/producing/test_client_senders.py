@@ -316,6 +316,25 @@ def test_batches_are_compressed_as_hard_as_the_level_says(codec: str, low: int, 
     play(scenario, Measuring)
 
 
+def test_what_goes_to_a_broker_is_measured_as_its_own() -> None:
+    """Whoever looks for a slow broker would see one number for all."""
+
+    async def scenario(stage: Measuring) -> None:
+        stage.logs["t", 1].leader = 2
+        async with stage.producer() as producer:
+            for index in (0, 1, 1):
+                await producer.send_and_wait("t", b"v" * 100, partition=index)
+            measured = producer.metrics()
+            to_two = measured["producer-node-metrics.node-2"]
+            assert to_two["request-total"] == to_two["response-total"] == 3  # with its versions
+            assert to_two["request-size-max"] == stage.sizes[-1] + 4
+            assert to_two["outgoing-byte-total"] > 2 * stage.sizes[-1]
+            whole = measured["producer-metrics"]["outgoing-byte-total"]
+            assert whole > to_two["outgoing-byte-total"]
+
+    play(scenario, Measuring)
+
+
 def test_a_busy_partition_leaves_the_others_their_turn() -> None:
     """Where a request has room for one of them, the first would be the only one."""
 
