@@ -5,6 +5,7 @@ import inspect
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
@@ -446,7 +447,13 @@ def test_a_listener_that_closes_does_not_wait_for_the_end(
 def test_a_blocked_reader_is_woken_by_another_thread(bootstrap: str) -> None:
     with Consumer(bootstrap) as consumer:
         consumer.assign([TopicPartition("nowhere", 0)])
-        waking = threading.Timer(0.05, consumer.wakeup)
+
+        def wake_once_it_waits() -> None:
+            while not consumer._client._waking._waiting:
+                time.sleep(0)
+            consumer.wakeup()
+
+        waking = threading.Thread(target=wake_once_it_waits)
         waking.start()
         with pytest.raises(WokenUp):
             consumer.poll(timeout_ms=100_000)
