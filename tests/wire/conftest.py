@@ -25,7 +25,7 @@ from tools.kafka_node import kafka_cluster, kafka_node, zookeeper_kafka_node
 from tools.zookeeper_node import zookeeper_ensemble
 
 from odradek import Broker
-from odradek.server.in_process.settings import TEST_DEFAULTS
+from odradek.server.in_process.arguments.settings import TEST_DEFAULTS
 from odradek.testing.processes import BrokerProcess
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ become slower.
 import re
 import sys
 from collections.abc import Generator, Iterator, Mapping
+from copy import copy
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
@@ -106,7 +107,7 @@ def odradek_config(request: pytest.FixtureRequest) -> Mapping[str, object]:
     """Settings of `odradek_broker` and `odradek_cluster` under Kafka's names; override it to give
     some, or mark a test with `@pytest.mark.odradek(config={...})`."""
     config: Mapping[str, object] = _marked(request).get("config", {})
-    return dict(config)
+    return copy(config)  # so that an override may add to it; a broker refuses what is no mapping
 
 
 def _marked(request: pytest.FixtureRequest) -> Mapping[str, Any]:

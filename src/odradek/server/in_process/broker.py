@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Never, Self
 
 from odradek.acl import AclBinding
 from odradek.background import InlineBackground
-from odradek.clock import Clock, ManualClock, SystemClock
+from odradek.clock import Clock, ManualClock
 from odradek.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig
 from odradek.config.endpoints import PLAIN, named_listener
 from odradek.controller import CreatableTopic
@@ -28,7 +28,26 @@ from odradek.network import format_host_port
 from odradek.purgatory import WaitingOperation
 from odradek.server.broker import BrokerServer
 from odradek.server.faults import FaultBoard
-from odradek.server.in_process.acl_texts import read_acls
+from odradek.server.in_process.arguments.acl_texts import read_acls
+from odradek.server.in_process.arguments.kinds import (
+    check_path,
+    check_port,
+    check_seed,
+    clock_of,
+    texts_of,
+    topic_name,
+)
+from odradek.server.in_process.arguments.quota_texts import read_quotas
+from odradek.server.in_process.arguments.settings import (
+    TEST_DEFAULTS,
+    check_settings,
+    check_topic_settings,
+    path_of,
+    refuse_arguments,
+    refuse_settings,
+    setting_texts,
+    with_authorizer,
+)
 from odradek.server.in_process.calls.broker_helpers import BrokerHelpers
 from odradek.server.in_process.calls.fault_calls import FaultCalls
 from odradek.server.in_process.calls.making import create_acls, create_topic, set_quotas
@@ -37,19 +56,7 @@ from odradek.server.in_process.last_errors import LastErrors
 from odradek.server.in_process.loop_calls import RUNNING
 from odradek.server.in_process.own_thread import OwnThread
 from odradek.server.in_process.protected.secret import HiddenUsers, hide_passwords
-from odradek.server.in_process.quota_texts import read_quotas
 from odradek.server.in_process.scratch import Scratch
-from odradek.server.in_process.settings import (
-    TEST_DEFAULTS,
-    check_settings,
-    check_topic_settings,
-    path_of,
-    refuse_arguments,
-    refuse_settings,
-    setting_texts,
-    topic_name,
-    with_authorizer,
-)
 from odradek.server.in_process.settling import settle
 from odradek.server.in_process.shown import topics_in_words
 from odradek.server.in_process.snapshot import Moment, Snapshot, new_directory
@@ -114,9 +121,10 @@ class Broker(OwnThread, FaultCalls):
         refuse_settings(config, _DECIDED)
         if str(config.get("broker.id", broker_id)) != str(broker_id):
             refuse_settings(config, {"broker.id": "broker_id is its number"})
-        self._clock: Clock = clock if clock is not None else SystemClock()
+        self._clock: Clock = clock_of(clock)
         self._protection = protection_of(security, hidden_users, self._clock)
         self._data_dir = path_of(data_dir)
+        check_seed(seed)
         # For the first start: afterwards they are the broker's.
         self._acls = read_acls(acls)
         self._quotas = read_quotas(quotas)
@@ -294,7 +302,8 @@ class Broker(OwnThread, FaultCalls):
             ValueError: there is no snapshot at the path.
         """
         if not isinstance(snapshot, Snapshot):
-            snapshot = Snapshot.read(os.fspath(snapshot))
+            check_path("snapshot", snapshot)
+            snapshot = Snapshot.read(os.fsdecode(snapshot))
         moment = snapshot.moment
         refuse_settings(config, _DECIDED)
         broker_id = int(moment.settings["broker.id"])
@@ -373,7 +382,7 @@ class Broker(OwnThread, FaultCalls):
         """
         server = self._running()
         refuse_arguments(Broker.create_topic_async, mistyped, TOPIC_SETTINGS)
-        check_topic_settings(config or ())
+        check_topic_settings(config)
         topic = CreatableTopic(topic_name(name), partitions, configs=setting_texts(config))
         await self._there(create_topic(server, topic))
 
@@ -429,14 +438,16 @@ def _addresses(
     listeners: str | Sequence[str], port: int | None, protection: "Protection | None"
 ) -> list[str]:
     """The addresses to listen on, as in `listeners`."""
-    if protection is not None:
-        if tuple(listeners) != (_ANYWHERE,):
-            raise ValueError("with security= the broker has one listener, on `port` or a free one")
-        return [f"{protection.protocol}://127.0.0.1:{port or 0}"]
+    check_port(port)
     if isinstance(listeners, str):
         listeners = listeners.split(",")
+    listeners = texts_of("listeners", listeners)
+    if protection is not None:
+        if listeners != [_ANYWHERE]:
+            raise ValueError("with security= the broker has one listener, on `port` or a free one")
+        return [f"{protection.protocol}://127.0.0.1:{port or 0}"]
     if port is None:
         return [named_listener(text) for text in listeners]
-    if tuple(listeners) != (_ANYWHERE,):
+    if listeners != [_ANYWHERE]:
         raise ValueError("either listeners or port says where to listen, not both")
     return [f"{PLAIN}127.0.0.1:{port}"]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Never, Self, TypeVar
 
 from odradek.acl import AclBinding
 from odradek.background import InlineBackground
-from odradek.clock import Clock, SystemClock
+from odradek.clock import Clock
 from odradek.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig
 from odradek.controller import CreatableTopic
 from odradek.errors import BrokerError, ErrorCode
@@ -29,7 +29,24 @@ from odradek.purgatory import WaitingOperation
 from odradek.server.awaiting import outcome
 from odradek.server.broker import BrokerServer
 from odradek.server.faults import FaultBoard
-from odradek.server.in_process.acl_texts import read_acls
+from odradek.server.in_process.arguments.acl_texts import read_acls
+from odradek.server.in_process.arguments.kinds import (
+    check_broker_count,
+    check_seed,
+    clock_of,
+    texts_of,
+    topic_name,
+)
+from odradek.server.in_process.arguments.quota_texts import read_quotas
+from odradek.server.in_process.arguments.settings import (
+    TEST_DEFAULTS,
+    check_settings,
+    check_topic_settings,
+    refuse_arguments,
+    refuse_settings,
+    setting_texts,
+    with_authorizer,
+)
 from odradek.server.in_process.broker import bound_listeners, protection_of
 from odradek.server.in_process.calls.broker_calls import Pause
 from odradek.server.in_process.calls.broker_helpers import BrokerHelpers
@@ -41,19 +58,7 @@ from odradek.server.in_process.last_errors import LastErrors
 from odradek.server.in_process.loop_calls import RUNNING
 from odradek.server.in_process.own_thread import OwnThread
 from odradek.server.in_process.protected.secret import hide_passwords
-from odradek.server.in_process.quota_texts import read_quotas
 from odradek.server.in_process.scratch import Scratch
-from odradek.server.in_process.settings import (
-    TEST_DEFAULTS,
-    check_broker_count,
-    check_settings,
-    check_topic_settings,
-    refuse_arguments,
-    refuse_settings,
-    setting_texts,
-    topic_name,
-    with_authorizer,
-)
 from odradek.server.in_process.shown import topics_in_words
 from odradek.server.peers.links import Links
 from odradek.server.randomness import rng_of
@@ -204,8 +209,10 @@ class Cluster(OwnThread, FaultCalls):
         refuse_arguments(Cluster, mistyped, BROKER_SETTINGS)
         refuse_settings(config, _DECIDED)
         check_broker_count(brokers)
+        racks = texts_of("racks", racks)
+        check_seed(seed)
         replicas = str(min(_USUAL_REPLICAS, brokers))
-        self._clock: Clock = clock if clock is not None else SystemClock()
+        self._clock: Clock = clock_of(clock)
         self._shared = SharedMetadata(InlineBackground(), rng_of(seed).randbytes)
         self._links = Links()
         self._scratch: Scratch | None = None
@@ -341,7 +348,7 @@ class Cluster(OwnThread, FaultCalls):
         controller = self.controller
         if controller is None:
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "no broker is running")
-        check_topic_settings(config or ())
+        check_topic_settings(config)
         settings = setting_texts(config)
         wish = CreatableTopic(topic_name(name), partitions, replication_factor, configs=settings)
         await self._there(create_topic(controller.server, wish))

@@ -136,6 +136,85 @@ def test_what_is_no_mapping_or_list(
     assert "a-password" not in str(refused.value)
 
 
+WRONG_KINDS: Any = (7.5, True, object(), b"a-password", ["a-password", 7], {7: "a-password"})
+
+
+@pytest.mark.parametrize(
+    ("maker", "argument", "taken", "answer"),
+    [
+        (odradek.Broker, "data_dir", [b"a-password"], r"data_dir is a path"),
+        (odradek.Broker, "listeners", [], r"listeners is a list of texts, and "),
+        (odradek.Broker, "port", [], r"port is a number, such as 9092, and not of type "),
+        (odradek.Cluster, "racks", [], r"racks is a list of texts, and "),
+        *(
+            row
+            for each in (odradek.Broker, odradek.Cluster)
+            for row in (
+                (each, "config", [], r"config (is a mapping of|names) settings "),
+                (each, "clock", [], r"clock is a clock, such as odradek\.ManualClock\(\), and not "),
+                (each, "seed", [7.5, True, b"a-password"], r"seed is a number, and not of type "),
+                (each, "quotas", [], r"quotas (is a mapping of|names) entities "),
+                (
+                    each,
+                    "acls",
+                    [["a-password", 7]],
+                    r"(acls is a list of ACLs|an ACL is a text or an AclBinding), and not of type ",
+                ),
+            )
+        ),
+    ],
+)
+def test_a_value_of_a_wrong_kind(
+    maker: Callable[..., object], argument: str, taken: Any, answer: str
+) -> None:
+    """Fails when a broker is made that cannot start, or the answer is of an `int` that cannot be
+    iterated over, or shows the value."""
+    for value in WRONG_KINDS:
+        if value not in taken:
+            with pytest.raises(TypeError, match=f"^{answer}") as refused:
+                maker(**{argument: value})
+            assert "a-password" not in str(refused.value)
+
+
+@pytest.mark.parametrize("maker", [odradek.Broker, odradek.Cluster])
+def test_the_class_of_a_clock_is_none(maker: Any) -> None:
+    """It has every reading by name, so that the start would fail."""
+    with pytest.raises(TypeError, match=r"^clock is a clock, .* the class of some: ManualClock\("):
+        maker(clock=odradek.ManualClock)
+
+
+def test_one_text_in_the_place_of_racks() -> None:
+    """Each letter would be the rack of a broker."""
+    with pytest.raises(TypeError, match=r"^racks is a list of texts, and not of type str$"):
+        odradek.Cluster(racks="eu")
+
+
+@pytest.mark.parametrize("bound", [None, [7], "seven"])
+def test_a_quota_that_is_no_number(bound: Any) -> None:
+    """The answer would not say which of the quotas it is about."""
+    answer = r"^quotas\['user:gregor'\]\['producer_byte_rate'\] is a number, and not "
+    with pytest.raises((TypeError, ValueError), match=answer):
+        odradek.Broker(quotas={"user:gregor": {"producer_byte_rate": bound}})
+
+
+def test_a_snapshot_that_is_no_path() -> None:
+    with pytest.raises(TypeError, match=r"^snapshot is a path, and not of type int$"):
+        odradek.Broker.from_snapshot(7)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("maker", [odradek.Broker, lambda: odradek.Cluster(brokers=1)])
+def test_a_topics_settings_that_are_no_mapping(maker: Callable[[], Any]) -> None:
+    """The answer would be that there is no setting called "r"."""
+    answer = r"^config (is a mapping of|names) settings "
+    with maker() as broker:
+        broker.create_topic("orders", config=None)
+        broker.configure("orders", config=None)
+        for call, name in ((broker.create_topic, "letters"), (broker.configure, "orders")):
+            for config in ("retention.ms", ["retention.ms"], 7, {7: 1}):
+                with pytest.raises(TypeError, match=answer):
+                    call(name, config=config)
+
+
 @pytest.mark.parametrize("maker", [odradek.Broker, lambda: odradek.Cluster(brokers=1)])
 def test_a_setting_of_a_topic_that_is_mistyped(maker: Callable[[], Any]) -> None:
     """The topic would be another one than the test is about."""

@@ -13,15 +13,15 @@ from odradek.config import TOPIC_SETTINGS
 from odradek.event_loop import waits_for
 from odradek.model import TopicPartition
 from odradek.replication.schedule.listing import Schedule
-from odradek.server.in_process.calls.broker_helpers import Data, Headers
-from odradek.server.in_process.calls.group_helpers import STABLE, GroupState, Lag, Target
-from odradek.server.in_process.calls.share_helpers import ShareGroupState
-from odradek.server.in_process.loop_calls import LoopCalls
-from odradek.server.in_process.settings import (
+from odradek.server.in_process.arguments.settings import (
     check_topic_settings,
     refuse_arguments,
     setting_text,
 )
+from odradek.server.in_process.calls.broker_helpers import Data, Headers
+from odradek.server.in_process.calls.group_helpers import STABLE, GroupState, Lag, Target
+from odradek.server.in_process.calls.share_helpers import ShareGroupState
+from odradek.server.in_process.loop_calls import LoopCalls
 
 if TYPE_CHECKING:
     from odradek.tables.arrow import Table
@@ -262,7 +262,8 @@ class BrokerCalls(LoopCalls):
         refuse_arguments(BrokerCalls.configure_async, mistyped, TOPIC_SETTINGS)
         check_topic_settings(config)
         settings = {
-            name: None if value is None else setting_text(value) for name, value in config.items()
+            name: None if value is None else setting_text(value)
+            for name, value in (config or {}).items()
         }
         await self._there(self._asked().configure(topic, settings))
 

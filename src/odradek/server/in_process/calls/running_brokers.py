@@ -14,7 +14,7 @@ from odradek.model import GROUP_METADATA_TOPIC, TopicPartition
 from odradek.server.awaiting import outcome
 from odradek.server.broker import BrokerServer
 from odradek.server.coordination.coordinators import TOPIC_CHANGE_TIMEOUT_MS
-from odradek.server.in_process.settings import topic_name
+from odradek.server.in_process.arguments.kinds import topic_name
 from odradek.suggestions import did_you_mean
 
 

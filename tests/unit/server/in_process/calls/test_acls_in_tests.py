@@ -17,7 +17,7 @@ from odradek.client import AclOperation, AclResourceType
 from odradek.client.errors import AuthorizationError, KafkaError
 from odradek.client.sync import Admin, Producer
 from odradek.errors import BrokerError
-from odradek.server.in_process.acl_texts import read_acls
+from odradek.server.in_process.arguments.acl_texts import read_acls
 
 ME = "User:ANONYMOUS"
 MINE = AclBinding(

@@ -6,7 +6,7 @@ from typing import Final
 from odradek.client_quota import QuotaKey
 from odradek.controller.quota_control import CLIENT_ID, IP, USER, QuotaAlteration, checked
 from odradek.errors import BrokerError
-from odradek.server.in_process.settings import check_mapping
+from odradek.server.in_process.arguments.kinds import check_mapping
 from odradek.suggestions import chosen
 
 _TYPES: Final = (USER, CLIENT_ID, IP)
@@ -29,13 +29,25 @@ def read_quotas(quotas: QuotaTexts) -> list[QuotaAlteration]:
 
 def _alteration(text: str, values: Mapping[str, float]) -> QuotaAlteration:
     check_mapping(f"quotas[{text!r}]", "quotas", values)
-    ops = [(chosen("quota", key, _KEYS), float(value)) for key, value in values.items()]
+    ops = [
+        (chosen("quota", key, _KEYS), _bound(f"quotas[{text!r}][{key!r}]", value))
+        for key, value in values.items()
+    ]
     alteration = QuotaAlteration(_entity(text), ops)
     try:
         checked(alteration)
     except BrokerError as error:
         raise ValueError(f"{text!r}: {error.message}") from None
     return alteration
+
+
+def _bound(argument: str, value: object) -> float:
+    if not isinstance(value, int | float | str):
+        raise TypeError(f"{argument} is a number, and not of type {type(value).__name__}")
+    try:
+        return float(value)
+    except ValueError:
+        raise ValueError(f"{argument} is a number, and not {value!r}") from None
 
 
 def _entity(text: str) -> list[tuple[str, str | None]]:

@@ -14,6 +14,7 @@ from odradek.acl import (
     ResourcePattern,
 )
 from odradek.model import AclOperation, ResourceType
+from odradek.server.in_process.arguments.kinds import items_of
 from odradek.suggestions import did_you_mean
 
 _PERMISSIONS: Final = {"allow": PermissionType.ALLOW, "deny": PermissionType.DENY}
@@ -30,15 +31,22 @@ def read_acls(acls: Iterable[str | AclBinding]) -> list[AclBinding]:
     """ACLs from words and from bindings.
 
     Raises:
-        TypeError: one text in place of a list.
+        TypeError: one text in place of a list, or something that is neither.
         ValueError: words that are no ACL; the text says how they go.
     """
     if isinstance(acls, str):
         raise TypeError(f"acls is a list, one text an ACL: acls=[{acls!r}]")
     found: list[AclBinding] = []
-    for each in acls:
-        found += _read(each) if isinstance(each, str) else [each]
+    for each in items_of("acls", "ACLs", acls):
+        found += _read(each) if isinstance(each, str) else [_binding(each)]
     return found
+
+
+def _binding(value: object) -> AclBinding:
+    if not isinstance(value, AclBinding):
+        kind = type(value).__name__
+        raise TypeError(f"an ACL is a text or an AclBinding, and not of type {kind}")
+    return value
 
 
 def _read(text: str) -> list[AclBinding]:

@@ -14,6 +14,7 @@ from odradek.config.suggestions import with_suggestion
 from odradek.config.tables.security import AUTHORIZER_CLASSES
 from odradek.config.unserved import unserved
 from odradek.errors import BrokerError, ErrorCode
+from odradek.server.in_process.arguments.kinds import check_mapping, check_path
 from odradek.suggestions import did_you_mean
 
 logger = logging.getLogger(__name__)
@@ -62,55 +63,20 @@ def refuse_settings(config: Mapping[str, object], instead: Mapping[str, str]) ->
             raise ValueError(f"{name} has no place in config: {what}")
 
 
-def check_mapping(argument: str, what: str, value: object) -> None:
-    """Refuses what is no mapping; without its value, which may hold a password.
-
-    Raises:
-        TypeError: it is none.
-    """
-    if not isinstance(value, Mapping):
-        kind = type(value).__name__
-        raise TypeError(
-            f"{argument} is a mapping of {what} to their values, and not of type {kind}"
-        )
-
-
-def check_topic_settings(names: Iterable[str]) -> None:
+def check_topic_settings(config: Mapping[str, object] | None) -> None:
     """Refuses a mistyped name, and suggests the likely one.
 
     Raises:
+        TypeError: these are no settings.
         BrokerError: INVALID_CONFIG, there is no such setting of topics.
     """
-    for name in names:
+    settings: Mapping[str, object] = {} if config is None else config
+    check_mapping("config", "settings", settings)
+    for name in settings:
         if name not in TOPIC_SETTINGS:
             meant = did_you_mean(name.replace("_", "."), TOPIC_SETTINGS)
             text = f"there is no topic setting called {name!r}{meant}"
             raise BrokerError(ErrorCode.INVALID_CONFIG, text)
-
-
-def check_broker_count(brokers: object) -> None:
-    """Refuses what is no number of brokers; without its value, which may hold a password.
-
-    Raises:
-        TypeError: it is no number.
-        ValueError: it is below 1.
-    """
-    if not isinstance(brokers, int) or isinstance(brokers, bool):
-        kind = type(brokers).__name__
-        raise TypeError(f"a cluster is made of a number of brokers, such as 3, and not of {kind}")
-    if brokers < 1:
-        raise ValueError(f"a cluster has at least one broker, not {brokers}")
-
-
-def topic_name(name: object) -> str:
-    """The name of a topic; raises if it is something else, such as settings.
-
-    Raises:
-        TypeError: it is no text.
-    """
-    if isinstance(name, str):
-        return name
-    raise TypeError(f"a topic is named by text, and not by {name!r}")
 
 
 def refuse_arguments(
@@ -146,10 +112,9 @@ def path_of(data_dir: str | os.PathLike[str] | None) -> str | None:
         TypeError: it is no path: settings that were meant for `config`, for one. ValueError:
             `log.dirs` would mean another directory, or none.
     """
-    if isinstance(data_dir, Mapping):
-        raise TypeError("data_dir is a path; settings go into config={...}")
     if data_dir is None:
         return None
+    check_path("data_dir", data_dir)
     path = os.fsdecode(data_dir)
     if not path or path != path.strip():
         raise ValueError(f"data_dir is {path!r}: it must be a path, without blanks at its ends")

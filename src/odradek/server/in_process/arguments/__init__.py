@@ -1,0 +1,1 @@
+"""What `odradek.Broker` and `odradek.Cluster` are made of, checked where it was written."""
