@@ -127,7 +127,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         settings = settings_beneath(config_dir, words, os.environ)
     except (OSError, ValueError) as error:
-        print(f"odradek: {error}", file=sys.stderr)
+        from odradek.cli.tools.connection import text_of
+
+        print(f"odradek: {text_of(error)}", file=sys.stderr)
         return 1
     return run_command(
         ["start", *words],
@@ -142,7 +144,9 @@ def _run_instead(words: list[str]) -> int:
     try:
         os.execvp(words[0], words)
     except OSError as error:
-        print(f"odradek: {words[0]}: {error.strerror}", file=sys.stderr)
+        from odradek.cli.tools.connection import reason_of
+
+        print(f"odradek: {words[0]}: {reason_of(error)}", file=sys.stderr)
         return 1
 
 

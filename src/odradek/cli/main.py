@@ -214,8 +214,10 @@ def main(argv: Sequence[str] | None = None, **beside: object) -> int:
     except OSError as error:
         discard_output()
         if status == 0:  # else the command has said so
-            where = f"{error.filename}: " if error.filename else ""
-            print(f"odradek: {where}{error.strerror or error}", file=sys.stderr)
+            # Imported here: most commands need less, and `start` should start quickly.
+            from odradek.cli.tools.connection import text_of
+
+            print(f"odradek: {text_of(error)}", file=sys.stderr)
         return 1
     return status
 

@@ -15,6 +15,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 from odradek.cli.arguments import positive_number
+from odradek.cli.tools.connection import reason_of
 from odradek.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -237,8 +238,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             given["security"] = _security(arguments.command_config)
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            return _refuse(f"--command-config {arguments.command_config}: {reason}", 2)
+            return _refuse(f"--command-config {arguments.command_config}: {reason_of(error)}", 2)
     settings = PipelineSettings(**given)
     begun_s = time.monotonic()
     try:

@@ -12,6 +12,7 @@ import sys
 from typing import NamedTuple
 
 from odradek.cli.arguments import add_format
+from odradek.cli.tools.connection import text_of
 from odradek.clock import SystemClock
 from odradek.storage.files import FileSystem, OsFileSystem
 from odradek.storage.leases import Lease, read_leases
@@ -32,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         found = [one for each in arguments.directories for one in _leases(files, each, now_ms)]
     except OSError as error:
-        print(f"odradek: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"odradek: {text_of(error)}", file=sys.stderr)
         return 1
     found.sort(key=lambda held: (held.lease.expires_ms, held.partition))
     if arguments.format == "json":

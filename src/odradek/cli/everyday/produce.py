@@ -130,7 +130,7 @@ class _Deliveries:
         if error is not None:
             self.failed += 1
             if self.failed == 1:  # the others fail for the same reason, as a rule
-                print(f"odradek: not delivered: {error}", file=sys.stderr)
+                print(f"odradek: not delivered: {text_of(error)}", file=sys.stderr)
             return
         self.delivered += 1
         if self._prints:

@@ -14,6 +14,7 @@ from odradek.cli.arguments import positive_number
 from odradek.cli.free_port import free_port
 from odradek.cli.local_cluster.state import ClusterState, held, load
 from odradek.cli.start import key_value, read_properties
+from odradek.cli.tools.connection import reason_of
 from odradek.config import BrokerConfig, ConfigError
 from odradek.config.files.providers import resolved
 from odradek.network.listener import SocketOptions, bind_socket
@@ -208,6 +209,6 @@ def check_ports(ports: list[int]) -> None:
             bind_socket("127.0.0.1", port, SocketOptions()).close()
         except OSError as error:
             raise StartError(
-                f"Cannot listen on 127.0.0.1:{port}: {error.strerror or error}; give another "
+                f"Cannot listen on 127.0.0.1:{port}: {reason_of(error)}; give another "
                 "first port with --port"
             ) from error

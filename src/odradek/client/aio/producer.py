@@ -463,9 +463,10 @@ class Producer(Transacting):
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if found is None else found.error_code
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 # It may be about to be created: worth the whole time, not only a moment.
-                raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, topic)
+                raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, "no broker has it")
             if code:
-                raise error_for(code, topic)
+                error = error_for(code)
+                raise error if error.retriable else error_for(code, topic)
             return self._cluster.metadata.topics[topic]
 
         try:
@@ -473,7 +474,9 @@ class Producer(Transacting):
         except KafkaError as error:
             if not error.retriable:
                 raise
-            raise RequestTimedOut(f"topic {topic} is not in the metadata: {error}") from error
+            raise RequestTimedOut(
+                f"topic {topic} is not in the metadata: {error.message}"
+            ) from error
 
     def _delivered(
         self,

@@ -124,10 +124,10 @@ class NewTopics:
     def _write_ids(self) -> None:
         left = len(self._renewed)
 
-        def on_committed(topic: _NewTopic, outcome: Created | Refusal) -> None:
+        def on_committed(topic: _NewTopic, content: TopicNode, outcome: Created | Refusal) -> None:
             nonlocal left
             left -= 1
-            self._end_write(topic, outcome)
+            self._end_write(topic, content, outcome)
             if not left:
                 self._on_read([*self._found.values()])
 
@@ -137,9 +137,11 @@ class NewTopics:
             content = _content(self._found[topic.name])
             data = znodes.topic_json(content.topic_id, content.assignments)
             write = SetData(znodes.topic_path(topic.name), data, topic.node.version)
-            self._context.commit([write], partial(on_committed, topic))
+            self._context.commit([write], partial(on_committed, topic, content))
 
-    def _end_write(self, topic: "_NewTopic", outcome: Created | Refusal) -> None:
+    def _end_write(
+        self, topic: "_NewTopic", content: TopicNode, outcome: Created | Refusal
+    ) -> None:
         """Leaves a topic for later if its new id was refused: all brokers are asked again."""
         if isinstance(outcome, Refusal):
             logger.warning("the new id of topic %s is not written: %s", topic.name, outcome)
@@ -147,7 +149,6 @@ class NewTopics:
             self._context.topic_nodes.pop(topic.name, None)
             self._on_refused()
         else:
-            content = _content(self._found[topic.name])
             self._context.note_node(topic.name, KnownNode(topic.node.version + 1, content))
 
     def _id_of(

@@ -151,14 +151,19 @@ WRONG_KINDS: Any = (7.5, True, object(), b"a-password", ["a-password", 7], {7: "
             for each in (odradek.Broker, odradek.Cluster)
             for row in (
                 (each, "config", [], r"config (is a mapping of|names) settings "),
-                (each, "clock", [], r"clock is a clock, such as odradek\.ManualClock\(\), and not "),
+                (
+                    each,
+                    "clock",
+                    [],
+                    r"clock is a clock, such as odradek\.ManualClock\(\), and not ",
+                ),
                 (each, "seed", [7.5, True, b"a-password"], r"seed is a number, and not of type "),
                 (each, "quotas", [], r"quotas (is a mapping of|names) entities "),
                 (
                     each,
                     "acls",
                     [["a-password", 7]],
-                    r"(acls is a list of ACLs|an ACL is a text or an AclBinding), and not of type ",
+                    r"(acls is a list of ACLs|an ACL is a text or an AclBinding), and not of ",
                 ),
             )
         ),

@@ -113,6 +113,14 @@ def test_without_its_name(odradek_cluster):
 @pytest.mark.odradek(security="plain", users=[("alice", "secret")])
 def test_pairs(odradek_broker):
     pass
+
+@pytest.mark.odradek(config=["num.partitions"])
+def test_names(odradek_broker):
+    pass
+
+@pytest.mark.odradek(acls=[7])
+def test_numbers(odradek_cluster):
+    pass
 """
 
 
@@ -120,12 +128,14 @@ def test_a_wrong_mark_is_told(pytester: pytest.Pytester) -> None:
     """A typing error in it would end in a KeyError inside of the plugin."""
     pytester.makepyfile(WRONG_MARKS)
     done = pytester.runpytest_inprocess("-p", "no:asyncio", "--strict-markers")
-    done.assert_outcomes(errors=3)
+    done.assert_outcomes(errors=5)
     done.stdout.fnmatch_lines(
         [
             "*the mark is @pytest.mark.odradek(config={...},*not (conf=...)",
             "*the mark is @pytest.mark.odradek(config={...},*not ({'num.partitions': 2})",
             "*users is a mapping of names to passwords, not a value of type list",
+            "*config is a mapping of settings to their values, and not of type list",
+            "*an ACL is a text or an AclBinding, and not of type int",
         ]
     )
 

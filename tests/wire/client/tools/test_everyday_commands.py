@@ -317,6 +317,7 @@ def test_brokers_that_are_away_are_told_in_a_sentence_and_in_time(
         assert first == "odradek: nothing listens at 127.0.0.1:1 yet, trying on"
         first, *rest = rest
     assert "no broker can be reached" in first
+    assert "_EXCEPTION" not in first
     assert rest in ([], ["Processed a total of 0 messages"])
 
 

@@ -6,6 +6,8 @@ import urllib.request
 from http.client import HTTPException
 from typing import Final
 
+from odradek.cli.tools.connection import reason_of
+
 URL_VARIABLE: Final = "ODRADEK_METRICS_URL"
 DEFAULT_URL: Final = "http://127.0.0.1:9404"
 URL_HELP: Final = f"the broker's metrics.listener (default: ${URL_VARIABLE}, else {DEFAULT_URL})"
@@ -36,13 +38,8 @@ def fetch_text(url: str) -> str:
     except urllib.error.HTTPError as error:
         raise ScrapeError(error.read().decode(errors="replace").strip() or str(error)) from error
     except (OSError, ValueError, HTTPException) as error:
+        cause = error.reason if isinstance(error, urllib.error.URLError) else error
         raise ScrapeError(
-            f"{url} does not answer ({_reason(error)}); a broker serves metrics with "
+            f"{url} does not answer ({reason_of(cause)}); a broker serves metrics with "
             "--set metrics.listener=http://127.0.0.1:9404"
         ) from error
-
-
-def _reason(error: Exception) -> str:
-    """Why, without the number that the system has for it."""
-    cause = getattr(error, "reason", error)
-    return getattr(cause, "strerror", None) or str(cause)

@@ -124,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
             deliveries.discard(delivery)
             if not delivery.cancelled() and (error := delivery.exception()) is not None:
                 failed = True
-                print(f"odradek: not delivered: {error}", file=sys.stderr)
+                print(f"odradek: not delivered: {text_of(error)}", file=sys.stderr)
 
         config = _config(arguments)
         partitioner = partitioner_of(given_properties(arguments))
