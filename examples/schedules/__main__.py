@@ -1,5 +1,6 @@
 """A week of retries on a clock that is moved by hand: `python -m examples.schedules`."""
 
+from contextlib import closing
 from datetime import UTC, datetime
 
 from confluent_kafka import Consumer, Message, Producer
@@ -33,13 +34,13 @@ def main() -> None:
 
         address = {"bootstrap.servers": broker.bootstrap_servers}
         settings = {"group.id": "workers", "auto.offset.reset": "earliest"}
-        consumer = Consumer(address | settings | {"enable.auto.commit": "false"})
-        consumer.subscribe(["orders"])
-        producer = Producer(address)
-        while not broker.records("orders.dead"):
-            if not work_on_one(consumer, producer, handle) and _next(broker) is not None:
-                broker.advance_to_next_deadline("ScheduledRecord")
-        consumer.close()
+        settings |= address | {"enable.auto.commit": "false"}
+        # Clients end before their broker: librdkafka writes a line about one that goes away.
+        with closing(Consumer(settings)) as consumer, Producer(address) as producer:
+            consumer.subscribe(["orders"])
+            while not broker.records("orders.dead"):
+                if not work_on_one(consumer, producer, handle) and _next(broker) is not None:
+                    broker.advance_to_next_deadline("ScheduledRecord")
         [dead] = broker.records("orders.dead")
         why = dict(dead.headers)["error"] or b""
         tell(f"{(dead.value or b'').decode()}: given up, {why.decode()}")

@@ -25,6 +25,7 @@ def test_that_fails(odradek_broker):
         })
         producer.produce("orders", "spool", partition=0)
         assert producer.flush(60) == 0
+    producer.close()
     assert False
 
 def test_that_holds(odradek_broker):
