@@ -465,6 +465,6 @@ def print_json(value: Any) -> None:
     print()
 
 
-def reason_of(error: BaseException) -> str:
+def reason_of(error: object) -> str:
     """Returns why, in the system's words without its number; an error of another kind says it."""
     return getattr(error, "strerror", None) or str(error)
