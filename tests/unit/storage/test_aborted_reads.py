@@ -1,6 +1,8 @@
 """The aborted transactions of a read, compared with a model of a log in small segments."""
 
+import os
 import random
+import struct
 
 import pytest
 from tests.unit.storage.cleaner.compacted import batches_of, marker
@@ -67,3 +69,21 @@ def test_a_read_names_what_was_aborted_among_its_records_and_nothing_behind(
         assert log.reader.end_of(found) == end
         wanted = [(who, first) for who, first, last in aborted if first < end and last >= offset]
         assert log.reader.aborted_transactions(offset, end) == wanted
+
+
+@pytest.mark.parametrize("shift", [-1, 1, 70])
+def test_a_damaged_index_hides_no_aborted_transaction(world, batches, shift):
+    """Fails when a reader of committed records is shown aborted ones, or is told that they are
+    damaged, since an entry of the index names a place within a batch."""
+    log = world.log(index_interval_bytes="0")
+    for producer_id in range(3):
+        data = batches(bytes(100), producer_id=producer_id, base_sequence=0, is_transactional=True)
+        log.appender.append_as_leader([data], 0)
+        marker(world, log, producer_id, commit=False)
+    index = log.segments.active.offset_index
+    with open(index.path, "r+b") as file:
+        for number in range(index.entry_count):
+            relative, position = struct.unpack(">ii", os.pread(file.fileno(), 8, 8 * number))
+            os.pwrite(file.fileno(), struct.pack(">ii", relative, position + shift), 8 * number)
+    found = log.read(0, 10_000, log.last_stable_offset, True)
+    assert log.reader.end_of(found) == log.log_end_offset == 6

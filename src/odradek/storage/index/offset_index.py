@@ -85,8 +85,8 @@ class OffsetIndex(IndexFile):
                 high = middle - 1
         return low
 
-    def position_before(self, position: int) -> int:
-        """The position of the last entry below a position, 0 when there is none."""
+    def index_before(self, position: int) -> int:
+        """The index of the last entry below a position, -1 when there is none."""
         low = -1
         high = self.entry_count - 1
         while low < high:
@@ -95,4 +95,4 @@ class OffsetIndex(IndexFile):
                 low = middle
             else:
                 high = middle - 1
-        return self.entry(low)[1] if low >= 0 else 0
+        return low

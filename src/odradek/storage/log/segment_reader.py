@@ -100,7 +100,7 @@ class SegmentReader:
         data = memoryview(info.records[0])
         try:
             # From there on at least the base offset of a batch was read.
-            indexed = segment.offset_index.position_before(place.position + len(data) - 7)
+            indexed = segment.locate_before(place.position + len(data) - 7)
         except OSError as error:
             raise self._read_failed(error) from error
         last = data[max(indexed - place.position, 0) :]

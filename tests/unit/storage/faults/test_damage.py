@@ -10,6 +10,7 @@ Some values have no checksum in Kafka's formats and hang on nothing else: an off
 that could be another one is believed (`UNTOLD`).
 """
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -235,11 +236,20 @@ class Directory:
             data = b"".join(log.read(offset, 1, self.end_offset, True).records)
             served = [(r.offset, r.value) for r in iter_records(data, drop_partial_tail=True)]
             assert (offset, value) in served, (what, offset)
+        self._check_ends(log, what)
         self._check_times(log, what)
         if start == 0:
             assert log.reader.aborted_transactions(0, self.end_offset) == ABORTED, what
             assert log.leader_epochs.entries == self.epochs, what
         self._check_producer(log, what)
+
+    def _check_ends(self, log: Log, what: object) -> None:
+        """The aborted transactions that a reader is told of are those before the end of a read."""
+        offsets = [offset for _, _, offset in self.places if offset >= log.log_start_offset]
+        for offset, size_bytes in itertools.product(offsets, (1, 250, 400)):
+            found = log.read(offset, size_bytes, self.end_offset, True)
+            headers = split_batches(b"".join(found.records), drop_partial_tail=True)
+            assert log.reader.end_of(found) == headers[-1].last_offset + 1, (what, offset)
 
     def _check_producer(self, log: Log, what: object) -> None:
         repeated = self.batches(b"011", producer_id=9, base_sequence=11)
