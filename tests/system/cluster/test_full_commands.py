@@ -7,7 +7,7 @@ import base64
 import contextlib
 import json
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -36,6 +36,9 @@ VERSIONS: Final = {LEADER_AND_ISR: 7, UPDATE_METADATA: 8, LIST_OFFSETS: 7}
 PART, FULL = 1, 2
 TOPIC, UNNAMED, ELSEWHERE = "named", "named-transactions", "elsewhere"
 GROUP: Final = "of elsewhere"
+
+
+States = list[dict[str, Any]]
 
 
 class Question(NamedTuple):
@@ -88,66 +91,62 @@ class Commander:
         state["controller_epoch"] = self._epoch
         self._zookeeper.set(path, json.dumps(state).encode(), stat.version)
 
-    def tell(self, broker_id: int, *commands: tuple[int, int, Sequence[int]]) -> None:
+    def tell(self, broker_id: int, *commands: tuple[int, int, States]) -> None:
         """Sends commands, one behind the other, and without waiting for an answer: API, whether it
-        is a full one, partitions. All have to be carried out."""
-        broker = self._brokers[broker_id]
-        questions = [
-            Question(
-                api,
-                {
-                    "controller_id": NOBODY,
-                    "controller_epoch": self._epoch,
-                    "broker_epoch": broker.epoch,
-                    "type": kind,
-                    "topic_states": [self._states(partitions)],
-                    "live_leaders": [
-                        {"broker_id": each.id, "host_name": there.host, "port": there.port}
-                        for each in self._brokers.values()
-                        for there in each.endpoints
-                        if there.listener_name == "INTERNAL"
-                    ],
-                    "live_brokers": [
-                        {
-                            "id": each.id,
-                            "endpoints": [
-                                {"port": end.port, "host": end.host, "listener": end.listener_name}
-                                for end in each.endpoints
-                            ],
-                        }
-                        for each in self._brokers.values()
-                    ],
-                },
-            )
-            for api, kind, partitions in commands
-        ]
+        is a full one, states of partitions. None may be refused as a whole."""
+        questions = [self._command(broker_id, *each) for each in commands]
         for answer in ask(self._address(broker_id), *questions):
             assert answer.error_code == ErrorCode.NONE, answer
             for topic in getattr(answer, "topics", ()):
                 errors = {each.error_code for each in topic.partition_errors}
-                # The same again is not obeyed again.
+                # What is older is not obeyed, nor the same again.
                 assert errors <= {ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH}, answer
+
+    def _command(self, broker_id: int, api: int, kind: int, states: States) -> Question:
+        values = {
+            "controller_id": NOBODY,
+            "controller_epoch": self._epoch,
+            "broker_epoch": self._brokers[broker_id].epoch,
+            "type": kind,
+            "topic_states": [self._of_topic(states)],
+        }
+        if api == LEADER_AND_ISR:
+            return Question(api, {**values, "live_leaders": list(self._leaders())})
+        return Question(api, {**values, "live_brokers": list(self._live())})
+
+    def _leaders(self) -> Iterator[dict[str, object]]:
+        for broker in self._brokers.values():
+            for there in broker.endpoints:
+                if there.listener_name == "INTERNAL":
+                    yield {"broker_id": broker.id, "host_name": there.host, "port": there.port}
+
+    def _live(self) -> Iterator[dict[str, object]]:
+        for broker in self._brokers.values():
+            endpoints = [
+                {"port": each.port, "host": each.host, "listener": each.listener_name}
+                for each in broker.endpoints
+            ]
+            yield {"id": broker.id, "endpoints": endpoints}
 
     def _address(self, broker_id: int) -> tuple[str, int]:
         there = self._brokers[broker_id].endpoints[0]
         return there.host, there.port
 
-    def _states(self, partitions: Iterable[int]) -> dict[str, Any]:
+    def _of_topic(self, states: States) -> dict[str, Any]:
         node = json.loads(self._zookeeper.get(znodes.topic_path(TOPIC))[0])
-        return {
-            "topic_name": TOPIC,
-            "topic_id": UUID(bytes=base64.urlsafe_b64decode(node["topic_id"] + "==")),
-            "partition_states": [
-                self._state(Where(TOPIC, each), node["partitions"][str(each)])
-                for each in partitions
-            ],
-        }
+        topic_id = UUID(bytes=base64.urlsafe_b64decode(node["topic_id"] + "=="))
+        return {"topic_name": TOPIC, "topic_id": topic_id, "partition_states": states}
+
+    def states(self, *partitions: int) -> States:
+        """What is written down of partitions, in this order."""
+        replicas = json.loads(self._zookeeper.get(znodes.topic_path(TOPIC))[0])["partitions"]
+        return [self._state(Where(TOPIC, each), replicas[str(each)]) for each in partitions]
 
     def _state(self, where: Where, replicas: list[int]) -> dict[str, Any]:
         data, stat = self._zookeeper.get(znodes.state_path(where))
         state = znodes.read_state(where, data)
         return {
-            "partition_index": where.index,
+            "partition_index": where.partition,
             "controller_epoch": state.controller_epoch,
             "leader": state.leader,
             "leader_epoch": state.leader_epoch,
@@ -169,7 +168,7 @@ class Commander:
 
     def _role(self, broker_id: int, where: Where, leader_epoch: int) -> ErrorCode:
         partition = {
-            "partition_index": where.index,
+            "partition_index": where.partition,
             "current_leader_epoch": leader_epoch,
             "timestamp": -1,
         }
@@ -199,7 +198,7 @@ def commanding(cluster: RunningCluster) -> Iterator[Commander]:
 def make_elsewhere(cluster: RunningCluster) -> None:
     """A topic that one broker has, of which a group has an offset."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    new = NewTopic(ELSEWHERE, replica_assignment=[[BROKERS[0]]])
+    new = NewTopic(ELSEWHERE, 1, replica_assignment=[[BROKERS[0]]])
     admin.create_topics([new])[ELSEWHERE].result(PATIENCE_S)
     settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": GROUP}
     consumer = Consumer({**settings, "enable.auto.commit": False})
@@ -230,26 +229,28 @@ def test_what_a_full_command_does_not_name_stays(cluster: RunningCluster) -> Non
     with cluster.load(TOPIC) as load:
         make_elsewhere(cluster)
         with commanding(cluster) as controller:
+            before = controller.states(1, 2)
             for index in (2, 1):
                 controller.move(Where(TOPIC, index))
-            some = (2, 1)
+            now = controller.states(2, 1)
             for broker_id in BROKERS:
                 controller.tell(
                     broker_id,
-                    (LEADER_AND_ISR, FULL, some),
-                    (LEADER_AND_ISR, PART, (1,)),
-                    (UPDATE_METADATA, FULL, some),
-                    (UPDATE_METADATA, PART, (1, 2)),
+                    (LEADER_AND_ISR, FULL, now),
+                    (LEADER_AND_ISR, PART, before),
+                    (UPDATE_METADATA, FULL, now),
+                    (UPDATE_METADATA, PART, before),
                 )
             for topic in (TOPIC, UNNAMED):
                 for index in range(PARTITIONS):
                     controller.await_roles(Where(topic, index))
             load.await_progress()
-            # In between what the next one reads is half told.
+            # The next controller finds what is half told.
             controller.move(Where(TOPIC, 0))
             for broker_id in reversed(BROKERS):
+                full = controller.states(0)
                 controller.tell(
-                    broker_id, (LEADER_AND_ISR, FULL, (0,)), (LEADER_AND_ISR, PART, (2, 0))
+                    broker_id, (LEADER_AND_ISR, FULL, full), (LEADER_AND_ISR, PART, before)
                 )
             controller.await_roles(Where(TOPIC, 0))
             assert_all_there(cluster)
