@@ -82,7 +82,7 @@ class Commander:
         }
 
     def move(self, where: Where) -> None:
-        """Has another in-sync replica lead."""
+        """Makes another in-sync replica lead."""
         path = znodes.state_path(where)
         data, stat = self._zookeeper.get(path)
         state = json.loads(data)
@@ -138,7 +138,7 @@ class Commander:
         return {"topic_name": TOPIC, "topic_id": topic_id, "partition_states": states}
 
     def states(self, *partitions: int) -> States:
-        """What is written down of partitions, in this order."""
+        """The states of partitions in ZooKeeper, in this order."""
         replicas = json.loads(self._zookeeper.get(znodes.topic_path(TOPIC))[0])["partitions"]
         return [self._state(Where(TOPIC, each), replicas[str(each)]) for each in partitions]
 

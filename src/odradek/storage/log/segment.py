@@ -243,7 +243,7 @@ class LogSegment:
             return self._locate_timestamp(timestamp, from_offset)
 
     def locate_before(self, position: int) -> int:
-        """Where a batch begins, as near before `position` as the index tells; 0 at the latest.
+        """The position of a batch, the last one below `position` that the index names, or 0.
 
         Raises:
             CorruptRecords: the records are damaged.
