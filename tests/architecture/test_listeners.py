@@ -291,7 +291,7 @@ def test_a_listener_of_a_broker_in_a_cluster_that_raises_ends_it(
 
 def test_a_listener_of_a_session_that_raises_ends_its_broker() -> None:
     """A broker would act as a live one when others have taken over."""
-    module = pytest.importorskip("odradek.metadata.zookeeper.session")
+    module = pytest.importorskip("odradek.metadata.zookeeper.connection.session")
     broken: list[Exception] = []
     settings = ZooKeeperSettings("127.0.0.1:1", 1000, 1000)
     clock = ManualClock()

@@ -1,5 +1,5 @@
-"""What a command prints of an error: its sentence, without numbers of the system and names of
-codes.
+"""The text that a command prints of an error: its sentence, without numbers of the system or names
+of codes.
 
 If these fail, a user reads `[Errno 13]` or `NETWORK_EXCEPTION` in the middle of a sentence.
 """

@@ -23,6 +23,7 @@ LIMITED_CALLS = {"wait", "result", "acquire", "join", "get"}
 ELSEWHERE = {"timer", "client", "tables", "cli", "testing"}
 
 # (file, call): why it may.
+ZOOKEEPER = "metadata/zookeeper/connection"
 EXCUSED = {
     ("network/socket_server.py", "wait_for"): "bounds a shutdown, when no timer runs any more",
     ("network/socket_server.py", "sleep(0)"): "lets the loop make what it has accepted, to drop it",
@@ -56,19 +57,19 @@ EXCUSED = {
         "wait_for",
     ): "the same, under the name that its caller uses",
     (
-        "metadata/zookeeper/connecting.py",
+        f"{ZOOKEEPER}/connecting.py",
         "KazooClient(timeout=)",
     ): "the session's, kept by ZooKeeper",
-    ("metadata/zookeeper/connecting.py", "create_connection(timeout=)"): "kazoo's, on its thread",
-    ("metadata/zookeeper/connecting.py", "settimeout"): "the same, of the handshake of TLS",
-    ("metadata/zookeeper/connecting.py", "select"): "kazoo's, on its thread",
-    ("metadata/zookeeper/connecting.py", "start(timeout=)"): "bounds a start, before timers run",
+    (f"{ZOOKEEPER}/connecting.py", "create_connection(timeout=)"): "kazoo's, on its thread",
+    (f"{ZOOKEEPER}/connecting.py", "settimeout"): "the same, of the handshake of TLS",
+    (f"{ZOOKEEPER}/connecting.py", "select"): "kazoo's, on its thread",
+    (f"{ZOOKEEPER}/connecting.py", "start(timeout=)"): "bounds a start, before timers run",
     (
-        "metadata/zookeeper/connecting.py",
+        f"{ZOOKEEPER}/connecting.py",
         "get(timeout=)",
     ): "the same: the answer that says that the login is through",
     (
-        "metadata/zookeeper/session.py",
+        f"{ZOOKEEPER}/session.py",
         "get(timeout=)",
     ): "the same: what a store reads while it opens",
 }

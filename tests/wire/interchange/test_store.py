@@ -24,7 +24,7 @@ from odradek.metadata.image import NO_CONTROLLER, BrokerRegistration, TopicImage
 from odradek.metadata.store import MetadataStoreError
 from odradek.metadata.zookeeper import ZooKeeperSettings, generate_broker_id
 from odradek.metadata.zookeeper.client import Create, Failure, Refusal
-from odradek.metadata.zookeeper.session import KazooSession
+from odradek.metadata.zookeeper.connection.session import KazooSession
 from odradek.model import NO_LEADER, TopicPartition
 from odradek.testing.processes import BrokerProcess, ProcessFailed
 from odradek.timer import SystemTimer

@@ -28,7 +28,7 @@ from odradek.metadata.zookeeper.client import (
     SetData,
     ZooKeeperClient,
 )
-from odradek.metadata.zookeeper.session import KazooSession
+from odradek.metadata.zookeeper.connection.session import KazooSession
 from odradek.timer import SystemTimer
 
 DEADLINE_S = deadline_s(60)

@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 from odradek.cli.data_directory.zookeeper_access import read_access
 from odradek.kafka_files.kraft_image import KafkaMetadata, KafkaTopic
 from odradek.metadata.store import MetadataStoreError
+from odradek.metadata.zookeeper.connection import require_kazoo
 from odradek.protocol.uuids import uuid_of
 
 if TYPE_CHECKING:
@@ -31,9 +32,10 @@ def read_zookeeper(settings: "ZooKeeperSettings", cluster_id: str | None) -> Kaf
     Raises:
         MetadataStoreError: no server answers, it is another cluster's, or not Kafka's.
     """
+    require_kazoo()
     from kazoo.exceptions import KazooException, NoNodeError
 
-    from odradek.metadata.zookeeper.connecting import connect, new_client  # raises without kazoo
+    from odradek.metadata.zookeeper.connection.connecting import connect, new_client
 
     def read(path: str) -> bytes | None:
         try:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from odradek.clock import Clock
 from odradek.metadata.fail_stop import OnBroken
 from odradek.metadata.zookeeper.client import ZooKeeperClient, ZooKeeperLogin, ZooKeeperSettings
+from odradek.metadata.zookeeper.connection import require_kazoo
 from odradek.timer import Timer
 
 __all__ = ["ZooKeeperLogin", "ZooKeeperSettings", "generate_broker_id", "open_session"]
@@ -24,7 +25,8 @@ def open_session(
     Raises:
         MetadataStoreError: the client library is missing, or `settings` name no ensemble.
     """
-    from odradek.metadata.zookeeper.session import KazooSession
+    require_kazoo()
+    from odradek.metadata.zookeeper.connection.session import KazooSession
 
     return KazooSession(settings, timer, clock, call_soon_threadsafe, on_broken)
 
@@ -35,6 +37,7 @@ def generate_broker_id(settings: ZooKeeperSettings, reserved_max_id: int) -> int
     Raises:
         MetadataStoreError: the client library is missing, or nobody answers.
     """
-    from odradek.metadata.zookeeper import session
+    require_kazoo()
+    from odradek.metadata.zookeeper.connection import session
 
     return session.generate_broker_id(settings, reserved_max_id)

@@ -317,7 +317,7 @@ def test_batches_are_compressed_as_hard_as_the_level_says(codec: str, low: int, 
 
 
 def test_what_goes_to_a_broker_is_measured_as_its_own() -> None:
-    """Whoever looks for a slow broker would see one number for all."""
+    """The search for a slow broker would find one number for all."""
 
     async def scenario(stage: Measuring) -> None:
         stage.logs["t", 1].leader = 2

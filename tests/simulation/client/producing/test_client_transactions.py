@@ -425,8 +425,8 @@ def test_a_block_that_cannot_abort_raises_what_ended_it(caplog: pytest.LogCaptur
 
 
 def test_records_that_wait_for_room_behind_those_of_an_ended_transaction_keep_their_order() -> None:
-    """Those that came before fail one after the other, and none leaves its turn to who comes
-    then."""
+    """Records that came before fail one after the other, and none leaves its turn to a later
+    one."""
 
     async def scenario(stage: Coordinator) -> None:
         limits = {"buffer_memory": 10_000, "batch_size": 10_000, "max_block_ms": 60_000}

@@ -11,7 +11,7 @@ from odradek.metadata.fail_stop import fail
 from odradek.metadata.zookeeper.client import ZooKeeperSettings
 from odradek.timer import SystemTimer
 
-session_module = pytest.importorskip("odradek.metadata.zookeeper.session")
+session_module = pytest.importorskip("odradek.metadata.zookeeper.connection.session")
 
 
 def session_of(

@@ -410,7 +410,7 @@ def test_what_may_not_be_read_is_looked_at_again(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ZooKeeper watches nothing that it refuses to read: nobody would ever hear of it again."""
-    session_module = pytest.importorskip("odradek.metadata.zookeeper.session")
+    session_module = pytest.importorskip("odradek.metadata.zookeeper.connection.session")
     clock = ManualClock()
     timer = SystemTimer(clock)
     turns: list[Callable[[], None]] = []
@@ -442,7 +442,7 @@ class Told:
     """A session whose outcomes are given, and the levels at which it tells what is refused."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-        self.module = pytest.importorskip("odradek.metadata.zookeeper.session")
+        self.module = pytest.importorskip("odradek.metadata.zookeeper.connection.session")
         self.exceptions = pytest.importorskip("kazoo.exceptions")
         self.outcome: Any = None
         self._turns: list[Callable[[], None]] = []

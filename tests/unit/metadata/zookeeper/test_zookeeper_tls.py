@@ -17,7 +17,7 @@ pytest.importorskip("kazoo")
 from odradek.config import BrokerConfig, ConfigError
 from odradek.config.protection import check_protection
 from odradek.metadata.store import MetadataStoreError
-from odradek.metadata.zookeeper import connecting
+from odradek.metadata.zookeeper.connection import connecting
 from odradek.server.in_process.protected.authority import CertificateAuthority
 from odradek.server.security.zookeeper import zookeeper_settings
 from odradek.tls import KeyStore, TlsSettings, TrustStore, server_context

@@ -1,1 +1,1 @@
-"""What `odradek.Broker` and `odradek.Cluster` are made of, checked where it was written."""
+"""The arguments of `odradek.Broker` and `odradek.Cluster`, checked where they were written."""

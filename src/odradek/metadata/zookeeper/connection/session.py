@@ -42,7 +42,12 @@ from odradek.metadata.zookeeper.client import (
     ZooKeeperSettings,
     unexpected,
 )
-from odradek.metadata.zookeeper.connecting import connect, create_root, new_client, node_acl
+from odradek.metadata.zookeeper.connection.connecting import (
+    connect,
+    create_root,
+    new_client,
+    node_acl,
+)
 from odradek.timer import PeriodicTask, Timer, TimerTask
 
 logger = logging.getLogger(__name__)

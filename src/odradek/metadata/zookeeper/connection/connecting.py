@@ -5,20 +5,15 @@ import logging
 import warnings
 from typing import Any, Final
 
+from kazoo import exceptions, security
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.retry import KazooRetry
+
 from odradek.metadata.store import MetadataStoreError
 from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.client import ZooKeeperLogin, ZooKeeperSettings
 from odradek.tls import TlsError, TlsSettings, client_context
-
-try:
-    from kazoo import exceptions, security
-    from kazoo.client import KazooClient
-    from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
-    from kazoo.retry import KazooRetry
-except ImportError as error:
-    raise MetadataStoreError(
-        "ZooKeeper needs the client library kazoo: pip install 'odradek[zookeeper]'"
-    ) from error
 
 logger = logging.getLogger(__name__)
 
