@@ -49,8 +49,9 @@ class RealCluster(Cluster):
 
     def add(self, broker_id: int) -> Broker:
         settings = ZooKeeperSettings(self.connect, SESSION_MS, 30_000, 100)
-        session = KazooSession(settings, self.timer, self.clock, self.call)
-        broker = Broker(self, broker_id, session, unclean=False)
+        broken: list[Exception] = []
+        session = KazooSession(settings, self.timer, self.clock, self.call, broken.append)
+        broker = Broker(self, broker_id, session, broken, unclean=False)
         self.brokers[broker_id] = broker
         return broker
 
