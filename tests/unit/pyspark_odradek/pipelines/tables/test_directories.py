@@ -4,6 +4,7 @@ each takes the other's files for its own.
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -243,13 +244,14 @@ def test_the_table_of_an_archive_is_made_by_one(
     settings = PipelineSettings("h:1", "orders", to=str(tmp_path), format="delta")
     ids: list[str] = []
 
-    def opened(_: object, __: str, archive_id: str, *___: object) -> None:
+    def opened(_: object, __: str, archive_id: str, *___: object) -> object:
         if not ids:
             ids.append(archive_id)
             with pytest.raises(PipelineError, match="is being written to"):
                 open_table(NO_SPARK, settings, output())
         else:
             ids.append(archive_id)
+        return SimpleNamespace(is_partitioned_by=lambda by: by == settings.partition_by)
 
     def output() -> Output:
         return Output(NO_SPARK, str(tmp_path), str(tmp_path / "_checkpoint"))
