@@ -26,7 +26,7 @@ from uuid import uuid4
 
 from tools import kafka_node
 
-from benchmarks.broker import Target, our_broker, pid_listening_on, ratios
+from benchmarks.broker import Target, in_turn, our_broker, pid_listening_on, ratios
 from benchmarks.commits import frame_of, measure_commits
 from odradek.background import InlineBackground
 from odradek.cli.start import ease_collector
@@ -410,9 +410,9 @@ def measure_all_commits(arguments: argparse.Namespace) -> dict[str, float]:
             for connections in CONNECTIONS:
                 measure_commits(target, arguments.warm_up, connections)
             target.figures.clear()
-        for _ in range(arguments.rounds):
+        for number in range(arguments.rounds):
             for connections in CONNECTIONS:
-                for target in targets:
+                for target in in_turn(targets, number):
                     measure_commits(target, arguments.commits, connections)
     figures = targets[0].medians()
     if peer:

@@ -30,7 +30,7 @@ from typing import Any, Final
 from confluent_kafka.admin import AdminClient, NewTopic
 from tools import kafka_node, peers
 
-from benchmarks.broker import Target, our_broker, pid_listening_on, ratios, table
+from benchmarks.broker import Target, in_turn, our_broker, pid_listening_on, ratios, table
 from benchmarks.groups import MemoryLog
 from benchmarks.transactional_client import TransactionalProducer, run_commits
 from odradek.cli.start import ease_collector
@@ -255,12 +255,12 @@ def run_rounds(targets: Sequence[Target], options: argparse.Namespace) -> None:
     for number in range(options.rounds):
         print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
         for count in PRODUCERS:
-            for target in targets:
+            for target in in_turn(targets, number):
                 measure_commits(target, count, options.seconds)
-        for target in targets:
+        for target in in_turn(targets, number):
             measure_wide(target, options.wide)
         for level in ISOLATION_LEVELS:
-            for target, topic in zip(targets, topics, strict=True):
+            for target, topic in in_turn(list(zip(targets, topics, strict=True)), number):
                 measure_reading(target, topic, options.transactions, level)
 
 

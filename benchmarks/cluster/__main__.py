@@ -31,7 +31,7 @@ import sys
 import time
 from typing import Any
 
-from benchmarks.broker import produce, ratios, table
+from benchmarks.broker import in_turn, produce, ratios, table
 from benchmarks.cluster.clusters import ClusterTarget, our_cluster, peer_cluster
 from benchmarks.cluster.loads import LARGE_BATCH
 from benchmarks.cluster.parts import MANY_PARTITIONS, OURS_ALONE, PARTS, REPEATED, latency
@@ -79,7 +79,7 @@ def measure(name: str, targets: list[ClusterTarget], options: argparse.Namespace
     chosen = targets[:1] if name in OURS_ALONE else targets
     began = time.monotonic()
     for number in range(options.rounds if name in REPEATED else 1):
-        for target in chosen:
+        for target in in_turn(chosen, number):
             print(f"{name}: {target.name}, round {number + 1}", file=sys.stderr, flush=True)
             os.sync()  # else a round pays for what the one before has written
             PARTS[name](target, options)
