@@ -1,7 +1,5 @@
 """`KafkaAccess`: users, tokens, ACLs and quotas of an Apache Kafka, wherever it keeps them."""
 
-from collections.abc import Iterable
-
 from odradek.acl import AccessControlEntry, AclBinding, ResourcePattern
 from odradek.client_quota import QuotaEntity, QuotaKey
 
@@ -15,18 +13,13 @@ class KafkaAccess:
     def __init__(self) -> None:
         self.users: dict[str, dict[str, str]] = {}
         self.tokens: dict[str, str] = {}
-        self.acls: dict[str, AclBinding] = {}
+        self.acls: set[AclBinding] = set()
         self.quotas: dict[QuotaEntity, dict[QuotaKey, float]] = {}
-
-    def add_acls(self, pattern: ResourcePattern, entries: Iterable[AccessControlEntry]) -> None:
-        """Adds the entries of a pattern that has none yet."""
-        for entry in entries:
-            self.acls[f"{pattern} {entry}"] = AclBinding(pattern, entry)
 
     def acls_by_pattern(self) -> dict[ResourcePattern, frozenset[AccessControlEntry]]:
         """The entries of every pattern."""
         found: dict[ResourcePattern, set[AccessControlEntry]] = {}
-        for pattern, entry in self.acls.values():
+        for pattern, entry in self.acls:
             found.setdefault(pattern, set()).add(entry)
         return {pattern: frozenset(entries) for pattern, entries in found.items()}
 
@@ -35,6 +28,6 @@ class KafkaAccess:
         return {
             "users": len(self.users),
             "tokens": len(self.tokens),
-            "acls": len(set(self.acls.values())),
+            "acls": len(self.acls),
             "quotas": len(self.quotas),
         }

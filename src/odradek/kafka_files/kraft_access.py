@@ -16,28 +16,45 @@ from odradek.security.sasl.scram import SCRAM_MECHANISMS, ScramCredential, crede
 _ENTITY_PARTS: Final = {"user": "user", "client-id": "client_id", "ip": "ip"}
 
 
-def apply_access_record(access: KafkaAccess, number: int, fields: dict[str, Json]) -> None:
-    """Takes in a record; one of another kind changes nothing.
+class KraftAccess(KafkaAccess):
+    """The same, from a metadata log, which names an ACL that it removes by its id."""
 
-    Raises:
-        ValueError: it has a number or a name that this code does not know.
-    """
-    if number == kraft_records.ACCESS_CONTROL_ENTRY_RECORD:
-        access.acls[str(fields["id"])] = _binding(fields)
-    elif number == kraft_records.REMOVE_ACCESS_CONTROL_ENTRY_RECORD:
-        access.acls.pop(str(fields["id"]), None)
-    elif number == kraft_records.USER_SCRAM_CREDENTIAL_RECORD:
-        credentials = access.users.setdefault(str(fields["name"]), {})
-        credentials[_mechanism(fields)] = credential_text(_credential(fields))
-    elif number == kraft_records.REMOVE_USER_SCRAM_CREDENTIAL_RECORD:
-        _remove_credential(access, str(fields["name"]), _mechanism(fields))
-    elif number == kraft_records.DELEGATION_TOKEN_RECORD:
-        token = _token(fields)
-        access.tokens[token.token_id] = token_text(token)
-    elif number == kraft_records.REMOVE_DELEGATION_TOKEN_RECORD:
-        access.tokens.pop(str(fields["tokenId"]), None)
-    elif number == kraft_records.CLIENT_QUOTA_RECORD:
-        _apply_quota(access, fields)
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_id: Final[dict[str, AclBinding]] = {}
+
+    def apply(self, number: int, fields: dict[str, Json]) -> None:
+        """Takes in a record; one of another kind changes nothing.
+
+        Raises:
+            ValueError: it has a number or a name that this code does not know.
+        """
+        if number == kraft_records.ACCESS_CONTROL_ENTRY_RECORD:
+            self._add_acl(str(fields["id"]), _binding(fields))
+        elif number == kraft_records.REMOVE_ACCESS_CONTROL_ENTRY_RECORD:
+            self._remove_acl(str(fields["id"]))
+        elif number == kraft_records.USER_SCRAM_CREDENTIAL_RECORD:
+            credentials = self.users.setdefault(str(fields["name"]), {})
+            credentials[_mechanism(fields)] = credential_text(_credential(fields))
+        elif number == kraft_records.REMOVE_USER_SCRAM_CREDENTIAL_RECORD:
+            _remove_credential(self, str(fields["name"]), _mechanism(fields))
+        elif number == kraft_records.DELEGATION_TOKEN_RECORD:
+            token = _token(fields)
+            self.tokens[token.token_id] = token_text(token)
+        elif number == kraft_records.REMOVE_DELEGATION_TOKEN_RECORD:
+            self.tokens.pop(str(fields["tokenId"]), None)
+        elif number == kraft_records.CLIENT_QUOTA_RECORD:
+            _apply_quota(self, fields)
+
+    def _add_acl(self, acl_id: str, binding: AclBinding) -> None:
+        self._by_id[acl_id] = binding
+        self.acls.add(binding)
+
+    def _remove_acl(self, acl_id: str) -> None:
+        binding = self._by_id.pop(acl_id, None)
+        # Another id may stand for the same ACL.
+        if binding is not None and binding not in self._by_id.values():
+            self.acls.remove(binding)
 
 
 def _binding(fields: dict[str, Json]) -> AclBinding:

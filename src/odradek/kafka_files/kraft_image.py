@@ -10,7 +10,7 @@ from uuid import UUID
 
 from odradek.kafka_files import kraft_records
 from odradek.kafka_files.kafka_access import KafkaAccess
-from odradek.kafka_files.kraft_access import apply_access_record
+from odradek.kafka_files.kraft_access import KraftAccess
 from odradek.model import ConfigResourceType
 from odradek.protocol.schema import Json
 from odradek.protocol.uuids import uuid_of
@@ -31,7 +31,8 @@ class KafkaMetadata:
     def __init__(self) -> None:
         self.topics: dict[UUID, KafkaTopic] = {}
         self.configs: dict[str, dict[str, str]] = {}
-        self.access = KafkaAccess()
+        self._records_of_access = KraftAccess()
+        self.access: KafkaAccess = self._records_of_access
         self.next_producer_id = 0
         self._pending: list[tuple[int, dict[str, Json]]] | None = None
 
@@ -73,7 +74,7 @@ class KafkaMetadata:
         elif number == kraft_records.PRODUCER_IDS_RECORD:
             self.next_producer_id = _int(fields, "nextProducerId")
         else:
-            apply_access_record(self.access, number, fields)
+            self._records_of_access.apply(number, fields)
 
     def _partition(self, fields: dict[str, Json], epoch: int, *, is_change: bool = False) -> None:
         topic = self.topics.get(_id(fields))

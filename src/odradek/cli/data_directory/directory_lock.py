@@ -10,7 +10,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from odradek.kafka_files.inspection import UnreadableFile, explain
+from odradek.errors import reason_of
+from odradek.kafka_files.inspection import UnreadableFile
 from odradek.storage import names
 from odradek.system_calls import OPEN_FLAGS, lock_file_shared
 
@@ -38,7 +39,7 @@ def _open(path: str) -> int | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UnreadableFile(path, explain(error)) from error
+        raise UnreadableFile(path, reason_of(error)) from error
 
 
 def _take(descriptor: int, directory: str) -> None:
@@ -46,5 +47,5 @@ def _take(descriptor: int, directory: str) -> None:
         lock_file_shared(descriptor)
     except OSError as error:
         in_use = error.errno in (errno.EAGAIN, errno.EACCES)
-        problem = "a broker is running on it; stop it first" if in_use else explain(error)
+        problem = "a broker is running on it; stop it first" if in_use else reason_of(error)
         raise UnreadableFile(directory, problem) from error

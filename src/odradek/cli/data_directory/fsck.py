@@ -19,8 +19,9 @@ from typing import Final
 
 from odradek.cli.arguments import add_format
 from odradek.cli.data_directory.directory_lock import held_still
+from odradek.errors import reason_of
 from odradek.kafka_files.check import DirectoryCheck, Finding, KnownPartition, log_directories
-from odradek.kafka_files.inspection import UnreadableFile, explain
+from odradek.kafka_files.inspection import UnreadableFile
 from odradek.metadata.image import ConfigResource
 from odradek.metadata.sqlite import schema
 from odradek.metadata.sqlite.database import Database
@@ -172,7 +173,7 @@ def read_metadata(directory: str) -> StoredMetadata:
                 if os.path.lexists(os.path.join(directory, name)):
                     shutil.copyfile(os.path.join(directory, name), os.path.join(copies, name))
         except OSError as error:
-            raise UnreadableFile(path, explain(error)) from error
+            raise UnreadableFile(path, reason_of(error)) from error
         try:
             database = Database(copies)
             try:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from odradek.cli.data_directory.import_refused import ImportRefused
 from odradek.config import BrokerConfig
 from odradek.config.files.properties import load_properties
 from odradek.config.protection import check_protection
@@ -18,6 +17,10 @@ if TYPE_CHECKING:
     from odradek.metadata.zookeeper import ZooKeeperSettings
 
 _OF_ZOOKEEPER: Final = ("zookeeper.ssl.", "zookeeper.sasl.", "zookeeper.connection.timeout.ms")
+
+
+class ImportRefused(Exception):
+    """The import was refused; the message is one line."""
 
 
 def settings_of_zookeeper(servers: str | None, path: str | None) -> "ZooKeeperSettings | None":
@@ -43,36 +46,56 @@ def settings_of_zookeeper(servers: str | None, path: str | None) -> "ZooKeeperSe
     return zookeeper_settings(config)
 
 
-def access_statements(access: KafkaAccess, stored: StoredMetadata) -> list[Statement]:
-    """Writes users, tokens, ACLs and quotas; what is `stored` of a user, a token or a quota
-    stays."""
+def missing_access(access: KafkaAccess, stored: StoredMetadata) -> KafkaAccess:
+    """The users, tokens, ACLs and quotas that are not `stored` yet: of a user, a token or an
+    entity with quotas that is, the stored values stay."""
     held = {resource for resource, settings in stored.configs.items() if settings}
+    missing = KafkaAccess()
+    missing.users = {name: each for name, each in access.users.items() if _user(name) not in held}
+    missing.tokens = {
+        token_id: text
+        for token_id, text in access.tokens.items()
+        if token_resource(token_id) not in held
+    }
+    missing.acls = {
+        each for each in access.acls if each.entry not in stored.acls.get(each.pattern, ())
+    }
+    missing.quotas = {
+        entity: quotas
+        for entity, quotas in access.quotas.items()
+        if entity not in stored.client_quotas
+    }
+    return missing
+
+
+def access_statements(access: KafkaAccess) -> list[Statement]:
+    """Writes users, tokens, ACLs and quotas."""
     settings = [
         (resource, name, value)
         for resource, values in _resources(access)
-        if resource not in held
         for name, value in values.items()
     ]
-    known = stored.client_quotas
-    quotas = {each: values for each, values in access.quotas.items() if each not in known}
     return [
         schema.put_configs(settings),
         acl_rows.put(access.acls_by_pattern()),
-        quota_rows.put(quotas),
+        quota_rows.put(access.quotas),
     ]
 
 
-def told_of_access(access: KafkaAccess) -> str:
-    """A line about what was found; none if there is nothing."""
-    counts = access.counts()
-    if not any(counts.values()):
+def told_of_access(summary: Mapping[str, int | str]) -> str:
+    """A line about the users, tokens, ACLs and quotas in a summary; none if there are none."""
+    if not any(summary[name] for name in KafkaAccess().counts()):
         return ""
-    found = "{users} users, {tokens} delegation tokens, {acls} ACLs, {quotas} quotas"
-    return f"{found.format(**counts)}; ACLs count with authorizer.class.name\n"
+    imported = "{users} users, {tokens} delegation tokens, {acls} ACLs, {quotas} quotas"
+    return f"{imported.format(**summary)}; ACLs count with authorizer.class.name\n"
 
 
 def _resources(access: KafkaAccess) -> Iterator[tuple[ConfigResource, Mapping[str, str]]]:
     for name, credentials in access.users.items():
-        yield ConfigResource(ConfigResourceType.USER, name), credentials
+        yield _user(name), credentials
     for token_id, text in access.tokens.items():
         yield token_resource(token_id), {INFORMATION: text}
+
+
+def _user(name: str) -> ConfigResource:
+    return ConfigResource(ConfigResourceType.USER, name)

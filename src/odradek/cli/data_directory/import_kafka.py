@@ -25,17 +25,18 @@ from uuid import UUID, uuid4
 from odradek.cli.arguments import add_format, natural_number
 from odradek.cli.data_directory.directory_lock import held_still
 from odradek.cli.data_directory.import_access import (
+    ImportRefused,
     access_statements,
+    missing_access,
     settings_of_zookeeper,
     told_of_access,
 )
-from odradek.cli.data_directory.import_refused import ImportRefused
 from odradek.cli.data_directory.zookeeper_metadata import read_zookeeper
 from odradek.config import ConfigError
 from odradek.config.topic import usable_topic_settings
-from odradek.errors import BrokerError
+from odradek.errors import BrokerError, reason_of
 from odradek.kafka_files.check import log_directories
-from odradek.kafka_files.inspection import UnreadableFile, explain
+from odradek.kafka_files.inspection import UnreadableFile
 from odradek.kafka_files.interchange import (
     CopiedLog,
     SourceDirectory,
@@ -127,8 +128,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     except OSError as error:
         where = error.filename or arguments.data_dir
-        print(f"odradek: {where}: {explain(error)}", file=sys.stderr)
+        print(f"odradek: {where}: {reason_of(error)}", file=sys.stderr)
         return 1
+    print(told_of_access(summary), end="", file=sys.stderr)
     if arguments.format == "json":
         print(json.dumps(summary))
         return 0
@@ -193,16 +195,16 @@ class Import:
         cluster_id = stored.cluster_id or named_id or self._new_cluster_id()
         is_new = not stored.cluster_id
         self._move_into_place(sources, topics, cluster_id, was_clean=was_clean and is_new)
-        database.write(self._statements(cluster_id, kafka, topics, stored))
-        if kafka is not None:
-            print(told_of_access(kafka.access), end="", file=sys.stderr)
+        access = missing_access(KafkaAccess() if kafka is None else kafka.access, stored)
+        statements = self._statements(cluster_id, kafka, topics, stored)
+        database.write([*statements, *access_statements(access)])
         self._is_done = True
         return {
             "topics": len(topics),
             "partitions": len(self._copies),
             "records": sum(copy.record_count for copy in self._copies.values()),
             "bytes": sum(copy.size_bytes for copy in self._copies.values()),
-            **(KafkaAccess() if kafka is None else kafka.access).counts(),
+            **access.counts(),
             "data_dir": self._data_dir,
             "broker_id": self._broker_id,
         }
@@ -407,7 +409,6 @@ class Import:
             schema.put_topics(images),
             schema.put_configs(settings),
             *[schema.put_partitions(image.topic_id, image.partitions) for image in images],
-            *([] if kafka is None else access_statements(kafka.access, stored)),
         ]
 
     def _new_cluster_id(self) -> str:

@@ -12,8 +12,8 @@ import sys
 from typing import NamedTuple
 
 from odradek.cli.arguments import add_format
-from odradek.cli.tools.connection import text_of
 from odradek.clock import SystemClock
+from odradek.errors import text_of
 from odradek.storage.files import FileSystem, OsFileSystem
 from odradek.storage.leases import Lease, read_leases
 from odradek.storage.names import parse_partition_directory

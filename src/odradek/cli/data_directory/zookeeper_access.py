@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from urllib.parse import unquote
 
-from odradek.acl import PatternType
+from odradek.acl import AclBinding, PatternType
 from odradek.kafka_files.kafka_access import KafkaAccess
 from odradek.metadata.store import MetadataStoreError
 from odradek.metadata.zookeeper.security import acl_znodes, quota_znodes
@@ -28,7 +28,8 @@ def read_access(read: _Read, names_in: _NamesIn) -> KafkaAccess:
             for folder in acl_znodes.type_folders(pattern_type):
                 for path in _paths_in(folder, names_in):
                     entries = acl_znodes.read_acls(path, read(path) or b"")
-                    access.add_acls(acl_znodes.pattern_of(path), entries)
+                    pattern = acl_znodes.pattern_of(path)
+                    access.acls.update(AclBinding(pattern, entry) for entry in entries)
         for path in _entities(names_in):
             _take_settings(access, path, read(f"{CONFIG}/{path}") or b"")
         for path in _paths_in(TOKENS, names_in):
