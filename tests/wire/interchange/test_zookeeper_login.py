@@ -198,6 +198,7 @@ def test_a_broker_outlives_a_restart_of_the_ensemble(
         node.start()
         node.await_serving()
         eventually(lambda: _creates(ours.bootstrap_servers))
+        assert log.read_text().count("Logged in to ZooKeeper") == 1
         assert "Traceback" not in log.read_text()
 
 

@@ -52,20 +52,27 @@ def connect(client: KazooClient, settings: ZooKeeperSettings) -> None:
     except (KazooTimeoutError, exceptions.ZookeeperError) as error:
         client.stop()
         client.close()
-        raise MetadataStoreError(_failure(client, settings, error)) from error
+        raise MetadataStoreError(_unconnected(client, settings, error)) from error
 
 
-def create_root(client: KazooClient, settings: ZooKeeperSettings) -> None:
-    """Creates the chroot, where one is named and missing; blocks.
+def connect_to_root(client: KazooClient, settings: ZooKeeperSettings) -> None:
+    """Connects, and creates the chroot, where one is named and missing; blocks.
 
     Raises:
-        MetadataStoreError: it cannot be created.
+        MetadataStoreError: it cannot be reached, or the chroot cannot be created.
     """
+    connect(client, settings)
     if client.chroot:
         try:
             client.ensure_path("/")
         except exceptions.ZookeeperError as error:
-            raise MetadataStoreError(_failure(client, settings, error)) from error
+            raise MetadataStoreError(_unusable(settings, repr(error))) from error
+
+
+def is_refused(client: KazooClient) -> bool:
+    """Whether the last login failed. kazoo is connected before it logs in, so it tells of a
+    connection, and of its loss, with each attempt."""
+    return getattr(client.handler, "refused_login", None) is not None
 
 
 def node_acl(settings: ZooKeeperSettings, path: str) -> list[security.ACL]:
@@ -88,7 +95,7 @@ class SecureHandler(SequentialThreadingHandler):  # type: ignore[misc, unused-ig
         """
         super().__init__()
         self._context = client_context(settings)
-        self.failure: str | None = None
+        self.failed_tls: str | None = None
 
     def create_connection(
         self, address: Any, hostname: str | None = None, timeout: float | None = None, **_: Any
@@ -99,7 +106,7 @@ class SecureHandler(SequentialThreadingHandler):  # type: ignore[misc, unused-ig
         try:
             return self._context.wrap_socket(plain, server_hostname=hostname)
         except OSError as error:
-            self.failure = f"TLS: {getattr(error, 'verify_message', None) or error}"
+            self.failed_tls = f"TLS: {getattr(error, 'verify_message', None) or error}"
             raise
 
     def select(self, *lists: Any, **options: Any) -> Any:
@@ -119,7 +126,7 @@ class _Login:
         self._client: Final = client
         self._username: Final = login.username
         self._log_in: Final = client._connection._authenticate_with_sasl
-        self._is_refused = False
+        client.handler.refused_login = None
 
     def take_part(self) -> None:
         """Stands in for kazoo's own login."""
@@ -131,13 +138,14 @@ class _Login:
         except exceptions.KazooException as error:
             self._note(f"it refuses the login of the user {self._username!r}, or hung up during it")
             raise exceptions.ConnectionDropped("The login failed") from error
-        self._is_refused = False
+        if is_refused(self._client):
+            logger.info("Logged in to ZooKeeper")
+        self._client.handler.refused_login = None
 
     def _note(self, failure: str) -> None:
-        self._client.handler.failure = failure
-        level = logging.DEBUG if self._is_refused else logging.ERROR
+        level = logging.DEBUG if is_refused(self._client) else logging.ERROR
         logger.log(level, "No connection to ZooKeeper: %s", failure)
-        self._is_refused = True
+        self._client.handler.refused_login = failure
 
 
 def _new_client(settings: ZooKeeperSettings) -> KazooClient:
@@ -172,10 +180,15 @@ def _sasl_options(settings: ZooKeeperSettings) -> dict[str, str] | None:
     return {"mechanism": "DIGEST-MD5", **settings.login._asdict()}
 
 
-def _failure(client: KazooClient, settings: ZooKeeperSettings, error: Exception) -> str:
-    failure = getattr(client.handler, "failure", None)
+def _unconnected(client: KazooClient, settings: ZooKeeperSettings, error: Exception) -> str:
+    failures = (getattr(client.handler, name, None) for name in ("refused_login", "failed_tls"))
+    failure = next(filter(None, failures), None)
     if isinstance(error, KazooTimeoutError):
         reason = f" ({failure})" if failure else ""
         within = f"within {settings.connection_timeout_ms} ms"
         return f"ZooKeeper at {settings.connect} cannot be reached {within}{reason}"
-    return f"ZooKeeper at {settings.connect} cannot be used: {failure or repr(error)}"
+    return _unusable(settings, failure or repr(error))
+
+
+def _unusable(settings: ZooKeeperSettings, reason: str) -> str:
+    return f"ZooKeeper at {settings.connect} cannot be used: {reason}"

@@ -43,8 +43,8 @@ from odradek.metadata.zookeeper.client import (
     unexpected,
 )
 from odradek.metadata.zookeeper.connection.connecting import (
-    connect,
-    create_root,
+    connect_to_root,
+    is_refused,
     new_client,
     node_acl,
 )
@@ -140,8 +140,7 @@ class KazooSession(ZooKeeperClient):
 
     def start(self) -> None:
         """See `ZooKeeperClient`."""
-        connect(self._client, self._settings)
-        create_root(self._client, self._settings)
+        connect_to_root(self._client, self._settings)
         self._last_look_ms = self._clock.monotonic_ms()
         interval_ms = max(1, self._settings.session_timeout_ms // LOOKS_PER_TIMEOUT)
         self._look = PeriodicTask(self._timer, lambda: interval_ms, self._look_at_clock)
@@ -391,12 +390,16 @@ class KazooSession(ZooKeeperClient):
 
     def _on_state(self, state: Any) -> None:
         if state == KazooState.SUSPENDED:
-            logger.warning("The connection to ZooKeeper is lost; nothing is decided meanwhile")
+            lost = "The connection to ZooKeeper is lost; nothing is decided meanwhile"
+            self._log_state(logging.WARNING, lost)
         elif state == KazooState.CONNECTED:
-            logger.info("Connected to ZooKeeper")
+            self._log_state(logging.INFO, "Connected to ZooKeeper")
             self._hand_over(self._go_on)
         elif state == KazooState.LOST:
             self._hand_over(self._expire)
+
+    def _log_state(self, level: int, message: str) -> None:
+        logger.log(logging.DEBUG if is_refused(self._client) else level, message)
 
     def _expire(self) -> None:
         """Expires the session. kazoo would refuse requests until it has begun another session."""
@@ -433,8 +436,7 @@ def generate_broker_id(settings: ZooKeeperSettings, reserved_max_id: int) -> int
     """
     client = new_client(settings)
     try:
-        connect(client, settings)
-        create_root(client, settings)
+        connect_to_root(client, settings)
         client.ensure_path("/brokers/seqid")
         return reserved_max_id + int(client.set("/brokers/seqid", b"").version)
     except exceptions.ZookeeperError as error:
