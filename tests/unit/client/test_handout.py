@@ -1,16 +1,22 @@
 """If these fail, `getone` gives records out in another order, or what it costs grows with the
 partitions that a consumer has."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
+
+import pytest
 
 from odradek.client.aio.consuming.handout import Handout
 from odradek.client.aio.fetching.fetcher import Fetcher
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
+from odradek.client.core.consuming.deserializers import Deserializer
+from odradek.client.core.consuming.fetched import BadRecord, FetchedChunk
 from odradek.client.core.consuming.positions import Positions
 from odradek.client.core.metrics import ClientMetrics
 from odradek.clock import ManualClock
 from odradek.model import TopicPartition
+from odradek.records.builder import RecordBatchBuilder
 
 
 class CountedPositions(Positions):
@@ -33,6 +39,28 @@ def handout_of(count: int) -> tuple[Handout, CountedPositions]:
         Fetcher, SimpleNamespace(metrics=ClientMetrics(ManualClock(), "c"), pump=lambda: None)
     )
     return Handout(positions, fetcher, None, None, ()), positions
+
+
+FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def fetched_of(deserializer: Deserializer | None, *interceptors: Any) -> tuple[Handout, Positions]:
+    """Two partitions with the records `b"0"` to `b"3"`, fetched and not read yet."""
+    positions = Positions()
+    positions.assign((FIRST, SECOND))
+    for partition, state in positions.items():
+        builder = RecordBatchBuilder(0)
+        for offset in range(4):
+            builder.append(1, None, b"%d" % offset, [])
+        state.seek(0)
+        state.fetched(FetchedChunk(partition, 0, memoryview(builder.build()), None))
+    fetcher = cast(
+        Fetcher,
+        SimpleNamespace(
+            metrics=ClientMetrics(ManualClock(), "c"), pump=lambda: None, used_up=lambda: None
+        ),
+    )
+    return Handout(positions, fetcher, None, deserializer, interceptors), positions
 
 
 def record(partition: int, offset: int) -> ConsumerRecord:
@@ -84,3 +112,88 @@ def test_what_an_interceptor_emptied_keeps_nothing_from_being_put_back() -> None
         state.seek(2)
     handout.put_back({other: [record(1, 1)], emptied: []})
     assert taken(handout) == (1, 1)
+
+
+Move = Callable[[Positions], None]
+
+
+def seek(partition: TopicPartition) -> Move:
+    def move(positions: Positions) -> None:
+        state = positions.get(partition)
+        assert state is not None
+        state.seek(40)
+
+    return move
+
+
+def give_up_and_take_again(positions: Positions) -> None:
+    positions.assign([FIRST])
+    positions.assign([FIRST, SECOND])
+
+
+@pytest.mark.parametrize("reads_one", [False, True])
+@pytest.mark.parametrize("moved", [FIRST, SECOND])
+@pytest.mark.parametrize("by", ["deserializer", "interceptor"])
+def test_a_seek_amid_a_read_counts(by: str, moved: TopicPartition, reads_one: bool) -> None:
+    """The consumer went on behind the records that the read had taken, as if nobody had sought."""
+    handout, positions, seen = moving(by, seek(moved))
+    if reads_one:
+        found = [taken(handout) for _ in range(8)]
+    else:
+        read = handout.take((), 100)
+        found = [(each.partition, each.offset) for some in read.values() for each in some]
+    assert found == [(partition, offset) for partition in (0, 1) for offset in range(4)]
+    assert len(seen) == 8
+    assert {each: state.position for each, state in positions.items()} == {
+        FIRST: 4,
+        SECOND: 4,
+    } | {moved: 40}
+
+
+@pytest.mark.parametrize("reads_one", [False, True])
+@pytest.mark.parametrize("by", ["deserializer", "interceptor"])
+def test_what_was_given_up_amid_a_read_is_not_given_out(by: str, reads_one: bool) -> None:
+    """Another member may have them. Nothing is known of the partition when it is back."""
+    handout, positions, _ = moving(by, give_up_and_take_again)
+    if reads_one:
+        assert [taken(handout) for _ in range(4)] == [(0, offset) for offset in range(4)]
+    else:
+        assert [*handout.take((), 100)] == [FIRST]
+    assert {each: state.position for each, state in positions.items()} == {FIRST: 4, SECOND: None}
+    assert taken(handout) is None
+
+
+def moving(by: str, move: Move) -> tuple[Handout, Positions, list[bytes]]:
+    """A consumer that is moved at the end of its first read, and the values that it has seen."""
+    seen: list[bytes] = []
+
+    def deserialize(value: bytes) -> bytes:
+        seen.append(value)
+        if by == "deserializer" and len(seen) == 8:
+            move(positions)
+        return value
+
+    def on_consume(records: Any) -> Any:
+        if by == "interceptor":
+            move(positions)
+        return records
+
+    handout, positions = fetched_of(deserialize, SimpleNamespace(on_consume=on_consume))
+    return handout, positions, seen
+
+
+def test_a_deserializer_that_moves_and_raises_stays_where_it_went() -> None:
+    """It passes over what it cannot read."""
+
+    def deserialize(value: bytes) -> bytes:
+        if value == b"0":
+            seek(FIRST)(positions)
+            raise ValueError("no value")
+        return value
+
+    handout, positions = fetched_of(deserialize)
+    with pytest.raises(BadRecord):
+        handout.take([FIRST], 100)
+    state = positions.get(FIRST)
+    assert state is not None
+    assert state.position == 40

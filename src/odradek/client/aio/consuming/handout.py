@@ -102,7 +102,7 @@ class Handout:
         """
         self.give_back(partitions)  # also of a partition that was resumed meanwhile
         read = self._read(
-            partitions, lambda state: state.take_columns(headers=headers, views=views)
+            partitions, lambda _, state: state.take_columns(headers=headers, views=views)
         )
         found = {partition: columns for partition, columns in read.items() if columns.row_count}
         self._consumed_records.add(sum(each.row_count for each in found.values()))
@@ -164,19 +164,31 @@ class Handout:
     def _records(self, partitions: Collection[TopicPartition], limit: int) -> Records:
         """Records of the chunks of these, as interceptors leave them."""
         left = limit
+        read_from: dict[TopicPartition, PartitionPosition] = {}
 
-        def take(state: PartitionPosition) -> list[ConsumerRecord]:
+        def take(partition: TopicPartition, state: PartitionPosition) -> list[ConsumerRecord]:
             nonlocal left
+            read_from[partition] = state
             taken = state.take(left, self._key, self._value) if left > 0 else []
             left -= len(taken)
             return taken
 
         read = self._read(partitions, take)
         found = {partition: records for partition, records in read.items() if records}
-        return self._intercepted(found) if found else found
+        if found:
+            found = self._intercepted(found)
+        # A deserializer or an interceptor may have given partitions up.
+        lost = {
+            partition
+            for partition, state in read_from.items()
+            if self._positions.get(partition) is not state
+        }
+        return {partition: each for partition, each in found.items() if partition not in lost}
 
     def _read(
-        self, partitions: Collection[TopicPartition], take: Callable[[PartitionPosition], T]
+        self,
+        partitions: Collection[TopicPartition],
+        take: Callable[[TopicPartition, PartitionPosition], T],
     ) -> dict[TopicPartition, T]:
         """Takes from the chunks of these, in turn, up to an unreadable one, whose error comes with
         the next call, alone."""
@@ -188,7 +200,7 @@ class Handout:
                 continue
             chunk = state.chunk
             try:
-                found[partition] = take(state)
+                found[partition] = take(partition, state)
             except BadRecord:
                 if found:
                     break

@@ -140,8 +140,11 @@ class PartitionPosition:
         try:
             found = read(chunk)
         except BadRecord as error:
-            self._read_to = error.offset
+            if self.chunk is chunk:
+                self._read_to = error.offset
             raise
+        if self.chunk is not chunk:  # a deserializer has moved the consumer
+            return found
         self._read_to, self._read_epoch = chunk.position, chunk.leader_epoch
         if chunk.is_used_up:
             self.chunk, self.following = self.following, None
