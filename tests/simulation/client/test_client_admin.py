@@ -44,7 +44,7 @@ from odradek.protocol.header import RequestHeader, decode_request_header
 DELETE_GROUPS, DESCRIBE_CONFIGS, ALTER_REPLICA_LOG_DIRS = 42, 32, 34
 CREATE_ACLS, DELETE_ACLS, ALTER_CLIENT_QUOTAS, DESCRIBE_TRANSACTIONS = 30, 31, 49, 65
 DELETE_TOPICS, CREATE_PARTITIONS, OFFSET_FETCH, DESCRIBE_GROUPS = 20, 37, 9, 15
-DESCRIBE_CLUSTER, DESCRIBE_QUORUM, ELECT_LEADERS = 60, 55, 43
+API_VERSIONS, DESCRIBE_CLUSTER, DESCRIBE_QUORUM, ELECT_LEADERS = 18, 60, 55, 43
 Ask = Callable[[Admin], Coroutine[Any, Any, Any]]
 
 
@@ -400,6 +400,40 @@ def test_a_controller_that_is_none_any_more_is_left(code: ErrorCode) -> None:
                     active[0] = node_id
                     found = (await admin.create_topics([NewTopic("t", 1)]))["t"]
                     assert not isinstance(found, KafkaError), found
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda admin: admin.list_topics(),  # by Metadata, which no controller needs
+        lambda admin: admin.list_groups(),  # by an API that controllers lack
+    ],
+)
+def test_what_controllers_do_not_take_is_refused_with_kafka_s_code(ask: Ask) -> None:
+    """As Kafka's tools do with `--bootstrap-controller`."""
+
+    async def scenario(stage: Stage) -> None:
+        values = {
+            "endpoint_type": 2,
+            "controller_id": 1,
+            "brokers": [{"broker_id": 1, "host": "client", "port": 1}],
+        }
+        served = [
+            {"api_key": key, "min_version": 0, "max_version": 1}
+            for key in (API_VERSIONS, DESCRIBE_CLUSTER)
+        ]
+        clock = LoopClock(asyncio.get_running_loop())
+        servers = {"bootstrap.controllers": "client:1"}
+        with (
+            stage.bent(answering(API_VERSIONS, {"api_keys": served})),
+            stage.bent(answering(DESCRIBE_CLUSTER, values)),
+        ):
+            async with Admin(config=servers, clock=clock, **SETTINGS) as admin:
+                with pytest.raises(KafkaError, match="not yet supported") as refused:
+                    await ask(admin)
+        assert refused.value.code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
 
     play(scenario)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from tests.deadlines import deadline_s
 
 from odradek.client.addresses import Address
 from odradek.client.apis import ClientApi
@@ -26,6 +27,7 @@ VERSIONS = 18
 LIST_OFFSETS = 2
 END_TXN = ClientApi(26, "EndTxn", 5, 5, 5)
 UNKNOWN = 9999
+TIMEOUT_MS = 10_000
 
 Asking = Callable[[SocketLeaderChannel, Callable[[Any], None]], None]
 
@@ -41,8 +43,9 @@ def unknown_code(version: int, correlation_id: int) -> bytes:
     return struct.pack(">ibihqhb", correlation_id, 0, 0, UNKNOWN, -1, -1, 0)
 
 
-def ask(answer: Callable[[int, int], bytes], asking: Asking) -> Any:
-    """The outcomes where every request is answered by `answer`."""
+def ask(answer: Callable[[int, int], bytes | None], asking: Asking) -> Any:
+    """The outcome where every request is answered by `answer`. Where that gives None the other side
+    is silent, and the channel's time-out passes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while size := await reader.read(4):
@@ -56,21 +59,31 @@ def ask(answer: Callable[[int, int], bytes], asking: Asking) -> Any:
                 )
             else:
                 body = answer(version, correlation_id)
+            if body is None:
+                timer.advance_clock(TIMEOUT_MS - 1)
+                assert not heard_now()
+                timer.advance_clock(1)
+                continue
             writer.write(struct.pack(">i", len(body)) + body)
         writer.close()
         await writer.wait_closed()
         served_all.set()
 
     served_all = asyncio.Event()
+    timer = MockTimer()
+    heard: list[asyncio.Future[Any]] = []
+
+    def heard_now() -> bool:
+        return heard[0].done()
 
     async def main() -> Any:
         broken: list[BaseException] = []
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
-            channel = SocketLeaderChannel(address, 1, MockTimer(), 10_000, broken.append)
-            heard = asyncio.get_running_loop().create_future()
-            asking(channel, heard.set_result)
-            outcome = await asyncio.wait_for(heard, 10)
+            channel = SocketLeaderChannel(address, 1, timer, TIMEOUT_MS, broken.append)
+            heard.append(asyncio.get_running_loop().create_future())
+            asking(channel, heard[0].set_result)
+            outcome = await asyncio.wait_for(heard[0], deadline_s(10))
             channel.close()
             await served_all.wait()
         assert broken == []
@@ -112,3 +125,12 @@ def test_a_code_of_the_future_in_a_cold_answer_is_an_unknown_error() -> None:
     """Here another reader is at work, whose table may end earlier still."""
     outcome = ask(unknown_code, end_transaction)
     assert ErrorCode(outcome.error_code) is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize("asking", [find_offset, end_transaction])
+def test_a_silent_broker_is_left_after_the_time_out(asking: Asking) -> None:
+    """A follower, or a transaction, would wait for it for good."""
+    outcome = ask(lambda _version, _correlation_id: None, asking)
+    assert isinstance(outcome, BrokerError)
+    assert outcome.code is ErrorCode.NETWORK_EXCEPTION
+    assert f"was silent for {TIMEOUT_MS} ms" in outcome.message

@@ -677,6 +677,21 @@ def test_a_time_out_that_is_refused_is_due_again(world, refusal):
     assert world.state() == "COMPLETE_ABORT"
 
 
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_an_expiry_that_is_refused_is_due_again(refusal):
+    """Fails when a silent id is kept for good, or is gone here and back after a restart."""
+    world = TransactionWorld(transactional_id_expiration_ms=1_000)
+    world.producer("silent")
+    world.advance(1_000)
+    world.log.refusal = refusal
+    world.coordinator.expire_ids()
+    assert world.state("silent") == "EMPTY"
+    world.log.refusal = None
+    world.coordinator.expire_ids()
+    with pytest.raises(BrokerError, match="TRANSACTIONAL_ID_NOT_FOUND"):
+        world.value("silent")
+
+
 def test_upkeep_does_not_pile_up_while_a_change_is_being_written():
     """Fails when what is due again is remembered every time, as long as replicas are slow."""
     world = TransactionWorld(transactional_id_expiration_ms=1_000)
