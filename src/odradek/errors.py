@@ -202,6 +202,25 @@ class LogDirFailure(EnvironmentFailure):
         super().__init__(f"log directory {directory} {reason}")
 
 
+def text_of(error: BaseException) -> str:
+    """Returns the message of an error without its code or number; the code's own text if it has no
+    message, and for a file its name before the reason.
+    """
+    if isinstance(error, OSError):
+        return f"{error.filename}: {reason_of(error)}" if error.filename else reason_of(error)
+    if not isinstance(error, BrokerError):
+        return str(error)
+    if " " in error.message:
+        return error.message
+    return f"{error.message}: {error.code.text}" if error.message else error.code.text
+
+
+def reason_of(error: object) -> str:
+    """Returns why, in the system's words without its number; an error of another kind says it, or
+    is named."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
 _RETRIABLE: Final = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,

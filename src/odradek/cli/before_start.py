@@ -11,6 +11,7 @@ from typing import Final
 
 from odradek.config import BrokerConfig
 from odradek.config.protection import check_protection
+from odradek.errors import reason_of
 from odradek.metadata.sqlite import schema
 from odradek.network.listener import SocketOptions, bind_socket
 from odradek.server.errors import StartError
@@ -109,7 +110,7 @@ def check_addresses(config: BrokerConfig) -> None:
             bind_socket(endpoint.host, endpoint.port, SocketOptions()).close()
         except OSError as error:
             name = f"{endpoint.listener_name}://{endpoint.host}:{endpoint.port}"
-            reason = error.strerror or str(error)
+            reason = reason_of(error)
             raise StartError(
                 f"Cannot listen on {name}: {reason}; give another address with --port or --listener"
             ) from error

@@ -127,7 +127,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         settings = settings_beneath(config_dir, words, os.environ)
     except (OSError, ValueError) as error:
-        from odradek.cli.tools.connection import text_of
+        from odradek.errors import text_of
 
         print(f"odradek: {text_of(error)}", file=sys.stderr)
         return 1
@@ -144,7 +144,7 @@ def _run_instead(words: list[str]) -> int:
     try:
         os.execvp(words[0], words)
     except OSError as error:
-        from odradek.cli.tools.connection import reason_of
+        from odradek.errors import reason_of
 
         print(f"odradek: {words[0]}: {reason_of(error)}", file=sys.stderr)
         return 1

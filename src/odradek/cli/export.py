@@ -16,8 +16,8 @@ from typing import Final
 
 from odradek.cli.everyday.flags import SERVERS_VARIABLE, tell_if_nobody_listens
 from odradek.cli.everyday.places import Base, parse_place
-from odradek.cli.tools.connection import silent_clients, text_of
-from odradek.errors import BrokerError
+from odradek.cli.tools.connection import silent_clients
+from odradek.errors import BrokerError, text_of
 from odradek.tables.columns import COLUMNS
 from odradek.tables.errors import DamagedRecords, DataLoss, MissingData, WrongPath
 from odradek.tables.plan.moments import Moment

@@ -215,7 +215,7 @@ def main(argv: Sequence[str] | None = None, **beside: object) -> int:
         discard_output()
         if status == 0:  # else the command has said so
             # Imported here: most commands need less, and `start` should start quickly.
-            from odradek.cli.tools.connection import text_of
+            from odradek.errors import text_of
 
             print(f"odradek: {text_of(error)}", file=sys.stderr)
         return 1

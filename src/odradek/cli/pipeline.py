@@ -15,7 +15,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 from odradek.cli.arguments import positive_number
-from odradek.cli.tools.connection import reason_of
+from odradek.errors import reason_of
 from odradek.suggestions import did_you_mean
 
 if TYPE_CHECKING:

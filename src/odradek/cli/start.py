@@ -23,6 +23,7 @@ from odradek.config.files.providers import resolved
 from odradek.config.single_node import SINGLE_NODE_DEFAULTS
 from odradek.config.suggestions import with_suggestion
 from odradek.config.unserved import unserved
+from odradek.errors import reason_of
 from odradek.server.errors import StartError
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def read_properties(path: str) -> dict[str, str]:
     try:
         return load_properties(path)
     except OSError as error:
-        raise StartError(f"Cannot read {path}: {error.strerror}") from error
+        raise StartError(f"Cannot read {path}: {reason_of(error)}") from error
 
 
 def configure(given: dict[str, str]) -> BrokerConfig:

@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from odradek.client.record_metadata import RecordMetadata
-from odradek.errors import BrokerError, ErrorCode
+from odradek.errors import BrokerError, ErrorCode, reason_of
 from odradek.model import TopicPartition
 
 
@@ -300,4 +300,4 @@ def in_words(error: object) -> str:
     number = error.errno or 0
     if number > 0:
         return os.strerror(number)
-    return error.strerror or str(error) or type(error).__name__
+    return reason_of(error)

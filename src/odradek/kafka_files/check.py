@@ -12,13 +12,12 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from odradek.errors import BrokerError
+from odradek.errors import BrokerError, reason_of
 from odradek.kafka_files.index_check import OffsetIndexCheck, TimeIndexCheck
 from odradek.kafka_files.inspection import (
     FoundBatch,
     LogFile,
     UnreadableFile,
-    explain,
     read_bytes,
     read_offset_index,
     read_producer_snapshot,
@@ -133,7 +132,7 @@ class DirectoryCheck:
         try:
             present = sorted(os.listdir(self.path))
         except OSError as error:
-            raise UnreadableFile(self.path, explain(error)) from error
+            raise UnreadableFile(self.path, reason_of(error)) from error
         partitions = [name for name in present if self._is_partition(name)]
         self._check_properties(has_logs=bool(partitions))
         is_closed = names.CLEAN_SHUTDOWN_FILE in present
@@ -258,7 +257,7 @@ class PartitionCheck:
         try:
             present = sorted(os.listdir(self._path))
         except OSError as error:
-            self._on_finding(Finding(self._path, explain(error)))
+            self._on_finding(Finding(self._path, reason_of(error)))
             return CheckedLog(0, 0, 0)
         files = [parsed for name in present if (parsed := names.parse_segment_file(name))]
         bases = [base for base, suffix in files if suffix == names.LOG_SUFFIX]

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Final, NamedTuple
 
+from odradek.errors import reason_of
 from odradek.records.batch import LOG_OVERHEAD_BYTES, MAGIC_POSITION, BatchHeader, parse_header
 from odradek.records.errors import CorruptRecords
 from odradek.storage.index.transaction_index import AbortedEntry
@@ -71,7 +72,7 @@ class LogFile:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             self._descriptor: Final = os.open(path, os.O_RDONLY | OPEN_FLAGS)
         except OSError as error:
-            raise UnreadableFile(path, explain(error)) from error
+            raise UnreadableFile(path, reason_of(error)) from error
         self.size_bytes: Final = os.fstat(self._descriptor).st_size
 
     def __enter__(self) -> "LogFile":
@@ -125,15 +126,10 @@ class LogFile:
         try:
             data = pread(self._descriptor, size_bytes, position)
         except OSError as error:
-            raise UnreadableFile(self.path, explain(error), position) from error
+            raise UnreadableFile(self.path, reason_of(error), position) from error
         if len(data) < size_bytes:
             raise UnreadableFile(self.path, "the file became shorter while it was read", position)
         return data
-
-
-def explain(error: OSError) -> str:
-    """The reason alone: the caller names the file."""
-    return error.strerror or str(error)
 
 
 def read_bytes(path: str) -> bytes:
@@ -146,7 +142,7 @@ def read_bytes(path: str) -> bytes:
         with open(path, "rb") as stream:
             return stream.read()
     except OSError as error:
-        raise UnreadableFile(path, explain(error)) from error
+        raise UnreadableFile(path, reason_of(error)) from error
 
 
 def base_offset_of(path: str) -> int:

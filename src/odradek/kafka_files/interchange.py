@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from odradek.errors import BrokerError
-from odradek.kafka_files.inspection import FoundBatch, LogFile, UnreadableFile, explain, read_bytes
+from odradek.errors import BrokerError, reason_of
+from odradek.kafka_files.inspection import FoundBatch, LogFile, UnreadableFile, read_bytes
 from odradek.model import NO_PRODUCER_ID, TopicPartition
 from odradek.records.legacy import read_message
 from odradek.storage import checkpoints, names
@@ -79,7 +79,7 @@ def read_source(path: str) -> SourceDirectory:
     try:
         present = sorted(os.listdir(path))
     except OSError as error:
-        raise UnreadableFile(path, explain(error)) from error
+        raise UnreadableFile(path, reason_of(error)) from error
     if names.META_PROPERTIES not in present:
         raise UnreadableFile(path, "there is no meta.properties: it is not a log directory")
     logs = []
@@ -155,7 +155,7 @@ def _read_log(topic_partition: TopicPartition, directory: str) -> SourceLog:
         present = os.listdir(directory)
         size_bytes = sum(os.stat(os.path.join(directory, name)).st_size for name in present)
     except OSError as error:
-        raise UnreadableFile(directory, explain(error)) from error
+        raise UnreadableFile(directory, reason_of(error)) from error
     for name in present:
         if name.endswith(names.SWAP_SUFFIX):
             raise UnreadableFile(
@@ -197,7 +197,7 @@ def _copy_file(source: str, target: str, on_bytes: OnBytes) -> None:
     try:
         reader = os.open(source, os.O_RDONLY | OPEN_FLAGS)
     except OSError as error:
-        raise UnreadableFile(source, explain(error)) from error
+        raise UnreadableFile(source, reason_of(error)) from error
     try:
         with open(target, "xb") as writer:
             position = 0
@@ -215,7 +215,7 @@ def _read_piece(path: str, descriptor: int, position: int) -> bytes:
     try:
         return pread(descriptor, _COPY_BYTES, position)
     except OSError as error:
-        raise UnreadableFile(path, explain(error), position) from error
+        raise UnreadableFile(path, reason_of(error), position) from error
 
 
 def _count(source: SourceLog, target: str) -> CopiedLog:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol, cast
 from weakref import WeakSet
 
+from odradek.errors import reason_of
 from odradek.log_limit import LimitedLog
 from odradek.model import EndPoint
 from odradek.network.addresses import as_asked, format_host_port, plain_address
@@ -215,7 +216,7 @@ class Listener:
 
     def _unavailable(self, error: OSError) -> ListenerError:
         name, _, host, port = self.endpoint
-        reason = error.strerror or str(error)
+        reason = reason_of(error)
         return ListenerError(f"Cannot listen on {name}://{format_host_port(host, port)}: {reason}")
 
     # --- the life of a connection ----------------------------------------------------------

@@ -3,6 +3,7 @@ raise them."""
 
 import errno
 
+from odradek.errors import reason_of
 from odradek.records.errors import CorruptRecords
 
 
@@ -27,4 +28,4 @@ def half_done(path: str, cause: OSError) -> OSError:
     It is EIO, whatever the cause: even if only room was missing, the files do not match the log any
     more, so their directory has to go offline.
     """
-    return OSError(errno.EIO, f"a change stopped half-way ({cause.strerror})", path)
+    return OSError(errno.EIO, f"a change stopped half-way ({reason_of(cause)})", path)

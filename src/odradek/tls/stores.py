@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
+from odradek.errors import reason_of
+
 T = TypeVar("T")
 
 TYPES: Final = ("JKS", "PKCS12", "PEM")
@@ -150,7 +152,7 @@ def _content(location: str, setting: str) -> bytes:
         with open(location, "rb") as file:
             content = file.read()
     except OSError as error:
-        raise TlsError(f"{setting}: {location}: {error.strerror}") from error
+        raise TlsError(f"{setting}: {location}: {reason_of(error)}") from error
     if content.startswith((_JKS, _JCEKS)):
         raise TlsError(
             f"{setting}: {location} is a JKS store, which only Java reads. Convert it: keytool "

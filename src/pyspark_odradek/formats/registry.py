@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+from odradek.errors import reason_of
 from pyspark_odradek.formats.errors import Undecodable, UnusableSchema
 
 AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
@@ -168,4 +169,4 @@ def read_schema_file(path: str) -> Schema:
         with open(path, "rb") as file:
             return Schema(_SUFFIXES[suffix], (file.read(),), is_set=True)
     except OSError as error:
-        raise UnusableSchema(f"{path}: {error.strerror}") from None
+        raise UnusableSchema(f"{path}: {reason_of(error)}") from None

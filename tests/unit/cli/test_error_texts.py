@@ -13,9 +13,8 @@ import pytest
 from odradek.cli import container
 from odradek.cli.everyday.monitoring.scraping import ScrapeError, fetch_text
 from odradek.cli.main import main
-from odradek.cli.tools.connection import reason_of, text_of
 from odradek.client.errors import NetworkError
-from odradek.errors import BrokerError, ErrorCode
+from odradek.errors import BrokerError, ErrorCode, reason_of, text_of
 
 REFUSED = OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
 

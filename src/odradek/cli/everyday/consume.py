@@ -25,13 +25,13 @@ from odradek.cli.tools.connection import (
     reach_brokers,
     run_async,
     silent_clients,
-    text_of,
     topic_names,
 )
 from odradek.client import Consumer
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.errors import BadRecord, StaleMetadata
 from odradek.client.settings import CONSUMER_SETTINGS
+from odradek.errors import text_of
 from odradek.model import TopicPartition
 from odradek.suggestions import no_topic
 

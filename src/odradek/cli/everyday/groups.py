@@ -11,9 +11,10 @@ from odradek.cli.everyday.flags import add_connection, settings_of
 from odradek.cli.everyday.group_lags import GroupLag, group_lags, look_settings, with_times
 from odradek.cli.everyday.words import NOTHING, counted, duration_words, number_words, table_lines
 from odradek.cli.terminal import BOLD, painted, takes_colours
-from odradek.cli.tools.connection import add_format, print_json, run_async, text_of
+from odradek.cli.tools.connection import add_format, print_json, run_async
 from odradek.client import Admin, Consumer
 from odradek.client.settings import ADMIN_SETTINGS, CONSUMER_SETTINGS
+from odradek.errors import text_of
 from odradek.suggestions import did_you_mean
 
 

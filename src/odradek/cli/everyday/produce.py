@@ -21,10 +21,11 @@ from odradek.cli.everyday.json_paths import parse_json, parse_path, values_at
 from odradek.cli.everyday.words import number_words
 from odradek.cli.standard_input import read_lines
 from odradek.cli.tools.client_properties import partitioner_of
-from odradek.cli.tools.connection import given_properties, print_json, run_async, text_of
+from odradek.cli.tools.connection import given_properties, print_json, run_async
 from odradek.client import Producer
 from odradek.client.record_metadata import RecordMetadata
 from odradek.client.settings import PRODUCER_SETTINGS
+from odradek.errors import text_of
 from odradek.system_calls import OPEN_FLAGS
 
 _STDIN: Final = "-"

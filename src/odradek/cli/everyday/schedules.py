@@ -14,14 +14,14 @@ from typing import Final
 from odradek.cli.everyday.flags import add_connection, settings_of
 from odradek.cli.everyday.words import NOTHING, duration_words, table_lines
 from odradek.cli.terminal import takes_colours
-from odradek.cli.tools.connection import add_format, print_json, run_async, text_of
+from odradek.cli.tools.connection import add_format, print_json, run_async
 from odradek.client import Admin, ConfigChange, ConfigOperation, ConfigResource, Producer
 from odradek.client.core.consuming.list_offsets import EARLIEST
 from odradek.client.security import client_security
 from odradek.client.settings import ADMIN_SETTINGS, PRODUCER_SETTINGS, ClientSettings
 from odradek.client.sync import Cluster, PartitionReader
 from odradek.client.sync.partition_reader import LATEST
-from odradek.errors import BrokerError, ErrorCode
+from odradek.errors import BrokerError, ErrorCode, text_of
 from odradek.model import TopicPartition
 from odradek.records.reader import iter_records
 from odradek.records.record import Record

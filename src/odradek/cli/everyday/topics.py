@@ -10,12 +10,13 @@ from typing import NamedTuple
 from odradek.cli.everyday.flags import default_servers, settings_of
 from odradek.cli.everyday.words import number_words, size_words, table_lines
 from odradek.cli.terminal import takes_colours
-from odradek.cli.tools.connection import name_pattern, print_json, run_async, text_of
+from odradek.cli.tools.connection import name_pattern, print_json, run_async
 from odradek.client import Admin
 from odradek.client.core.consuming.list_offsets import EARLIEST, LATEST
 from odradek.client.core.metadata import TopicMetadata
 from odradek.client.errors import KafkaError
 from odradek.client.settings import ADMIN_SETTINGS
+from odradek.errors import text_of
 from odradek.model import TopicPartition
 from odradek.suggestions import no_topic
 

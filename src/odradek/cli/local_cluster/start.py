@@ -14,9 +14,9 @@ from odradek.cli.arguments import positive_number
 from odradek.cli.free_port import free_port
 from odradek.cli.local_cluster.state import ClusterState, held, load
 from odradek.cli.start import key_value, read_properties
-from odradek.cli.tools.connection import reason_of
 from odradek.config import BrokerConfig, ConfigError
 from odradek.config.files.providers import resolved
+from odradek.errors import reason_of
 from odradek.network.listener import SocketOptions, bind_socket
 from odradek.server.errors import StartError
 from odradek.system_calls import core_count

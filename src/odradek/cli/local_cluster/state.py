@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
+from odradek.errors import reason_of
 from odradek.server.errors import StartError
 from odradek.system_calls import OPEN_FLAGS, lock_file
 
@@ -54,7 +55,7 @@ def load(directory: Path) -> ClusterState | None:
     except NotADirectoryError:
         raise StartError(f"{directory} is not a directory") from None
     except OSError as error:
-        raise StartError(f"Cannot read {path}: {error.strerror}") from error
+        raise StartError(f"Cannot read {path}: {reason_of(error)}") from error
     except (ValueError, TypeError) as error:
         raise StartError(
             f"{path} is damaged ({error}); it is JSON with the ports of the brokers, as in "
@@ -85,7 +86,7 @@ def held(directory: Path) -> Iterator[None]:
         directory.mkdir(parents=True, exist_ok=True)
         lock = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | OPEN_FLAGS, 0o644)
     except OSError as error:
-        raise StartError(f"Cannot write to {directory}: {error.strerror}") from error
+        raise StartError(f"Cannot write to {directory}: {reason_of(error)}") from error
     try:
         lock_file(lock)
         yield

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from odradek.cli.local_cluster.java import find_java, maven_command, pom
 from odradek.cli.local_cluster.kept_process import KeptProcess
+from odradek.errors import reason_of
 from odradek.server.errors import StartError
 
 VERSION: Final = "3.9.4"
@@ -164,7 +165,7 @@ def _alone(jars: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
     except OSError as error:
-        raise StartError(f"Cannot write to {jars}: {error.strerror}") from error
+        raise StartError(f"Cannot write to {jars}: {reason_of(error)}") from error
 
 
 async def start(

@@ -25,11 +25,10 @@ from odradek.cli.tools.connection import (
     print_json,
     refuse_together,
     run_async,
-    text_of,
     the_action,
 )
 from odradek.client import Admin
-from odradek.errors import BrokerError
+from odradek.errors import BrokerError, text_of
 from odradek.model import AclOperation, ResourceType
 
 _ACTIONS: Final = {

@@ -7,17 +7,12 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-from odradek.cli.tools.connection import (
-    add_connection,
-    client_config,
-    require,
-    run_async,
-    text_of,
-)
+from odradek.cli.tools.connection import add_connection, client_config, require, run_async
 from odradek.client import Admin
 from odradek.client.apis import VersionRanges
 from odradek.client.core.admin_types import ClusterDescription
 from odradek.client.errors import KafkaError
+from odradek.errors import text_of
 
 # The APIs that Kafka's clients have and our brokers do not, or in one more version; name and last
 # version.

@@ -17,14 +17,13 @@ from odradek.cli.tools.connection import (
     print_json,
     run_async,
     take_old_flags,
-    text_of,
 )
 from odradek.cli.tools.wording.java_names import java_text
 from odradek.cli.tools.wording.java_values import converted
 from odradek.client import Admin
 from odradek.client.core.admin_types import ClusterDescription
 from odradek.client.errors import UnsupportedVersion
-from odradek.errors import BrokerError
+from odradek.errors import BrokerError, text_of
 
 _KAFKAS: Final = {
     "cluster-id": "print the cluster's id",

@@ -444,27 +444,7 @@ async def _awaited(work: Awaitable[int]) -> int:
     return await work
 
 
-def text_of(error: BaseException) -> str:
-    """Returns the message of an error without its code or number; the code's own text if it has no
-    message, and for a file its name before the reason.
-    """
-    from odradek.errors import BrokerError
-
-    if isinstance(error, OSError):
-        return f"{error.filename}: {reason_of(error)}" if error.filename else reason_of(error)
-    if not isinstance(error, BrokerError):
-        return str(error)
-    if " " in error.message:
-        return error.message
-    return f"{error.message}: {error.code.text}" if error.message else error.code.text
-
-
 def print_json(value: Any) -> None:
     """Prints one JSON value on one line."""
     json.dump(value, sys.stdout, separators=(",", ":"))
     print()
-
-
-def reason_of(error: object) -> str:
-    """Returns why, in the system's words without its number; an error of another kind says it."""
-    return getattr(error, "strerror", None) or str(error)

@@ -16,10 +16,10 @@ from odradek.cli.tools.connection import (
     print_json,
     require,
     run_async,
-    text_of,
     the_action,
 )
 from odradek.client import Admin, DelegationToken
+from odradek.errors import text_of
 
 _ACTIONS: Final = {
     "create": "make a token",

@@ -10,13 +10,13 @@ from odradek.cli.tools.connection import (
     print_json,
     require,
     run_async,
-    text_of,
 )
 from odradek.cli.tools.replicas.reassignment_plan import joined, repeated
 from odradek.cli.tools.wording.java_names import java_text
 from odradek.cli.tools.wording.json_files import NoJson, field, read_json, rows
 from odradek.client import Admin
 from odradek.client.errors import KafkaError
+from odradek.errors import text_of
 from odradek.model import TopicPartition
 
 

@@ -14,7 +14,6 @@ from odradek.cli.tools.connection import (
     print_json,
     require,
     run_async,
-    text_of,
 )
 from odradek.cli.tools.wording.java_names import java_text
 from odradek.cli.tools.wording.java_values import java_int, java_long
@@ -28,6 +27,7 @@ from odradek.client.core.consuming.list_offsets import (
     MAX_TIMESTAMP,
 )
 from odradek.client.errors import KafkaError
+from odradek.errors import text_of
 from odradek.expressions import Match
 from odradek.model import TopicPartition
 

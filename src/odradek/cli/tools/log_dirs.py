@@ -10,7 +10,6 @@ from odradek.cli.tools.connection import (
     print_json,
     require,
     run_async,
-    text_of,
 )
 from odradek.cli.tools.replicas.reassignment_plan import joined
 from odradek.cli.tools.wording.java_names import java_name
@@ -18,6 +17,7 @@ from odradek.cli.tools.wording.java_values import java_int
 from odradek.client import Admin
 from odradek.client.core.admin_types import LogDirDescription
 from odradek.client.errors import KafkaError, error_for
+from odradek.errors import text_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

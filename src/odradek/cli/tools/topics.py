@@ -22,7 +22,6 @@ from odradek.cli.tools.connection import (
     print_json,
     refuse_together,
     run_async,
-    text_of,
     the_action,
 )
 from odradek.cli.tools.replicas.reassignment_plan import joined, repeated
@@ -38,7 +37,7 @@ from odradek.client.core.admin_types import (
 )
 from odradek.client.core.metadata import PartitionMetadata, TopicMetadata
 from odradek.client.errors import KafkaError, UnsupportedVersion
-from odradek.errors import BrokerError
+from odradek.errors import BrokerError, text_of
 from odradek.model import NO_LEADER, TopicPartition
 from odradek.protocol.uuids import uuid_text
 

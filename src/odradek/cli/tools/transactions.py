@@ -11,19 +11,13 @@ from contextlib import contextmanager
 from typing import Final
 
 from odradek import __version__
-from odradek.cli.tools.connection import (
-    add_connection,
-    client_config,
-    print_json,
-    run_async,
-    text_of,
-)
+from odradek.cli.tools.connection import add_connection, client_config, print_json, run_async
 from odradek.cli.tools.wording.java_values import converted
 from odradek.client import Admin
 from odradek.client.core.admin_types import ProducerState, TransactionDescription
 from odradek.client.core.metadata import TopicMetadata
 from odradek.client.errors import KafkaError
-from odradek.errors import ErrorCode
+from odradek.errors import ErrorCode, text_of
 from odradek.model import TopicPartition
 
 _FORCE: Final = "forceTerminateTransaction"

@@ -13,6 +13,7 @@ from typing import Any, Final
 from uuid import UUID
 from weakref import WeakSet
 
+from odradek.errors import reason_of
 from odradek.metadata.image import ConfigResource, PartitionImage, TopicImage
 from odradek.metadata.sqlite import acl_rows, quota_rows, schema
 from odradek.metadata.sqlite.journal import Statement, StoredMetadata
@@ -227,6 +228,6 @@ def _explained(path: str) -> Iterator[None]:
             raise MetadataStoreError(f"{path} is in use by another broker") from error
         raise MetadataStoreError(f"{path} cannot be used: {error}") from error
     except OSError as error:
-        raise MetadataStoreError(f"{path} cannot be used: {error.strerror}") from error
+        raise MetadataStoreError(f"{path} cannot be used: {reason_of(error)}") from error
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise MetadataStoreError(f"{path} is corrupt or not a metadata store: {error}") from error

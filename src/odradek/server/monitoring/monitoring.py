@@ -11,6 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
+from odradek.errors import reason_of
 from odradek.handlers.request_metrics import RequestMetrics
 from odradek.network import ListenerError
 from odradek.server.explain.answers import asked_about, explain
@@ -87,7 +88,7 @@ class Monitoring:
         try:
             await self._responder.start(host, port)
         except OSError as error:
-            reason = error.strerror or str(error)
+            reason = reason_of(error)
             raise ListenerError(f"Cannot listen on {address}: {reason}") from error
 
     async def stop(self) -> None:

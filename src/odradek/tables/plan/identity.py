@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from odradek.errors import reason_of
 from odradek.storage.checkpoints import parse_meta_properties, parse_partition_metadata
 from odradek.storage.names import META_PROPERTIES, PARTITION_METADATA
 from odradek.system_calls import host_name
@@ -84,4 +85,4 @@ def _content(path: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise WrongPath(f"path: {path} cannot be read: {error.strerror}") from error
+        raise WrongPath(f"path: {path} cannot be read: {reason_of(error)}") from error

@@ -12,6 +12,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
+from odradek.errors import reason_of
 from odradek.model import TopicPartition
 from odradek.storage.names import (
     HIGH_WATERMARK_CHECKPOINT,
@@ -118,4 +119,4 @@ def _names(log_dir: str) -> list[str]:
     try:
         return os.listdir(log_dir)
     except OSError as error:
-        raise WrongPath(f"path: {log_dir} cannot be read: {error.strerror}") from error
+        raise WrongPath(f"path: {log_dir} cannot be read: {reason_of(error)}") from error

@@ -6,7 +6,7 @@ import urllib.request
 from http.client import HTTPException
 from typing import Final
 
-from odradek.cli.tools.connection import reason_of
+from odradek.errors import reason_of
 
 URL_VARIABLE: Final = "ODRADEK_METRICS_URL"
 DEFAULT_URL: Final = "http://127.0.0.1:9404"

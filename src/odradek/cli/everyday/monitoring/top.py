@@ -31,9 +31,10 @@ from odradek.cli.terminal import (
     takes_colours,
     terminal_size,
 )
-from odradek.cli.tools.connection import add_format, print_json, run_async, text_of
+from odradek.cli.tools.connection import add_format, print_json, run_async
 from odradek.client import Admin
 from odradek.client.settings import ADMIN_SETTINGS
+from odradek.errors import text_of
 
 HELP: Final = "q quit   space pause   i internal topics"
 _WAITING_SHOWN: Final = 5

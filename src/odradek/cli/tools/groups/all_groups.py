@@ -13,11 +13,11 @@ from odradek.cli.tools.connection import (
     client_config,
     is_given,
     run_async,
-    text_of,
 )
 from odradek.cli.tools.groups.tables import is_of_consumers
 from odradek.client import Admin
 from odradek.client.core.admin_types import GroupListing
+from odradek.errors import text_of
 
 _TYPES: Final = ("consumer", "classic", "share", "streams")
 _KINDS: Final = ("consumer", "share", "streams")

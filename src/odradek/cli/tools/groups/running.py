@@ -4,18 +4,11 @@ import argparse
 import sys
 from collections.abc import Awaitable, Callable
 
-from odradek.cli.tools.connection import (
-    NO_ADMIN,
-    NoAddress,
-    NoFile,
-    client_config,
-    run_async,
-    text_of,
-)
+from odradek.cli.tools.connection import NO_ADMIN, NoAddress, NoFile, client_config, run_async
 from odradek.cli.tools.groups.offset_resets import WrongUsage
 from odradek.cli.tools.wording.java_names import java_text
 from odradek.client import Admin
-from odradek.errors import BrokerError
+from odradek.errors import BrokerError, text_of
 
 Action = Callable[[Admin, argparse.Namespace], Awaitable[int]]
 

@@ -16,7 +16,6 @@ from odradek.cli.tools.connection import (
     require,
     require_one,
     take_old_flags,
-    text_of,
 )
 from odradek.cli.tools.records.group_ids import named_group
 from odradek.cli.tools.records.message_formatter import (
@@ -29,6 +28,7 @@ from odradek.cli.tools.wording.java_values import java_int, java_long
 from odradek.client import Consumer
 from odradek.client.errors import BadRecord
 from odradek.client.settings import CONSUMER_SETTINGS
+from odradek.errors import text_of
 from odradek.model import TopicPartition
 
 

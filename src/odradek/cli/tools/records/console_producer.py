@@ -20,7 +20,6 @@ from odradek.cli.tools.connection import (
     require,
     run_async,
     take_old_flags,
-    text_of,
 )
 from odradek.cli.tools.records.line_reader import LineReader
 from odradek.cli.tools.wording.java_names import simple_name
@@ -28,6 +27,7 @@ from odradek.cli.tools.wording.java_values import java_int, java_long
 from odradek.client import Producer
 from odradek.client.record_metadata import RecordMetadata
 from odradek.client.settings import PRODUCER_SETTINGS
+from odradek.errors import text_of
 
 _TOGETHER: Final = "Options --{1} and --{0} cannot be specified together."
 _LINE_READER: Final = "LineMessageReader"

@@ -16,7 +16,6 @@ from odradek.cli.tools.connection import (
     reach_brokers,
     require,
     take_old_flags,
-    text_of,
 )
 from odradek.cli.tools.records.group_ids import named_group
 from odradek.cli.tools.records.message_formatter import (
@@ -30,6 +29,7 @@ from odradek.client import AcknowledgeType, ShareConsumer
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.errors import BadRecord
 from odradek.client.settings import SHARE_CONSUMER_SETTINGS
+from odradek.errors import text_of
 
 _GROUP: Final = "console-share-consumer"
 _MOST_AT_ONCE: Final = 500

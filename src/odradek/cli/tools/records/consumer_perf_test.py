@@ -24,12 +24,12 @@ from odradek.cli.tools.connection import (
     require_one,
     run_async,
     take_old_flags,
-    text_of,
 )
 from odradek.cli.tools.wording.java_values import java_date, java_int, java_long
 from odradek.cli.tools.wording.metrics import print_metrics
 from odradek.client import Consumer
 from odradek.client.settings import CONSUMER_SETTINGS
+from odradek.errors import text_of
 
 _TIMEOUT_MS: Final = 10_000
 _MIB: Final = 1024 * 1024

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from odradek.cli.tools.connection import run_async, text_of
+from odradek.cli.tools.connection import run_async
+from odradek.errors import text_of
 
 # How many records there is no end to.
 ALL: Final = -1

@@ -22,13 +22,13 @@ from odradek.cli.tools.connection import (
     refuse_zookeeper,
     run_async,
     take_old_flags,
-    text_of,
 )
 from odradek.cli.tools.wording.java_values import converted
 from odradek.cli.tools.wording.metrics import print_metrics
 from odradek.client import Producer
 from odradek.client.record_metadata import RecordMetadata
 from odradek.client.settings import PRODUCER_SETTINGS
+from odradek.errors import text_of
 
 _TRANSACTION_MS: Final = 3000
 _LETTERS: Final = bytes(range(65, 91))

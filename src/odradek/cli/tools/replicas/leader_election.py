@@ -13,7 +13,6 @@ from odradek.cli.tools.connection import (
     print_json,
     run_async,
     take_old_flags,
-    text_of,
 )
 from odradek.cli.tools.option_words import refuse_values
 from odradek.cli.tools.replicas.reassignment_plan import joined, repeated
@@ -23,7 +22,7 @@ from odradek.cli.tools.wording.json_files import NoJson, field, read_json
 from odradek.client import Admin
 from odradek.client.core.admin_types import ElectionType
 from odradek.client.errors import AuthorizationError, KafkaError
-from odradek.errors import ErrorCode
+from odradek.errors import ErrorCode, text_of
 from odradek.model import TopicPartition
 
 _NEEDED: Final = ("bootstrap-server", "election-type")

@@ -23,7 +23,6 @@ from odradek.cli.tools.connection import (
     is_given,
     print_json,
     run_async,
-    text_of,
     the_action,
 )
 from odradek.cli.tools.replicas.log_dir_moves import (
@@ -59,7 +58,7 @@ from odradek.client.core.admin_types import (
     PartitionReassignment,
 )
 from odradek.client.errors import KafkaError
-from odradek.errors import ErrorCode
+from odradek.errors import ErrorCode, text_of
 from odradek.model import TopicPartition
 
 BROKER_RATES: Final = (

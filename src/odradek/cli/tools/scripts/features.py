@@ -12,10 +12,10 @@ from odradek.cli.tools.connection import (
     check_whom_to_ask,
     client_config,
     run_async,
-    text_of,
 )
 from odradek.client import Admin
 from odradek.config.features import METADATA_VERSION
+from odradek.errors import text_of
 
 _DESCRIBE: Final = "describe"
 _OTHERS: Final = ("upgrade", "downgrade", "disable", "version-mapping", "feature-dependencies")

@@ -16,12 +16,11 @@ from odradek.cli.tools.connection import (
     check_whom_to_ask,
     client_config,
     run_async,
-    text_of,
 )
 from odradek.cli.tools.wording.java_names import java_text
 from odradek.client import Admin
 from odradek.client.core.admin_types import QuorumDescription, QuorumReplica
-from odradek.errors import BrokerError
+from odradek.errors import BrokerError, text_of
 from odradek.protocol.uuids import uuid_text
 
 _COLUMNS: Final = (

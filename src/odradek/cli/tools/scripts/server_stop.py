@@ -16,6 +16,7 @@ from odradek.cli.main import AS_KAFKA
 from odradek.cli.start import DEFAULT_BROKER_ID, key_value, read_properties
 from odradek.cli.tools.scripts import server_start
 from odradek.config import ConfigError
+from odradek.errors import reason_of
 from odradek.server.errors import StartError
 from odradek.system_calls import processes, working_directory
 
@@ -114,6 +115,6 @@ def _stop(process: int, number: signal.Signals) -> int:
     except ProcessLookupError:
         return 0
     except PermissionError as error:
-        print(f"odradek: process {process}: {error.strerror}", file=sys.stderr)
+        print(f"odradek: process {process}: {reason_of(error)}", file=sys.stderr)
         return 1
     return 0

@@ -14,10 +14,10 @@ from uuid import uuid4
 
 from odradek.cli import start
 from odradek.cli.data_directory.formatting import give, properties_of
-from odradek.cli.tools.connection import text_of
 from odradek.cli.tools.scripts.features import shown_level
 from odradek.config import BrokerConfig, ConfigError
 from odradek.config.features import DEFAULT_LEVELS, METADATA_VERSION
+from odradek.errors import text_of
 from odradek.metadata.store import MetadataStoreError
 from odradek.protocol.uuids import uuid_text
 from odradek.server.errors import StartError

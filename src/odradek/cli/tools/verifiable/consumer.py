@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from odradek.cli.tools.connection import client_config, run_async, text_of
+from odradek.cli.tools.connection import client_config, run_async
 from odradek.cli.tools.verifiable.events import (
     Ending,
     add_shared_arguments,
@@ -20,6 +20,7 @@ from odradek.client import Consumer
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.errors import FencedInstance, KafkaError, WokenUp
 from odradek.client.settings import CONSUMER_SETTINGS
+from odradek.errors import text_of
 from odradek.model import TopicPartition
 
 _CLASSIC: Final = "classic"

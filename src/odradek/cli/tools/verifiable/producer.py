@@ -11,7 +11,7 @@ from itertools import count
 from typing import Final
 
 from odradek.cli.tools.client_properties import partitioner_of
-from odradek.cli.tools.connection import client_config, given_properties, run_async, text_of
+from odradek.cli.tools.connection import client_config, given_properties, run_async
 from odradek.cli.tools.verifiable.events import (
     Ending,
     add_shared_arguments,
@@ -24,6 +24,7 @@ from odradek.client import Producer
 from odradek.client.errors import KafkaError
 from odradek.client.record_metadata import RecordMetadata
 from odradek.client.settings import PRODUCER_SETTINGS
+from odradek.errors import text_of
 
 _SERVERS: Final = "bootstrap.servers"
 _ACKS: Final = (0, 1, -1)
