@@ -161,11 +161,22 @@ def worth_it(files: Iterable[ArchivedFile], file_bytes: int) -> list[ArchivedFil
 def _written(
     manifest: Manifest, number: Number, small: list[ArchivedFile], file_bytes: int
 ) -> list[ArchivedFile]:
-    columns = [part.partition("=")[0] for part in _hour_of(small[0]).split("/") if part]
-    limit = records_per_file(small, file_bytes)
-    target = manifest.new_place(number)
-    write_parquet(arranged(manifest.frame(small), columns, limit), target, columns, limit)
-    return manifest.look(manifest.table.staged(target))
+    found: list[ArchivedFile] = []
+    # An archive may have been begun with directories of another kind.
+    for columns, files in _by_columns(small).items():
+        limit = records_per_file(files, file_bytes)
+        target = manifest.new_place(number)
+        write_parquet(arranged(manifest.frame(files), columns, limit), target, columns, limit)
+        found += manifest.look(manifest.table.staged(target))
+    return found
+
+
+def _by_columns(files: Iterable[ArchivedFile]) -> dict[tuple[str, ...], list[ArchivedFile]]:
+    """Returns files by the columns that their directories have: date and hour, date, or none."""
+    found: defaultdict[tuple[str, ...], list[ArchivedFile]] = defaultdict(list)
+    for file in files:
+        found[tuple(file.times)].append(file)
+    return found
 
 
 def _hour_of(file: ArchivedFile) -> str:

@@ -11,9 +11,12 @@ headers, and with headers for the reason and the origin:
 A record that is too large for that topic is cut (`ends.letter_sizes`), and marked as such.
 `redrive` reads that topic and tries again, with the current schemas. A record is identified by its
 topic, partition and offset: `redrive` checks which records the table has. The letters of a batch
-are one transaction, so a repeated batch finds them, or writes them.
+are one transaction, so a repeated batch finds them, or writes them. Which records they are is
+decided once, and kept in files before: a schema may come to the registry before the batch is
+repeated.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pyspark.errors import PySparkException
@@ -34,6 +37,7 @@ from pyspark_odradek.pipelines.ends.batches import CHECKPOINT, Output
 from pyspark_odradek.pipelines.ends.directories import ClaimedLock, read_table
 from pyspark_odradek.pipelines.ends.letter_sizes import CUT, LEAST_LIMIT
 from pyspark_odradek.pipelines.ends.letters import Letters
+from pyspark_odradek.pipelines.ends.sealed import Document
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
 from pyspark_odradek.pipelines.ends.topics import BOUNDS, create_topic, take_up_to
 from pyspark_odradek.pipelines.running.jobs import StreamJob
@@ -47,6 +51,9 @@ _REASON: Final = "_reason"
 _LARGEST_LETTER: Final = 100_000_000
 _LONGEST_REASON: Final = 1000
 _TOPIC, _REDRIVEN = "topic", "redriven"
+# Spark reads no directory of such a name as part of the table.
+_LETTERS: Final = "_letters"
+_LETTER: Final = f"key binary, value binary, headers {_HEADERS}"
 _PLACE: Final = {"topic": "string", "partition": "int", "offset": "long", "timestamp": "long"}
 # Those that a letter's last headers have.
 _TOLD: Final = tuple(f"{PREFIX}{name}" for name in ("reason", *_PLACE))
@@ -168,27 +175,48 @@ def decoding(
     lock = ClaimedLock(spark, root, "decode", settings.topic, part=source, options=options)
     lock.claim()
     kept = settings.checkpoint or f"{root}/{CHECKPOINT}"
-    output = Output(spark, f"{root}/{source}", f"{kept}/{source}", lock=lock)
+    parts = ("", _LETTERS)
+    output = Output(spark, f"{root}/{source}", f"{kept}/{source}", parts, lock)
     letters = _letters(settings, letters_topic, output)
 
     def keep(batch: DataFrame, batch_id: int) -> None:
-        if output.has(batch_id):
-            return
-        # Over Spark Connect this runs in the server, where only the batch has a session.
-        session = batch.sparkSession
+        if not output.has(batch_id):
+            draft = output.draft(batch_id) or decide(batch, batch_id)
+            letters.write(_staged(batch.sparkSession, output, draft["letters"]), batch_id)
+            output.commit(batch_id, draft["files"], {"schema": draft["schema"]})
+        if done := output.table.draft(batch_id):
+            output.table.drop(done["letters"])
+            output.table.drop_draft(batch_id)
+
+    def decide(batch: DataFrame, batch_id: int) -> Document:
         if is_redriven:
-            batch = _without(once(batch), decoded_before(session, root))
+            # Over Spark Connect this runs in the server, where only the batch has a session.
+            batch = _without(once(batch), decoded_before(batch.sparkSession, root))
         tried = decoded(batch.select(*COLUMNS), decoder, may_be_cut=is_redriven).persist()
         try:
-            letters.write(dead_letters(tried.where(f"{_REASON} IS NOT NULL")), batch_id)
-            good = tried.where(f"{_REASON} IS NULL").withColumn("value", f.col("_row"))
-            rows = good.select(*COLUMNS)
-            files = output.stage(rows, batch_id)
+            return _drafted(tried, batch_id, output)
         finally:
             tried.unpersist()
-        output.commit(batch_id, files, {"schema": rows.schema.jsonValue()})
 
     return output.job(write_stream(records, settings, name), keep, has_topic=True)
+
+
+def _drafted(tried: DataFrame, batch_id: int, output: Output) -> Document:
+    """Stages the rows and the letters of a batch, and keeps a draft if there are letters."""
+    good = tried.where(f"{_REASON} IS NULL").withColumn("value", f.col("_row"))
+    rows, failed = good.select(*COLUMNS), tried.where(f"{_REASON} IS NOT NULL")
+    draft = {"files": output.stage(rows, batch_id), "schema": rows.schema.jsonValue()}
+    if failed.isEmpty():
+        return {**draft, "letters": []}
+    written = output.stage(dead_letters(failed), batch_id, part=_LETTERS)
+    return output.keep_draft(batch_id, {**draft, "letters": written})
+
+
+def _staged(
+    spark: SparkSession, output: Output, files: Sequence[Mapping[str, Any]]
+) -> DataFrame | None:
+    paths = [f"{output.table.directory}/{file['path']}" for file in files]
+    return spark.read.schema(_LETTER).parquet(*paths) if paths else None
 
 
 def _letters(settings: PipelineSettings, topic: str, output: Output) -> Letters:

@@ -17,7 +17,9 @@ as old as the archive's, nor as many bytes. If the archive has larger records th
 or from times that it does not take, its limits are raised.
 
 A restore that failed half way can be continued: `_restored/orders-again.begun` has the id of the
-topic that it began to fill, and that topic must have the archive's first records.
+topic that it began to fill, and that topic must have the archive's first records. It also has the
+offsets that groups had in the topic before they got theirs: a group that has others by now keeps
+them.
 """
 
 import json
@@ -123,7 +125,7 @@ def restore(
     extent = extent_of(records)
     attempt = Attempt(spark, root, settings)
     config = restored_settings(kept.settings, extent.largest_record)
-    if "compact" in config.get(_POLICY, "") and has_keyless(records):
+    if "compact" in config.get(_POLICY, "") and extent.without_key:
         config[_POLICY] = "delete"
     there = prepare_topic(settings, partitions, config, may_go_on=attempt.is_begun())
     check_kept(settings, extent)
@@ -138,7 +140,8 @@ def restore(
     FileSystem(spark).replace(f"{root}/{RESTORED}/{settings.topic}.json", json.dumps(stretches))
     facts: dict[str, object] = {"records": sum(p.records for file in files for p in file.ranges)}
     if settings.groups is not None:
-        described.commit(settings.brokers, settings.topic, translated(found, stretches))
+        theirs = attempt.without_moved(translated(found, stretches))
+        described.commit(settings.brokers, settings.topic, theirs)
         facts["groups"] = len(found)
     attempt.end()
     return Outcome(facts=facts)
@@ -154,11 +157,6 @@ def restored_settings(kept: Mapping[str, str], largest_record: int) -> dict[str,
     if least > int(kept.get(LIMIT, _USUAL_LIMIT)):
         settings[LIMIT] = str(least)
     return settings
-
-
-def has_keyless(records: DataFrame) -> bool:
-    """Whether there is a record without a key, which a compacted topic does not take."""
-    return not records.where("key IS NULL").isEmpty()
 
 
 def limit_for(largest_record: int) -> int:
@@ -194,7 +192,7 @@ def translated(kept: described.Groups, stretches: Sequence[dict[str, Any]]) -> d
 
 
 class Attempt:
-    """The note of an archive that its restore to a topic has begun."""
+    """The note of an archive that its restore to a topic has begun, and how far it is."""
 
     def __init__(self, spark: SparkSession, archive: str, settings: PipelineSettings) -> None:
         self._files: Final = FileSystem(spark)
@@ -204,20 +202,55 @@ class Attempt:
     def is_begun(self) -> bool:
         """Whether an attempt failed that has filled this very topic."""
         try:
-            begun = self._files.read(self._path)
-            return begun == described.topic_id(self._settings.brokers, self._settings.topic)
+            begun = self._read()["topic_id"]
+            return begun is not None and begun == self._topic_id()
         except (FileNotFoundError, UnknownTopicOrPartition):
             return False
 
     def begin(self) -> None:
-        """Notes the topic, if it has an id to distinguish it from a later one."""
-        topic_id = described.topic_id(self._settings.brokers, self._settings.topic)
-        if topic_id is not None:
-            self._files.replace(self._path, topic_id)
+        """Notes the topic, with its id to distinguish it from a later one, unless it is noted."""
+        if not self.is_begun():
+            self._write({"topic_id": self._topic_id(), "groups": {}})
+
+    def without_moved(self, groups: described.Groups) -> described.Groups:
+        """Returns the groups without offsets of partitions for which a group has committed another
+        one since an attempt came so far: its own, or that of the restore.
+        """
+        note, (brokers, topic) = self._read(), (self._settings.brokers, self._settings.topic)
+        now = _as_text(described.committed(brokers, topic, groups))
+        new = {name: now.get(name, {}) for name in groups if name not in note["groups"]}
+        before = {**new, **note["groups"]}
+        self._write({**note, "groups": before})
+        return {
+            name: {
+                part: offset
+                for part, offset in offsets.items()
+                if now.get(name, {}).get(str(part)) == before[name].get(str(part))
+            }
+            for name, offsets in groups.items()
+        }
 
     def end(self) -> None:
         """Removes the note."""
         self._files.remove(self._path)
+
+    def _topic_id(self) -> str | None:
+        return described.topic_id(self._settings.brokers, self._settings.topic)
+
+    def _read(self) -> dict[str, Any]:
+        note: dict[str, Any] = json.loads(self._files.read(self._path))
+        return note
+
+    def _write(self, note: Mapping[str, Any]) -> None:
+        self._files.replace(self._path, json.dumps(note))
+
+
+def _as_text(groups: described.Groups) -> dict[str, dict[str, int]]:
+    """Returns groups as a note has them."""
+    return {
+        name: {str(part): offset for part, offset in offsets.items()}
+        for name, offsets in groups.items()
+    }
 
 
 def prepare_topic(
@@ -251,13 +284,20 @@ def prepare_topic(
 
 
 def check_kept(settings: PipelineSettings, extent: Extent) -> None:
-    """Checks that a topic does not remove the archived records for their age or size.
+    """Checks that a topic takes the archived records, and does not remove them for their age or
+    size.
 
     Raises:
-        PipelineError: it would: they are older than its `retention.ms`, or in one partition more
-            than its `retention.bytes` before compression.
+        PipelineError: it is compacted, and some have no key; or they are older than its
+            `retention.ms`, or in one partition more than its `retention.bytes` before compression.
     """
-    if "delete" not in (setting_of(settings.brokers, settings.topic, _POLICY) or ""):
+    policy = setting_of(settings.brokers, settings.topic, _POLICY) or ""
+    if "compact" in policy and extent.without_key:
+        raise PipelineError(
+            f"{settings.topic} is compacted: it takes no record without a key, and the archive has "
+            f"{extent.without_key}; restore to a new topic"
+        )
+    if "delete" not in policy:
         return
     age_ms = SystemClock().wall_ms() - extent.oldest_ms
     for name, needed, lost in (

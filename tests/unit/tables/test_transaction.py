@@ -324,6 +324,25 @@ def test_a_batch_that_lacks_deleted_records_goes_on_where_that_is_allowed(broker
     driver(broker, run="run-2", may_lack_records=True).commit(0, shares)
 
 
+def test_what_lacks_nothing_has_to_be_the_same(broker: Broker) -> None:
+    """With `failOnDataLoss=false` as many other rows were taken for those that were written, and in
+    the topic never."""
+    die_after(broker, 1, 0, (3, 3))
+    with attempt(broker, run="run-2") as again:
+        assert not again.begin(0)
+        with pytest.raises(OutdatedQuery, match="or with others"):
+            again.repeated(Content(3, 5), may_lack_records=True)
+    for records in (2, 3):
+        other = prepare(broker, 0, 1, records, run="run-2")
+        shares = [Share(0, Content(3, 5), is_written=True), other]
+        lenient = driver(broker, run="run-2", may_lack_records=True)
+        if records == 3:
+            with pytest.raises(OutdatedQuery, match="cut into other tasks"):
+                lenient.commit(0, shares)
+        else:
+            lenient.abort(shares)
+
+
 def test_a_batch_that_lacks_records_is_still_cut_as_it_was(broker: Broker) -> None:
     """Fewer records in all, and more in one task: rows have moved to it that are there already."""
     die_after(broker, 1, 0, (3, 3))

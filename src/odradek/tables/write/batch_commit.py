@@ -83,11 +83,13 @@ class Cut:
         return f"{self.tasks} {self.digest} {_joined(self.sums)} {self.run}"
 
     def holds(self, other: "Cut", *, may_lack_records: bool) -> bool:
-        """Whether a repeated batch is cut like this one, or only lacks deleted records: then no
-        task has more than it had."""
+        """Whether a repeated batch is cut like this one, or only lacks deleted records: then some
+        task has fewer than it had, and none has more."""
         if self.tasks != other.tasks:
             return False
-        lacks = all(now <= then for then, now in zip(self.sums, other.sums, strict=True))
+        lacks = self.sums != other.sums and all(
+            now <= then for then, now in zip(self.sums, other.sums, strict=True)
+        )
         return self.digest == other.digest or (may_lack_records and lacks)
 
 

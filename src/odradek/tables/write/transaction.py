@@ -141,14 +141,15 @@ class BatchTransaction:
     def repeated(self, content: Content, *, may_lack_records: bool = False) -> Share:
         """The share, after `begin` was False: it has to have the records that were written.
 
-        With `may_lack_records` some may have been deleted since, before they were read again.
+        With `may_lack_records` some may have been deleted since, before they were read again: then
+        there are fewer. As many have to be the same.
 
         Raises:
             OutdatedQuery: the batch is cut otherwise than it was, among more or fewer tasks.
         """
         assert self._written is not None, "the batch is written"
         written = Content.read(self._written.metadata)
-        lacks = may_lack_records and content.records <= written.records
+        lacks = may_lack_records and content.records < written.records
         if content != written and not lacks:
             raise OutdatedQuery(
                 f"query {self._run.query}: task {self._task} of the last batch was written "

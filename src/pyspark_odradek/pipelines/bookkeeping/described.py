@@ -10,7 +10,7 @@ restored:
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 from uuid import UUID
@@ -68,13 +68,15 @@ def topic_id(brokers: Mapping[str, object], topic: str) -> str | None:
     return None if found is None else str(found)
 
 
-def committed(brokers: Mapping[str, object], topic: str) -> Groups:
-    """Returns the committed offsets of all groups for a topic.
+def committed(
+    brokers: Mapping[str, object], topic: str, groups: Collection[str] | None = None
+) -> Groups:
+    """Returns the committed offsets of groups for a topic; of all groups by default.
 
     Raises:
         PipelineError: a coordinator does not answer.
     """
-    return asyncio.run(_committed(brokers, topic))
+    return asyncio.run(_committed(brokers, topic, groups))
 
 
 def commit(brokers: Mapping[str, object], topic: str, groups: Groups) -> None:
@@ -141,10 +143,13 @@ async def _described(brokers: Mapping[str, object], topic: str) -> Description:
     return Description(len(metadata.partitions), settings)
 
 
-async def _committed(brokers: Mapping[str, object], topic: str) -> Groups:
+async def _committed(
+    brokers: Mapping[str, object], topic: str, groups: Collection[str] | None
+) -> Groups:
     async with Admin(brokers) as admin:
-        names = [group.group_id for group in await admin.list_groups()]
-        answers = await admin.list_group_offsets(names)
+        if groups is None:
+            groups = [group.group_id for group in await admin.list_groups()]
+        answers = await admin.list_group_offsets(groups)
     found: Groups = {}
     for name, answer in answers.items():
         if isinstance(answer, KafkaError):

@@ -8,18 +8,22 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 _OF_A_HEADER: Final = 10
+# What the log has beside keys, values and headers, where each record is a batch of its own.
+_OF_A_RECORD: Final = 97
 
 
 @dataclass(frozen=True)
 class Extent:
-    """The size of the largest record and of the largest partition, in bytes and not compressed;
-    and the first and last time of a record, in milliseconds.
+    """The size of the largest record and of the largest partition, in bytes and not compressed,
+    the latter at most; the first and last time of a record, in milliseconds; and how many records
+    have no key.
     """
 
     largest_record: int
     largest_partition: int
     oldest_ms: int
     newest_ms: int
+    without_key: int
 
 
 def extent_of(records: DataFrame) -> Extent:
@@ -27,12 +31,17 @@ def extent_of(records: DataFrame) -> Extent:
     size, time = _size(records), f.unix_millis("timestamp")
     of_all = records.groupBy("partition").agg(
         f.max(size).alias("record"),
-        f.sum(size).alias("partition_bytes"),
+        f.sum(size + f.lit(_OF_A_RECORD)).alias("partition_bytes"),
         f.min(time).alias("oldest"),
         f.max(time).alias("newest"),
+        f.count_if(f.isnull("key")).alias("without_key"),
     )
     found = of_all.agg(
-        f.max("record"), f.max("partition_bytes"), f.min("oldest"), f.max("newest")
+        f.max("record"),
+        f.max("partition_bytes"),
+        f.min("oldest"),
+        f.max("newest"),
+        f.sum("without_key"),
     ).collect()
     return Extent(*found[0])
 

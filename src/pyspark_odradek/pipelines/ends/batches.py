@@ -10,6 +10,9 @@ Spark writes down the offsets of a batch before it runs it, and repeats the batc
 the same offsets and number. A repeated batch finds its document, or writes its files again, to
 another directory (`tables`).
 
+A batch that writes to a topic as well decides before that what goes where, and keeps it as a draft:
+a repeated batch takes that up, because what it would decide may have changed meanwhile.
+
 That needs both: without the checkpoint numbers start again at 0, so batches without a checkpoint
 are refused rather than taken for those of the new query; so is a repeated batch with other offsets.
 """
@@ -153,6 +156,32 @@ class Output:
         if self.may_be_repeated:
             self.may_be_repeated = False
             self.table.clear(batch_id, document)
+
+    def keep_draft(self, batch_id: int, document: Document) -> Document:
+        """Keeps what a batch will be, for the case that it is repeated, and returns the draft that
+        counts: the first one, if another run is at the batch as well.
+        """
+        draft = {**document, **self._plan(batch_id)}
+        if self.table.keep_draft(batch_id, draft):
+            return draft
+        return self.table.draft(batch_id) or draft
+
+    def draft(self, batch_id: int) -> Document | None:
+        """Returns the draft that an earlier attempt at a batch has left; None if there is none.
+
+        A draft of another query, or of other offsets, is removed.
+        """
+        found = self.table.draft(batch_id) if self.may_be_repeated else None
+        if found is None or self._plan(batch_id).items() <= found.items():
+            return found
+        self.table.drop_draft(batch_id)
+        return None
+
+    def _plan(self, batch_id: int) -> Document:
+        return {
+            "query": self.checkpoint.query_id(),
+            "offsets": self.checkpoint.offsets(batch_id),
+        }
 
     def job(
         self, writer: DataStreamWriter, write: WriteBatch | None = None, *, has_topic: bool = False

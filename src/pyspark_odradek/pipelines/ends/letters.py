@@ -40,21 +40,22 @@ class Letters:
                 **settings.broker_options(),
                 "topic": topic,
                 "kafka.compression.type": CODEC.name.lower(),
-                "failOnDataLoss": str(not settings.allow_loss),
             },
             streaming=True,
         )
         self._topic: Final = topic
 
-    def write(self, letters: DataFrame, batch_id: int) -> None:
-        """Writes and commits the letters of a batch.
+    def write(self, letters: DataFrame | None, batch_id: int) -> None:
+        """Writes and commits the letters of a batch; None if it has none.
 
         Raises:
             SourceError: another run has taken over, or the batch had other letters before.
         """
         query = self._output.checkpoint.query_id()
         run = QueryRun(query, query, self._output.run, TopicPartition(self._topic, 0))
-        share = _share_of(letters, self._options, run, batch_id, self._limit)
+        share = Share(_ONLY_TASK, Content())
+        if letters is not None:
+            share = _share_of(letters, self._options, run, batch_id, self._limit)
         # A batch without letters needs no transaction, unless an earlier attempt may have had some.
         if share.content.records or self._output.may_be_repeated:
             with telling_in_one_sentence():

@@ -19,6 +19,10 @@ Compactions are numbered in order: each starts from a snapshot that contains the
 several start from the same snapshot, or from an earlier one, only one can commit under a number. So
 a file that no longer counts never counts again, however late a commit comes.
 
+A batch that has to be written somewhere else too, before its document, may keep a draft of it:
+
+    decoded/_manifest/draft-3.json      the files of batch 3, which a repeated batch 3 takes up
+
 A batch may have several parts, each in its own directory, and leave a state, which counts until the
 next one's:
 
@@ -189,6 +193,21 @@ class Table:
             return read_sealed(self._files, self._path(str(Number(batch_id))))
         except FileNotFoundError:
             return None
+
+    def keep_draft(self, batch_id: int, document: Document) -> bool:
+        """Keeps what a batch will be, until it is committed; False if there is a draft of it."""
+        return self._files.create(self._path(_draft(batch_id)), seal(document))
+
+    def draft(self, batch_id: int) -> Document | None:
+        """Returns the draft of a batch; None if there is none."""
+        try:
+            return read_sealed(self._files, self._path(_draft(batch_id)))
+        except FileNotFoundError:
+            return None
+
+    def drop_draft(self, batch_id: int) -> None:
+        """Removes the draft of a batch."""
+        self._files.remove(self._path(_draft(batch_id)))
 
     def last_batch(self) -> int:
         """Returns the newest committed batch; -1 if there is none.
@@ -385,6 +404,10 @@ class Table:
 
     def _path(self, name: str) -> str:
         return f"{self.directory}/{MANIFEST}/{name}.json"
+
+
+def _draft(batch_id: int) -> str:
+    return f"draft-{batch_id}"
 
 
 def _place_of(path: str) -> str:

@@ -20,6 +20,8 @@ LIMIT: Final = "max.message.bytes"
 BOUNDS: Final = (LIMIT, "segment.bytes")
 # How far a record's time may be from now, before and after: archived records are older every day.
 BOUNDS_OF_TIME: Final = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+# The same in one setting, which Kafka 4 has no longer.
+_EITHER_BOUND: Final = "message.timestamp.difference.max.ms"
 NO_BOUND: Final = str((1 << 63) - 1)
 # How long it may take until the last record is written.
 _DAY_MS: Final = 86_400_000
@@ -76,15 +78,16 @@ def raise_limit(brokers: Mapping[str, object], topic: str, limit: int) -> None:
 
 
 def admit_times(brokers: Mapping[str, object], topic: str, oldest_ms: int, newest_ms: int) -> None:
-    """Lifts a topic's bounds on the times of records, if they exclude these. Brokers before Kafka
-    3.6 have none.
+    """Lifts a topic's bounds on the times of records, if they exclude these.
 
     Raises:
         PipelineError: the bounds cannot be read, or not be changed.
     """
     now_ms = SystemClock().wall_ms()
-    distances = (now_ms + _DAY_MS - oldest_ms, newest_ms - now_ms)
-    asyncio.run(_admit(brokers, topic, dict(zip(BOUNDS_OF_TIME, distances, strict=True))))
+    before_ms, after_ms = now_ms + _DAY_MS - oldest_ms, newest_ms - now_ms
+    distances = dict(zip(BOUNDS_OF_TIME, (before_ms, after_ms), strict=True))
+    distances[_EITHER_BOUND] = max(before_ms, after_ms)
+    asyncio.run(_admit(brokers, topic, distances))
 
 
 def take_up_to(brokers: Mapping[str, object], topic: str, limit: int) -> int:

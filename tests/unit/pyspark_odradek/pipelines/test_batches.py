@@ -6,7 +6,7 @@ import json
 import os
 import pickle
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from pyspark.errors import PySparkException
@@ -32,7 +32,9 @@ class Query:
     def output(self) -> Output:
         return Output(NO_SPARK, str(self.directory), str(self.checkpoint))
 
-    def plan(self, batch: int, end: int | None = None) -> None:
+    def plan(self, batch: int, end: int | None = None, query: str = "q") -> None:
+        self.checkpoint.mkdir(parents=True, exist_ok=True)
+        (self.checkpoint / "metadata").write_text(json.dumps({"id": query}))
         offsets = self.checkpoint / "offsets"
         offsets.mkdir(parents=True, exist_ok=True)
         line = f'{{"t": {{"0": {batch if end is None else end}}}}}'
@@ -209,3 +211,32 @@ def test_what_a_batch_goes_on_from_has_to_be_there(tmp_path: Path) -> None:
     assert output.left_by_the_one_before(1) is not None
     with pytest.raises(PipelineError, match="has no batch 1"):
         output.left_by_the_one_before(2)
+
+
+def test_what_a_batch_was_to_be_is_taken_up_by_its_next_attempt(tmp_path: Path) -> None:
+    """A record would be neither in the table nor in the topic, or in both."""
+    query = Query(tmp_path)
+    query.plan(0)
+    first, second = query.output(), query.output()
+    assert first.draft(0) is None
+    kept = first.keep_draft(0, {"files": [1]})
+    assert second.keep_draft(0, {"files": [2]}) == kept, "the first one counts"
+    third = query.output()
+    assert third.draft(0) == kept
+    third.commit(0, [])
+    assert third.draft(1) is None
+
+
+@pytest.mark.parametrize("other", [{"end": 50}, {"query": "another"}])
+def test_a_draft_of_another_batch_is_not_taken_up(tmp_path: Path, other: dict[str, Any]) -> None:
+    """The records that the batch has now would be left out."""
+    query = Query(tmp_path)
+    query.plan(0)
+    query.output().keep_draft(0, {"files": [1]})
+    query.plan(0, **other)
+    output = query.output()
+    assert output.draft(0) is None
+    assert output.keep_draft(0, {"files": [2]})["files"] == [2]
+    found = query.output().draft(0)
+    assert found is not None
+    assert found["files"] == [2]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -12,6 +13,8 @@ import odradek
 from odradek.client import Admin
 from odradek.model import TopicPartition
 from pyspark_odradek.pipelines import PipelineError, PipelineSettings, restore
+from pyspark_odradek.pipelines.bookkeeping import described
+from pyspark_odradek.pipelines.bookkeeping.extents import Extent
 from pyspark_odradek.pipelines.bookkeeping.manifest import ArchivedFile, FileRange
 from pyspark_odradek.pipelines.ends.snapshots import Span
 
@@ -78,6 +81,47 @@ def test_an_attempt_is_gone_on_with_in_its_own_topic(
         assert not attempt.is_begun()
     attempt.end()
     assert list((tmp_path / "_restored").iterdir()) == []
+
+
+def test_a_group_that_has_gone_on_stays_where_it_is(broker: odradek.Broker, tmp_path: Path) -> None:
+    """An attempt that went on behind one that was killed put a consumer back, to records that it
+    had read."""
+    settings = PipelineSettings(broker.bootstrap_servers, "groups")
+    broker.create_topic("groups", partitions=2)
+    # From before there were records: this is not where the archive says.
+    described.commit(settings.brokers, "groups", {"billing": {1: 0}, "later": {1: 0}})
+    wanted = {"billing": {0: 5, 1: 7}, "new": {0: 3}}
+    first = restore.Attempt(NO_SPARK, str(tmp_path), settings)
+    first.begin()
+    assert first.without_moved(wanted) == wanted
+    described.commit(settings.brokers, "groups", {"billing": {0: 5}})
+    described.commit(settings.brokers, "groups", {"billing": {0: 6}})
+    again = restore.Attempt(NO_SPARK, str(tmp_path), settings)
+    again.begin()
+    wanted["later"] = {1: 9}
+    assert again.without_moved(wanted) == {"billing": {1: 7}, "new": {0: 3}, "later": {1: 9}}
+    broker.delete_topic("groups")
+    broker.create_topic("groups", partitions=2)
+    described.commit(settings.brokers, "groups", {"billing": {0: 6}})
+    anew = restore.Attempt(NO_SPARK, str(tmp_path), settings)
+    anew.begin()
+    assert anew.without_moved(wanted) == wanted
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_records_without_a_key_do_not_go_to_a_compacted_topic(
+    broker: odradek.Broker, policy: str
+) -> None:
+    """The first of them ended the restore, half way through the topic, and each later attempt."""
+    topic = f"keyed-{policy.replace(',', '-')}"
+    broker.create_topic(topic, config={"cleanup.policy": policy, "retention.ms": "-1"})
+    settings = PipelineSettings(broker.bootstrap_servers, topic)
+    extent = Extent(1, 1, 0, 0, without_key=2)
+    with pytest.raises(PipelineError, match="takes no record without a key, and the archive has 2"):
+        restore.check_kept(settings, extent)
+    restore.check_kept(settings, replace(extent, without_key=0))
+    broker.configure(topic, {"cleanup.policy": "delete"})
+    restore.check_kept(settings, extent)
 
 
 def test_a_topic_that_has_lost_records_is_not_gone_on_with(broker: odradek.Broker) -> None:

@@ -7,12 +7,15 @@ import pytest
 
 import odradek
 from odradek.client import Admin
+from odradek.client.core.admin_types import ConfigChange, ConfigEntry, ConfigResource
 from odradek.client.errors import error_for
+from odradek.clock import SystemClock
 from odradek.errors import ErrorCode
 from pyspark_odradek.pipelines import PipelineError, PipelineSettings, decode
 from pyspark_odradek.pipelines.ends.batches import Output
 from pyspark_odradek.pipelines.ends.topics import (
     LIMIT,
+    admit_times,
     create_topic,
     raise_limit,
     setting_of,
@@ -59,6 +62,37 @@ def test_segments_of_a_new_topic_take_its_largest_letter() -> None:
         decode._letters(settings, "letters", cast(Output, None))
         broker.produce("letters", bytes(3_900_000))
         assert len(broker.records("letters")) == 1
+
+
+DAY_MS = 86_400_000
+EITHER = "message.timestamp.difference.max.ms"
+
+
+@pytest.mark.parametrize(
+    ("days_ago", "days_ahead", "lifted"),
+    [(2, 0, True), (-2, 3, True), (-0.5, 0.5, False)],
+)
+def test_a_bound_of_kafka_3_on_times_is_lifted(
+    monkeypatch: pytest.MonkeyPatch, days_ago: float, days_ahead: float, lifted: bool
+) -> None:
+    """A restore to a topic that had it ended half way, at each attempt."""
+    changed: list[str] = []
+
+    async def describe(_: Admin, resources: list[ConfigResource]) -> dict[Any, Any]:
+        return {each: {EITHER: ConfigEntry(EITHER, str(DAY_MS), 1)} for each in resources}
+
+    async def alter(_: Admin, changes: dict[Any, list[ConfigChange]]) -> dict[Any, Any]:
+        changed.extend(each.name for of_one in changes.values() for each in of_one)
+        return dict.fromkeys(changes)
+
+    monkeypatch.setattr(Admin, "describe_configs", describe)
+    monkeypatch.setattr(Admin, "alter_configs", alter)
+    now_ms = SystemClock().wall_ms()
+    with odradek.Broker() as broker:
+        brokers = {"bootstrap.servers": broker.bootstrap_servers}
+        oldest, newest = (int(now_ms + days * DAY_MS) for days in (-days_ago, days_ahead))
+        admit_times(brokers, "any", oldest, newest)
+    assert changed == ([EITHER] if lifted else [])
 
 
 async def refuse(_: Admin, changes: dict[Any, Any]) -> dict[Any, Any]:

@@ -27,6 +27,7 @@ from pyspark_odradek.pipelines import (
     redrive,
 )
 from pyspark_odradek.pipelines.ends.batches import Output
+from pyspark_odradek.pipelines.ends.letters import Letters
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
@@ -371,6 +372,60 @@ def test_letters_of_a_batch_that_is_repeated_are_in_one_topic(
     decode.build(spark, second).run()
     found = [broker.records(f"{name}-letters", read_committed=True) for name in ("first", "second")]
     assert [[letter.value for letter in letters] for letters in found] == [[b"none"], [b"nor this"]]
+
+
+@pytest.mark.parametrize("step", ["write", "commit"])
+def test_a_batch_that_is_repeated_goes_by_the_schemas_that_there_were(
+    spark, broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A batch that was killed behind its letters was refused for good: a schema that came to the
+    registry meanwhile never goes. One may go from a folder, too."""
+    schemas, topic = tmp_path / "schemas", f"repeated-{step}"
+    schemas.mkdir()
+    for name, schema in (("1", OLD), ("4", OLD), (f"{topic}-value", NEW)):
+        (schemas / f"{name}.avsc").write_text(json.dumps(schema))
+    broker.create_topic(topic, partitions=2, config={"retention.ms": "-1"})
+    for number in range(5):
+        value = bytes([0, 0, 0, 0, number, 2 * number]) + (
+            b"" if number in (1, 4) else b"\x0aVaduz"
+        )
+        broker.produce(topic, value, key=f"{number}", partition=number % 2, timestamp=TIME_MS)
+    settings = PipelineSettings(
+        broker.bootstrap_servers, topic, to=str(tmp_path / "table"), format="avro",
+        registry=str(schemas),
+    )  # fmt: skip
+
+    def dying(*_: object) -> None:
+        raise Killed
+
+    def dies(pipeline: Any) -> None:
+        owner = Letters if step == "write" else Output
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, step, dying)
+            with pytest.raises(PySparkException, match="Killed"):
+                pipeline.build(spark, settings).run()
+
+    def letters() -> list[bytes | None]:
+        found = broker.records(f"{topic}-dead-letters", read_committed=True)
+        return sorted(letter.key for letter in found)
+
+    dies(decode)
+    (schemas / "2.avsc").write_text(json.dumps(NEW))
+    (schemas / "4.avsc").unlink()
+    with pytest.raises(PipelineError, match="was begun with --isolation-level read_committed"):
+        decode.build(spark, replace(settings, isolation_level="read_uncommitted")).run()
+    decode.build(spark, settings).run()
+    assert letters() == [b"0", b"2", b"3"]
+    assert [row[1:3] for row in rows(spark, settings)] == [(b"1", 1), (b"4", 4)]
+    dies(redrive)
+    (schemas / "3.avsc").write_text(json.dumps(NEW))
+    redrive.build(spark, settings).run()
+    assert letters() == [b"0", b"0", b"2", b"3", b"3"]
+    redrive.build(spark, settings).run()
+    assert letters() == [b"0", b"0", b"0", b"2", b"3", b"3"]
+    assert sorted(row[1] for row in rows(spark, settings)) == [b"1", b"2", b"3", b"4"]
+    assert list(tmp_path.glob("table/source=*/_letters/*")) == []
+    assert list(tmp_path.glob("table/source=*/_manifest/draft-*")) == []
 
 
 def test_every_record_is_in_the_table_or_a_letter_once(

@@ -255,6 +255,31 @@ def test_small_files_are_put_together(spark, archived, tmp_path) -> None:
     assert manifest.table.last_batch() == 1
 
 
+def test_files_that_are_put_together_stay_in_directories_of_their_kind(
+    spark, broker, tmp_path
+) -> None:
+    """An archive that was begun by hours, and went on without, had no hours any more."""
+    broker.create_topic("kinds", partitions=2, config={"retention.ms": "-1"})
+    target = str(tmp_path / "archive")
+    settings = PipelineSettings(broker.bootstrap_servers, "kinds", to=target, source=target)
+    for by in ("hour", "day", "none") * 2:
+        for number in range(4):
+            time_ms = FIRST_TIME_MS + number % 2 * HOUR_MS
+            broker.produce("kinds", by, key="k", partition=number // 2, timestamp=time_ms)
+        archive.build(spark, replace(settings, partition_by=by)).run()
+    manifest = Manifest(spark, target)
+    compact.build(spark, settings).run()
+    with manifest.reading() as archived:
+        found = [(list(each.times), values_of(manifest.frame([each]))) for each in archived.files]
+    assert sorted(found) == [
+        ([], {b"none"}),
+        (["date"], {b"day"}),
+        (["date", "hour"], {b"hour"}),
+        (["date", "hour"], {b"hour"}),
+    ]
+    assert audit.build(spark, settings).run().findings == []
+
+
 def test_what_a_killed_run_has_left_is_no_finding(spark, archived, tmp_path) -> None:
     """An archive that was killed once could neither be audited nor restored."""
     root = tmp_path / "archive"
@@ -391,6 +416,10 @@ def transact(broker: odradek.Broker, topic: str, name: str, count: int, *, commi
         producer.commit_transaction(deadline_s(30))
     else:
         producer.abort_transaction(deadline_s(30))
+
+
+def values_of(records: DataFrame) -> set[bytes]:
+    return {bytes(row.value) for row in records.collect()}
 
 
 def rows_of(spark, root: Path) -> list[Row]:

@@ -122,6 +122,49 @@ def test_a_topic_that_would_remove_old_records_is_not_restored_to(spark, broker,
     assert len(broker.records(settings.topic)) == 1
 
 
+def test_bytes_of_a_topic_are_more_than_those_of_keys_and_values(spark, broker, tmp_path) -> None:
+    """A restore was said to be done to a topic that removed the first of its records."""
+    own = {"retention.ms": "-1", SEGMENT: "2000"}
+    broker.create_topic("small", partitions=1, config=own)
+    broker.produce_many("small", [b"0123456789"] * 500)
+    target = str(tmp_path / "archive")
+    settings = PipelineSettings(broker.bootstrap_servers, "small", to=target, source=target)
+    archive.build(spark, settings).run()
+    broker.create_topic("small-again", partitions=1, config={**own, "retention.bytes": "5000"})
+    with pytest.raises(PipelineError, match="removes what a partition has beyond 5000 bytes"):
+        restore.build(spark, replace(settings, topic="small-again")).run()
+    assert broker.records("small-again") == []
+
+
+def test_a_restore_that_is_gone_on_with_moves_no_consumer_back(spark, broker, tmp_path) -> None:
+    """It committed what groups had in the archive once more, after they had read on."""
+    settings = replace(archived(spark, broker, tmp_path, "moved"), groups="billing")
+    brokers, topic = settings.brokers, settings.topic
+    described.commit(brokers, "archived-moved", {"billing": {0: 0}})
+    broker.produce("archived-moved", b"y")
+    archive.build(spark, replace(settings, topic="archived-moved")).run()
+    with pytest.MonkeyPatch.context() as patch:
+        dies_before(patch, restore.Attempt, "end")
+        with pytest.raises(Killed):
+            restore.build(spark, settings).run()
+    assert described.committed(brokers, topic) == {"billing": {0: 0}}
+    described.commit(brokers, topic, {"billing": {0: 2}})
+    restore.build(spark, settings).run()
+    assert described.committed(brokers, topic) == {"billing": {0: 2}}
+
+
+def test_records_without_a_key_do_not_go_to_a_topic_that_is_compacted(
+    spark, broker, tmp_path
+) -> None:
+    """The first one was refused, half way through the topic, at each attempt."""
+    settings = archived(spark, broker, tmp_path, "keyless")
+    own = {POLICY: "compact", "max.message.bytes": "1000000"}
+    broker.create_topic(settings.topic, partitions=1, config=own)
+    with pytest.raises(PipelineError, match="takes no record without a key, and the archive has 1"):
+        restore.build(spark, settings).run()
+    assert described.describe(settings.brokers, settings.topic).settings == own
+
+
 def test_records_come_back_from_times_that_a_broker_does_not_take(spark, broker, tmp_path) -> None:
     """Kafka 3 bounds no times, Kafka 4 does: a record from the future stopped each attempt, half
     way through the topic."""
