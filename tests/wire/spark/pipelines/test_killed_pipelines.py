@@ -58,12 +58,18 @@ EVERYWHERE = [
     for pipeline, step, batch in itertools.product(PIPELINES, STEPS, (0, 1))
     if batch == 0 or step[1] != "clear"
 ]
+# What writes to a topic as well, when it has decided what.
+DRAFTS = [
+    (decode, (owner, name, is_after), batch)
+    for owner, name in ((Output, "keep_draft"), (Table, "drop_draft"))
+    for is_after, batch in itertools.product((False, True), (0, 1))
+]
 # What keeps a state dies when its batch is committed and Spark does not know.
 HERE = [
     (pipeline, STEPS[step], batch)
     for pipeline, step, batch in zip(PIPELINES, (0, 1, 2, 3, 2, 1), (0, 1, 0, 0, 1, 1), strict=True)
 ]
-ROUNDS = EVERYWHERE if rounds(1) > 1 else HERE
+ROUNDS = [*EVERYWHERE, *DRAFTS] if rounds(1) > 1 else [*HERE, DRAFTS[2]]
 
 
 class Killed(Exception):
@@ -141,7 +147,7 @@ def dies(spark, monkeypatch) -> Iterator[Callable[..., None]]:
 
         return changing
 
-    for owner, name in {(owner, name) for owner, name, _ in STEPS}:
+    for owner, name in {step[:2] for _, step, _ in [*EVERYWHERE, *DRAFTS]}:
         mortal(owner, name)
     for name in ("create", "replace", "remove"):
         monkeypatch.setattr(FileSystem, name, living(getattr(FileSystem, name)))
@@ -175,7 +181,7 @@ def test_every_record_counts_once(
     # And there is nothing more to do.
     pipeline.build(spark, settings).run()
     assert counted(spark, broker, pipeline, settings) == list(range(RECORDS))
-    table = Table(files, f"{settings.to}{part}", ("", "windows", "late", "_open"))
+    table = Table(files, f"{settings.to}{part}", ("", "windows", "late", "_open", "_letters"))
     assert table.unnamed(table.snapshot()) == []
 
 

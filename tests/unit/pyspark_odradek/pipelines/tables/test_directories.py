@@ -3,6 +3,7 @@ each takes the other's files for its own.
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -261,6 +262,22 @@ def test_the_table_of_an_archive_is_made_by_one(
         open_table(NO_SPARK, settings, output())
     assert len(ids) == 2
     assert len(set(ids)) == 1
+
+
+def test_a_table_of_hours_takes_no_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch was in the archive for good, and each attempt to add it to the table failed."""
+    settings = PipelineSettings("h:1", "orders", to=str(tmp_path), format="delta")
+    found = SimpleNamespace(is_partitioned_by=lambda by: by == "hour")
+    monkeypatch.setattr(table, "_open", lambda *_: found)
+    output = Output(NO_SPARK, str(tmp_path), str(tmp_path / "_checkpoint"))
+    begun = tmp_path / "_table.json"
+    for _ in range(2):
+        was_begun = begun.exists()
+        for by in ("day", "none"):
+            with pytest.raises(PipelineError, match=f"another --partition-by than {by}"):
+                open_table(NO_SPARK, replace(settings, partition_by=by), output)
+        assert begun.exists() == was_begun
+        assert open_table(NO_SPARK, settings, output) is found
 
 
 def test_a_run_goes_on_from_what_is_there_when_it_has_the_lock(tmp_path: Path) -> None:
