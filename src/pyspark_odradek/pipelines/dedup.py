@@ -13,13 +13,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pyspark_odradek.pipelines.ends.batches import open_output
 from pyspark_odradek.pipelines.ends.checkpoints import Checkpoint
 from pyspark_odradek.pipelines.ends.directories import Mark
+from pyspark_odradek.pipelines.ends.event_times import event_time
 from pyspark_odradek.pipelines.ends.files import FileSystem
 from pyspark_odradek.pipelines.ends.owners import Lock
 from pyspark_odradek.pipelines.ends.snapshots import is_there, no_topic
@@ -30,8 +31,6 @@ from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSe
 _NAME: Final = "dedup"
 _ID: Final = "_id"
 _TIME: Final = "_time"
-# So far from 1970, in microseconds, times are told apart.
-_FARTHEST_US: Final = 1 << 61
 
 
 def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
@@ -77,16 +76,9 @@ def dedup(records: DataFrame, by: str, within: str) -> DataFrame:
     # Records without an id get their place as one; otherwise all of them would count as one record.
     place = f.concat_ws("-", "topic", "partition", "offset")
     own = f.struct(f.expr(by).alias("given"), f.when(f.isnull(f.expr(by)), place).alias("place"))
-    named = records.withColumns({_ID: own, _TIME: _time()}).withWatermark(_TIME, within)
+    named = records.withColumns({_ID: own, _TIME: event_time("timestamp")})
+    named = named.withWatermark(_TIME, within)
     return named.dropDuplicatesWithinWatermark([_ID]).drop(_ID, _TIME)
-
-
-def _time() -> Column:
-    """Returns the time of a record, moved behind 1970: Spark takes an earlier one for late, even in
-    the first batch, and would add `within` to one near the end of its range.
-    """
-    time = f.greatest(f.unix_micros("timestamp"), f.lit(1 - _FARTHEST_US))
-    return f.timestamp_micros(f.least(time, f.lit(_FARTHEST_US)) + _FARTHEST_US)
 
 
 def _to_topic(

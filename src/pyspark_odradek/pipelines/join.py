@@ -3,8 +3,8 @@
 Two records match when `by` (SQL over the columns of the source; else the key) is the same for both
 and their times are no further apart than `within`. The columns of the other topic begin with
 `other_`. Spark remembers records of both topics for twice that long; a record that comes later
-finds no match any more, and the summary counts such records. Records from before 1970 are too late
-from the start.
+finds no match any more, and the summary counts such records. Times before the year -71000 count as
+one, and so do those after 75000.
 """
 
 from dataclasses import replace
@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pyspark_odradek.pipelines.ends.batches import open_output
+from pyspark_odradek.pipelines.ends.event_times import event_time
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
 from pyspark_odradek.pipelines.running.jobs import StreamJob
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
@@ -44,12 +45,15 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
 def join(one: DataFrame, other: DataFrame, by: str, within: str) -> DataFrame:
     """Returns the matches of two streams."""
     apart = f.lit(within).cast("interval")
-    left = one.withColumn("_by", f.expr(by)).withWatermark("timestamp", within)
-    right = other.withColumn("_by", f.expr(by))
-    right = right.select(*(f.col(name).alias(f"other_{name}") for name in right.columns))
-    right = right.withWatermark("other_timestamp", within)
-    # Subtracted from either: behind the end of time, where a sum would be, Spark has no time.
-    near = (f.col("other_timestamp") >= f.col("timestamp") - apart) & (
-        f.col("timestamp") >= f.col("other_timestamp") - apart
+    left, right = (
+        records.withColumns({"_by": f.expr(by), "_time": event_time("timestamp")})
+        for records in (one, other)
     )
-    return left.join(right, (f.col("_by") == f.col("other__by")) & near).drop("_by", "other__by")
+    left = left.withWatermark("_time", within)
+    right = right.select(*(f.col(name).alias(f"other_{name}") for name in right.columns))
+    right = right.withWatermark("other__time", within)
+    near = (f.col("other__time") >= f.col("_time") - apart) & (
+        f.col("_time") >= f.col("other__time") - apart
+    )
+    joined = left.join(right, (f.col("_by") == f.col("other__by")) & near)
+    return joined.drop("_by", "_time", "other__by", "other__time")
