@@ -269,7 +269,7 @@ class GroupCoordinator:
         *,
         require_stable: bool = False,
     ) -> FetchedOffsets:
-        """OffsetFetch: all offsets of a group.
+        """OffsetFetch: all offsets of a group; none of one that has no offsets, as a share group.
 
         Raises:
             BrokerError: this broker cannot answer for the group, or may not.
@@ -277,7 +277,12 @@ class GroupCoordinator:
         shard = self.runtime.shard(group_id)
         group = shard.registry.get(group_id)
         if group is not None:
-            group.check_offset_fetch(member_id, member_epoch)
+            try:
+                group.check_offset_fetch(member_id, member_epoch)
+            except BrokerError as error:
+                if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+                    raise
+                return FetchedOffsets({})
         return shard.offset_store.fetch(group_id, require_stable)
 
     def delete_offsets(

@@ -8,9 +8,11 @@ from pyspark.sql import SparkSession
 
 import odradek
 from odradek.client import Producer
+from odradek.client.sync import ShareConsumer
 from odradek.model import TopicPartition
 from odradek.tables.plan.ranges import OffsetRange
 from pyspark_odradek.pipelines import PIPELINES, PipelineSettings
+from pyspark_odradek.pipelines.bookkeeping import described
 from pyspark_odradek.pipelines.lag import first_times_of
 
 NO_SPARK = cast(SparkSession, None)
@@ -37,6 +39,19 @@ def test_the_first_record_that_waits_is_none_that_was_taken_back() -> None:
         everything = replace(settings, isolation_level="read_uncommitted")
         found = [first_times_of(NO_SPARK, each, [waiting]) for each in (settings, everything)]
     assert found == [{waiting: COMMITTED_MS}, {waiting: TAKEN_BACK_MS}]
+
+
+def test_a_share_group_has_no_offsets() -> None:
+    """With one in the cluster no topic could be archived, nor the lag of any group told."""
+    with odradek.Broker() as broker:
+        broker.create_topic("jobs", partitions=1)
+        servers = broker.bootstrap_servers
+        settings = PipelineSettings(servers, "jobs")
+        described.commit(settings.brokers, "jobs", {"billing": {0: 0}})
+        with ShareConsumer(servers, group_id="workers", topics=["jobs"]):
+            broker.wait_for_group("workers", members=1)
+            assert described.committed(settings.brokers, "jobs") == {"billing": {0: 0}}
+            assert described.committed(settings.brokers, "jobs", ["workers"]) == {}
 
 
 def test_every_pipeline_that_reads_a_topic_can_be_told_to_read_all_of_it() -> None:

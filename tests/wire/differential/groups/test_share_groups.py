@@ -264,6 +264,10 @@ def test_groups_of_other_kinds(same_answers: Check, coordinators: None) -> None:
             protocols=[{"name": "range", "metadata": b""}],
         )
         peer.ask("describe_groups", 6, groups=[group_id])
+        for topics in (None, [{"name": "share-kinds", "partition_indexes": [0, 1]}]):
+            peer.ask("offset_fetch", 9, groups=[{"group_id": group_id, "topics": topics}])
+            named = [] if topics is None else topics
+            peer.ask("offset_fetch", 7, group_id=group_id, topics=named, require_stable=True)
         peer.ask("list_groups", 5, states_filter=[], types_filter=["share"])
         peer.ask("list_groups", 5, states_filter=["stable"], types_filter=["share"])
         peer.ask("delete_groups", 2, groups_names=[group_id])
