@@ -20,11 +20,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark_odradek.pipelines.ends.batches import open_output
 from pyspark_odradek.pipelines.ends.checkpoints import Checkpoint
 from pyspark_odradek.pipelines.ends.directories import Mark
-from pyspark_odradek.pipelines.ends.event_times import event_time
 from pyspark_odradek.pipelines.ends.files import FileSystem
 from pyspark_odradek.pipelines.ends.owners import Lock
 from pyspark_odradek.pipelines.ends.snapshots import is_there, no_topic
-from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
+from pyspark_odradek.pipelines.ends.streams import event_time, read_topic, write_stream
 from pyspark_odradek.pipelines.running.jobs import StreamJob
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 

@@ -14,8 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pyspark_odradek.pipelines.ends.batches import open_output
-from pyspark_odradek.pipelines.ends.event_times import event_time
-from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
+from pyspark_odradek.pipelines.ends.streams import event_time, read_topic, write_stream
 from pyspark_odradek.pipelines.running.jobs import StreamJob
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 

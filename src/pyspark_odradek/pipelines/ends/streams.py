@@ -1,10 +1,16 @@
-"""The two ends that pipelines have in common: the topic as a stream, and the trigger."""
+"""What pipelines have in common: the topic as a stream, its event times, and the trigger."""
 
-from pyspark.sql import DataFrame, SparkSession
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pyspark_odradek.pipelines.ends.snapshots import is_there, no_topic
 from pyspark_odradek.pipelines.running.settings import PipelineSettings
+
+# So far from 1970, in microseconds, event times are told apart.
+_FARTHEST_US: Final = 1 << 61
 
 
 def read_topic(
@@ -23,6 +29,16 @@ def read_topic(
     if not is_there(settings):
         raise no_topic(settings, None if why_missing is None else f": {why_missing}")
     return spark.readStream.format("odradek").options(**settings.source_options(), **more).load()
+
+
+def event_time(time: str) -> Column:
+    """Returns the times of a column for a watermark, as far apart as they are, but moved behind
+    1970: Spark takes an earlier one for late, even in the first batch.
+
+    Times before the year -71000 become one, and so do those after 75000: Spark can add to each.
+    """
+    found = f.greatest(f.unix_micros(time), f.lit(1 - _FARTHEST_US))
+    return f.timestamp_micros(f.least(found, f.lit(_FARTHEST_US)) + _FARTHEST_US)
 
 
 def write_stream(frame: DataFrame, settings: PipelineSettings, name: str) -> DataStreamWriter:

@@ -7,8 +7,8 @@ from typing import cast
 from pyspark.sql import SparkSession
 
 import odradek
-from odradek.client import Producer
-from odradek.client.sync import ShareConsumer
+from odradek.client import ConfigChange, ConfigResource, Producer
+from odradek.client.sync import Admin, ShareConsumer
 from odradek.model import TopicPartition
 from odradek.tables.plan.ranges import OffsetRange
 from pyspark_odradek.pipelines import PIPELINES, PipelineSettings
@@ -48,8 +48,12 @@ def test_a_share_group_has_no_offsets() -> None:
         servers = broker.bootstrap_servers
         settings = PipelineSettings(servers, "jobs")
         described.commit(settings.brokers, "jobs", {"billing": {0: 0}})
-        with ShareConsumer(servers, group_id="workers", topics=["jobs"]):
-            broker.wait_for_group("workers", members=1)
+        with Admin(servers) as admin:
+            early = ConfigChange("share.auto.offset.reset", "earliest")
+            admin.alter_configs({ConfigResource.group("workers"): [early]})
+        broker.produce("jobs", b"x")
+        with ShareConsumer(servers, group_id="workers", topics=["jobs"]) as consumer:
+            next(consumer)
             assert described.committed(settings.brokers, "jobs") == {"billing": {0: 0}}
             assert described.committed(settings.brokers, "jobs", ["workers"]) == {}
 
