@@ -422,10 +422,10 @@ def test_a_batch_that_is_repeated_goes_by_the_schemas_that_there_were(
     assert [row[1:3] for row in rows(spark, settings)] == [(b"1", 1), (b"4", 4)]
     dies(redrive)
     (schemas / "3.avsc").write_text(json.dumps(NEW))
-    redrive.build(spark, settings).run()
-    assert letters() == [b"0", b"0", b"2", b"3", b"3"]
-    redrive.build(spark, settings).run()
-    assert letters() == [b"0", b"0", b"0", b"2", b"3", b"3"]
+    for _ in range(2):
+        redrive.build(spark, settings).run()
+    # That of 3 is tried once more, though it could be read when the batch was repeated.
+    assert [letters().count(key) for key in (b"2", b"3")] == [1, 2]
     assert sorted(row[1] for row in rows(spark, settings)) == [b"1", b"2", b"3", b"4"]
     assert list(tmp_path.glob("table/source=*/_letters/*")) == []
     assert list(tmp_path.glob("table/source=*/_manifest/draft-*")) == []
