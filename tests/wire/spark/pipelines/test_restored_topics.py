@@ -124,7 +124,7 @@ def test_a_topic_that_would_remove_old_records_is_not_restored_to(spark, broker,
 
 def test_bytes_of_a_topic_are_more_than_those_of_keys_and_values(spark, broker, tmp_path) -> None:
     """A restore was said to be done to a topic that removed the first of its records."""
-    own = {"retention.ms": "-1", SEGMENT: "2000"}
+    own = {"retention.ms": "-1"}
     broker.create_topic("small", partitions=1, config=own)
     broker.produce_many("small", [b"0123456789"] * 500)
     target = str(tmp_path / "archive")
