@@ -1,4 +1,4 @@
-"""The parts that pipelines have in common: the topic as a stream, its event times, and the trigger."""
+"""The parts that pipelines have in common: a topic as a stream, its event times, the trigger."""
 
 from typing import Final
 
