@@ -11,8 +11,8 @@ restart, with its future log.
               v  | every step: cut what the current log has cut, take over its start and watermark
 
 Records that the current log loses meanwhile (by truncation, retention, DeleteRecords) the future
-one loses in its next step: a log remembers how low its end has been. Compaction of the log pauses,
-since records whose tombstone is gone would come back.
+one loses in its next step: a log remembers how low its end has been. Compaction of the log waits as
+long as there is a future one, since records whose tombstone is gone would come back.
 """
 
 import logging
@@ -151,12 +151,10 @@ class ReplicaAlterLogDirsManager:
         # Recovery may have left less of it than was copied.
         current.local.lowest_end_offset = current.log_end_offset
         move = self._moves[topic_partition] = _Move(topic_partition)
-        self._logs.cleaner.pause(topic_partition)
         self._after(PAUSE_MS, move)
 
     def _end(self, topic_partition: TopicPartition) -> None:
-        if self._moves.pop(topic_partition, None) is not None:
-            self._logs.cleaner.resume(topic_partition)
+        self._moves.pop(topic_partition, None)
 
     def _after(self, delay_ms: int, move: "_Move") -> None:
         self._timer.add(TimerTask(delay_ms, lambda: self._step(move)))

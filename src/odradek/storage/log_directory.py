@@ -11,6 +11,7 @@ reader that just found them can finish.
 
 import errno
 from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
 from typing import Final
 from uuid import UUID
 
@@ -51,6 +52,10 @@ class LogDirectory:
         self.was_clean = False
         self._on_failure = on_failure
         self._lock: FileLock | None = None
+        # Held by the thread that writes a checkpoint.
+        self._writing: Final = Lock()
+        # What the last write of each checkpoint that was asked for has written, or will write.
+        self._asked: Final[dict[str, dict[TopicPartition, int]]] = {}
 
     def open(self) -> None:
         """Makes and locks the directory, and finds out whether it was closed in order.
@@ -136,23 +141,57 @@ class LogDirectory:
         except checkpoints.CorruptCheckpoint:
             return {}
 
+    def prepare_offsets(
+        self, name: str, offsets: dict[TopicPartition, int]
+    ) -> Callable[[], None]:
+        """The replacement of a checkpoint, as work for any thread, which raises OSError if the old
+        one is still there. `limit_offset` changes `offsets`, also while the work waits."""
+        self._asked[name] = offsets
+
+        def work() -> None:
+            with self._writing:
+                self._replace_offsets(name, offsets)
+
+        return work
+
     def write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Replaces a checkpoint. Blocks on the disk.
 
         Raises:
             OSError: the old checkpoint is still there.
         """
-        data = checkpoints.encode_offsets(offsets)
-        self.file_system.replace(self.file_path(name), data, sync=True)
+        self.prepare_offsets(name, dict(offsets))()
 
-    def forget_cleaned_offsets(self) -> None:
-        """Removes the cleaner's checkpoint until it is written again; the next start has logs
-        compacted from their beginning if it is missing.
+    def limit_offset(self, name: str, topic_partition: TopicPartition, offset: int) -> None:
+        """Lowers a log's entry in a checkpoint to `offset` if it is above. Blocks on the disk.
+
+        A write that is under way, or waits, is of before; it does not raise the entry again. If
+        the disk has no room for another checkpoint, the whole checkpoint goes: without one a start
+        has more to do, and that is all.
 
         Raises:
-            OSError: it is still there.
+            OSError: the checkpoint may be as it was.
         """
-        self.file_system.remove(self.file_path(names.CLEANER_CHECKPOINT))
+        with self._writing:
+            asked = self._asked.get(name, {})
+            held = self.read_offsets(name)
+            if asked.get(topic_partition, 0) > offset:
+                asked[topic_partition] = offset
+            if held.get(topic_partition, 0) > offset:
+                self._replace_or_remove(name, {**held, topic_partition: offset})
+
+    def _replace_or_remove(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        try:
+            self._replace_offsets(name, offsets)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            self.file_system.remove(self.file_path(name))
+            self._asked.pop(name, {}).clear()
+
+    def _replace_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        data = checkpoints.encode_offsets(offsets)
+        self.file_system.replace(self.file_path(name), data, sync=True)
 
     def delete_later(self, paths: Sequence[str], delay_ms: int) -> None:
         """Removes files or directories, which are renamed already, after a delay."""

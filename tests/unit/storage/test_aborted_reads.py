@@ -7,6 +7,8 @@ import struct
 import pytest
 from tests.unit.storage.cleaner.compacted import batches_of, marker
 
+from odradek.testing.faulty_files import FaultyFileSystem
+
 
 def fill(world, log, batches, choices):
     """Transactions of five producers, one within another; (first, marker) of the aborted ones."""
@@ -87,3 +89,17 @@ def test_a_damaged_index_hides_no_aborted_transaction(world, batches, shift):
             os.pwrite(file.fileno(), struct.pack(">ii", relative, position + shift), 8 * number)
     found = log.read(0, 10_000, log.last_stable_offset, True)
     assert log.reader.end_of(found) == log.log_end_offset == 6
+
+
+@pytest.mark.parametrize("size_bytes", [500, 10_000])
+def test_the_end_of_a_read_is_found_in_what_was_read(world, batches, size_bytes):
+    """Each read of committed records would read the file once more, on the event loop."""
+    files = FaultyFileSystem()
+    log = world.log(world.start(files), index_interval_bytes="0")
+    for _ in range(20):
+        log.appender.append_as_leader([batches(bytes(100))], 0)
+    log.update_high_watermark(log.log_end_offset)
+    found = log.read(0, size_bytes, log.last_stable_offset, True)
+    end, reads = end_of(log, found), files.reads
+    assert log.reader.end_of(found) == end > 1
+    assert files.reads == reads

@@ -39,7 +39,8 @@ _LEAST_WINDOW_BYTES: Final = 1024
 
 
 class LogCleaner:
-    """Compacts the logs that `logs` gives. `stop` ends it."""
+    """Compacts the logs that `logs` gives, except those that `is_moving` to another directory:
+    their copy may have the values before a tombstone that would go here. `stop` ends it."""
 
     def __init__(
         self,
@@ -49,12 +50,14 @@ class LogCleaner:
         timer: Timer,
         background: Background,
         on_cleaned: Callable[[Log], None],
+        is_moving: Callable[[TopicPartition], bool],
     ) -> None:
         self._config = config
         self._clock = clock
         self._timer = timer
         self._background = background
         self._on_cleaned = on_cleaned
+        self._is_moving = is_moving
         self._rounds: dict[TopicPartition, _Round] = {}
         self._found: list[Cleanable] = []
         # What the last look has found, the dirtiest last.
@@ -65,7 +68,6 @@ class LogCleaner:
         self._uncleanable: dict[TopicPartition, Log] = {}
         # Logs whose last round made no progress; they wait for the next look.
         self._fruitless: set[TopicPartition] = set()
-        self._paused: set[TopicPartition] = set()
         self._free_at_ms = float(LONG_AGO_MS)
         self._is_stopped = False
 
@@ -117,7 +119,7 @@ class LogCleaner:
         """How dirty a log is; None unless it is to be cleaned now."""
         tp = log.topic_partition
         is_out = tp in self._rounds or tp in self._fruitless or tp in self._uncleanable
-        if not log.config.compact or is_out or tp in self._paused or not log.local.is_usable:
+        if not log.config.compact or is_out or self._is_moving(tp) or not log.local.is_usable:
             return None
         found = self._try_to_assess(log)
         return found if found is not None and found.is_due else None
@@ -177,17 +179,9 @@ class LogCleaner:
         """Calls `action` later."""
         self._timer.add(RetryTask(delay_ms, action))
 
-    def pause(self, topic_partition: TopicPartition) -> None:
-        """Leaves a log as it is, and a round that is under way unfinished, until `resume`."""
-        self._paused.add(topic_partition)
-
-    def resume(self, topic_partition: TopicPartition) -> None:
-        """Cleans a log again."""
-        self._paused.discard(topic_partition)
-
-    def is_paused(self, log: Log) -> bool:
-        """Whether nothing is to be changed in a log now."""
-        return log.topic_partition in self._paused
+    def is_moving(self, log: Log) -> bool:
+        """Whether a log is to stay as it is, and a round that is under way unfinished."""
+        return self._is_moving(log.topic_partition)
 
     @property
     def is_stopped(self) -> bool:
@@ -251,7 +245,7 @@ class _Round:
 
     def _next(self) -> None:
         cleaner, cleaning = self._cleaner, self._cleaning
-        if cleaner.is_stopped or cleaning.is_over or cleaner.is_paused(cleaning.log):
+        if cleaner.is_stopped or cleaning.is_over or cleaner.is_moving(cleaning.log):
             self._end(None)
             return
         try:

@@ -90,6 +90,8 @@ class LocalLog:
         self._flushing_to = 0
         # How often the log was truncated: a task that is reading its records has to start again.
         self.cuts = 0
+        # Whether the log was cut below what its directory's checkpoints may say of it.
+        self.is_overstated = False
         self.update_config(config)
 
     @property
@@ -133,12 +135,28 @@ class LocalLog:
                 f"and the log ends at {self.log_end_offset}"
             )
             return
+        if self.is_overstated:
+            self._correct_checkpoints()
         # Sealed first: a crash between the two leaves no half-filled index behind.
         active.seal()
         self._has_closed_segment = True
         segment = self._new_segment(self.log_end_offset)
         self.segments.add(segment)
         self.reader.forget_positions()
+
+    def _correct_checkpoints(self) -> None:
+        """Lowers what the checkpoints say of this log, which was cut.
+
+        They are corrected in the background after a cut, but what they say of the active segment
+        has no effect: a start recovers all of it, and has none of it compacted.
+        """
+        limits = {
+            names.RECOVERY_POINT_CHECKPOINT: self.recovery_point,
+            names.CLEANER_CHECKPOINT: self.segments.active.base_offset,
+        }
+        for name, offset in limits.items():
+            self.log_directory.limit_offset(name, self.topic_partition, offset)
+        self.is_overstated = False
 
     def _new_segment(self, base_offset: int) -> LogSegment:
         try:
@@ -330,7 +348,7 @@ class LocalLog:
             except OSError as error:
                 raise half_done(active.file.path, error) from error
         self.log_end_offset = offset
-        self.recovery_point = min(self.recovery_point, offset)
+        self._limit_recovery_point(offset)
         self._flushing_to = min(self._flushing_to, offset)
         self.lowest_end_offset = min(self.lowest_end_offset, offset)
         self.reader.forget_positions()
@@ -349,10 +367,16 @@ class LocalLog:
             raise half_done(self.path, error) from error
         self.log_start_offset = offset
         self.log_end_offset = offset
+        self._limit_recovery_point(offset)
         self.recovery_point = offset
         self._flushing_to = min(self._flushing_to, offset)
         self.lowest_end_offset = min(self.lowest_end_offset, offset)
         self.reader.forget_positions()
+
+    def _limit_recovery_point(self, offset: int) -> None:
+        if offset < self.recovery_point:
+            self.recovery_point = offset
+            self.is_overstated = True
 
     def moved(self, path: str) -> None:
         """Notes that the directory has been renamed."""

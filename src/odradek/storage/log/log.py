@@ -189,6 +189,8 @@ class Log:
             return True
         try:
             local.cut_end(offset)
+            local.log_start_offset = min(local.log_start_offset, local.log_end_offset)
+            self.limit_cleaned_offset(local.log_end_offset)
             # A full disk must not stop this half-way: other files would still have the truncated
             # records.
             self._end_epochs()
@@ -201,20 +203,16 @@ class Log:
             )
         except OSError as error:
             raise self.log_directory.storage_error(error, f"truncating {local.path}") from error
-        local.log_start_offset = min(local.log_start_offset, local.log_end_offset)
-        self.limit_cleaned_offset(local.log_end_offset)
         self.update_high_watermark(self.high_watermark)
         local.listener.on_truncated(local)
         self._keep_end()
         return True
 
     def limit_cleaned_offset(self, offset: int) -> None:
-        """Notes that nothing from `offset` on is compacted. The checkpoint that may say otherwise
-        goes at once, since records come next that would pass for compacted after a crash."""
+        """Notes that nothing from `offset` on is compacted."""
         if offset < self.cleaned_offset:
             self.cleaned_offset = offset
-            path = self.local.path
-            self.log_directory.attempt(self.log_directory.forget_cleaned_offsets, f"cutting {path}")
+            self.local.is_overstated = True
 
     def _keep_end(self) -> None:
         """Begins a segment at the log end if compaction has left no batch in front of it: the next

@@ -242,18 +242,6 @@ class LogSegment:
             self._mend_indexes()
             return self._locate_timestamp(timestamp, from_offset)
 
-    def locate_before(self, position: int) -> int:
-        """The position of a batch, the last one below `position` that the index names, or 0.
-
-        Raises:
-            CorruptRecords: the records are damaged.
-        """
-        try:
-            return self._locate_before(position)
-        except MisleadingIndex:
-            self._mend_indexes()
-            return self._locate_before(position)
-
     def scan(self, position: int = 0) -> BatchScanner:
         """Walks the batches from `position` on, where one begins."""
         return BatchScanner(self.file, position, self.base_offset)
@@ -419,10 +407,6 @@ class LogSegment:
             # A gap of compaction, or a damaged offset, which the next batch gives away.
             scanner.next()
         return place
-
-    def _locate_before(self, position: int) -> int:
-        index = self.offset_index.index_before(position)
-        return 0 if index < 0 else self._follow_entry(index)[1].position
 
     def _follow_entry(self, index: int) -> tuple[BatchScanner, BatchPlace]:
         """The batch that an entry of the offset index names, with the scanner to read on behind

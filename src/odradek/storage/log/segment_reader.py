@@ -8,10 +8,17 @@ from typing import Final
 
 from odradek.errors import BrokerError
 from odradek.model import NO_TIMESTAMP
-from odradek.records.batch import BatchHeader, parse_header, split_batches
+from odradek.records.batch import (
+    BatchHeader,
+    Buffer,
+    is_partial,
+    parse_header,
+    split_batches,
+)
 from odradek.records.errors import CorruptRecords
 from odradek.records.reader import read_batch
 from odradek.storage.files import File
+from odradek.storage.index.offset_index import OffsetIndex
 from odradek.storage.log.batch_scanner import BatchPlace
 from odradek.storage.log.offset_metadata import (
     AbortedTransaction,
@@ -97,15 +104,13 @@ class SegmentReader:
         segment = self._segments.floor(place.segment_base_offset)
         if segment is None or not info.records:
             return place.message_offset
-        data = memoryview(info.records[0])
+        data = info.records[0]
         try:
-            # From there on at least the base offset of a batch was read.
-            indexed = segment.locate_before(place.position + len(data) - 7)
+            start = _last_indexed(segment.offset_index, data, place.position)
         except OSError as error:
             raise self._read_failed(error) from error
-        last = data[max(indexed - place.position, 0) :]
-        headers = split_batches(last, drop_partial_tail=True)
-        return headers[-1].last_offset + 1 if headers else int.from_bytes(last[:8])
+        headers = split_batches(memoryview(data)[start:], drop_partial_tail=True)
+        return headers[-1].last_offset + 1 if headers else place.message_offset
 
     def place_of(self, offset: int) -> LogOffsetMetadata | None:
         """The place of the batch that holds `offset`, or of the next one; None at the end.
@@ -234,6 +239,30 @@ class SegmentReader:
             return segment.size_bytes
         position = self._position_in(segment, upper_offset)
         return position if position >= 0 else segment.size_bytes
+
+
+def _last_indexed(index: OffsetIndex, data: Buffer, position: int) -> int:
+    """Where in `data`, which was read at `position`, the last whole batch begins that the index
+    names; 0 if it names none. An entry that does not fit its batch is passed over."""
+    number = index.index_before(position + len(data))
+    while number >= 0:
+        offset, start = index.entry(number)
+        if start <= position:
+            break
+        if _is_batch_up_to(offset, data, start - position):
+            return start - position
+        number -= 1
+    return 0
+
+
+def _is_batch_up_to(offset: int, data: Buffer, position: int) -> bool:
+    """Whether a whole batch begins at `position` whose last offset is `offset`."""
+    try:
+        return (
+            not is_partial(data, position) and parse_header(data, position).last_offset == offset
+        )
+    except CorruptRecords:
+        return False
 
 
 def _slice(file: File, position: int, end: int, max_bytes: int, min_one_message: bool) -> bytes:

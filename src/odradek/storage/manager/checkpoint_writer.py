@@ -39,7 +39,7 @@ class CheckpointWriter:
             return
         self._is_writing = True
         self.directory.background.submit(
-            lambda: self.directory.write_offsets(name, wanted),
+            self.directory.prepare_offsets(name, wanted),
             lambda _: self._on_written(name, wanted),
             lambda error: self._on_error(name, error),
         )

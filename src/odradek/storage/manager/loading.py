@@ -166,8 +166,10 @@ def open_log(
         log_end_offset,
     )
     log = Log(local, topic_id, epochs, producers)
+    local.is_overstated = parameters.recovery_point > log_end_offset
     log.cleaned_offset = parameters.cleaned_offset
-    log.limit_cleaned_offset(log_end_offset)
+    # The active segment never is.
+    log.limit_cleaned_offset(segments.active.base_offset)
     log.update_high_watermark(parameters.high_watermark)
     return log
 

@@ -87,6 +87,7 @@ class LogManager:
             timer,
             background,
             lambda log: self.checkpoints.write_cleaned_offsets_of(log.log_directory),
+            lambda each: each in self._logs.futures,
         )
         self.housekeeping = Housekeeping(
             broker_config, clock, timer, self._logs, self.flusher, self.checkpoints

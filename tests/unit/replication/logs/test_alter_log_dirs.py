@@ -14,6 +14,7 @@ from odradek.model import AppendOrigin, TopicPartition
 from odradek.records.batch import split_batches
 from odradek.records.builder import RecordBatchBuilder, build_end_marker
 from odradek.records.reader import iter_records
+from odradek.records.record import Record
 from odradek.storage import names
 from odradek.storage.log.log import Log
 from odradek.testing.faulty_files import FaultyFileSystem
@@ -74,6 +75,24 @@ def fill(cluster: Cluster, count: int, first: int = 0) -> None:
     for number in range(first, first + count):
         (result,) = cluster.produce(A, b"%03d" % number)
         assert result.error_code == ErrorCode.NONE
+
+
+def write(cluster: Cluster, *pairs: tuple[bytes, bytes | None]) -> None:
+    """A batch for each pair of key and value."""
+    partition = cluster.replicas.partition(A)
+    for key, value in pairs:
+        builder = RecordBatchBuilder()
+        builder.append(1, key, value)
+        partition.append_to_leader([memoryview(bytearray(builder.build()))], AppendOrigin.CLIENT, 0)
+    partition.maybe_increment_leader_high_watermark()
+
+
+def records_of(log: Log) -> list[Record]:
+    return [
+        record
+        for segment in log.segments.all()
+        for record in iter_records(segment.read(0, segment.size_bytes))
+    ]
 
 
 def values_of(cluster: Cluster) -> list[bytes]:
@@ -425,12 +444,8 @@ def test_a_log_that_is_compacted_meanwhile_would_lose_its_tombstones(
     """Compaction waits for the end of a move, and takes place after it."""
     cluster = directories.start()
     cluster.create("orders", **SMALL, cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
+    write(cluster, *((b"key", b"value") for _ in range(40)))
     partition = cluster.replicas.partition(A)
-    for _ in range(40):
-        builder = RecordBatchBuilder()
-        builder.append(1, b"key", b"value")
-        partition.append_to_leader([memoryview(bytearray(builder.build()))], AppendOrigin.CLIENT, 0)
-    partition.maybe_increment_leader_high_watermark()
     log = partition.leader_log()
     size_bytes = log.segments.size_bytes
     cluster.replicas.log_dir_moves.alter(A, directories.paths[1])
@@ -441,6 +456,33 @@ def test_a_log_that_is_compacted_meanwhile_would_lose_its_tombstones(
     assert moved.segments.size_bytes == size_bytes
     cluster.log_manager.cleaner.look()
     assert moved.segments.size_bytes < size_bytes
+
+
+def test_a_log_whose_move_waits_to_go_on_is_not_compacted(directories: Directories) -> None:
+    """A key that was deleted would come back: its value is copied, and its tombstone goes before
+    the broker is told after a restart that the replica is its own, and the move goes on."""
+    settings = {"min_cleanable_dirty_ratio": "0.01", "delete_retention_ms": "0"}
+    cluster = directories.start()
+    cluster.create("orders", **SMALL, **settings, cleanup_policy="compact")
+    write(cluster, *((b"key", b"value") for _ in range(20)))
+    cluster.replicas.log_dir_moves.alter(A, directories.paths[1])
+    cluster.wait(1)
+    write(cluster, (b"key", None), *((b"other", b"value") for _ in range(20)))
+    directories.stop(cluster)
+    cluster = directories.start(**settings, log_cleanup_policy="compact")
+    (future,) = cluster.log_manager.futures.all()
+    assert 0 < future.log_end_offset < 20
+    for _ in range(3):
+        cluster.log_manager.cleaner.look()
+        cluster.wait(1)
+    cluster.create("orders", **SMALL, **settings, cleanup_policy="compact")
+    wait_for_swap(cluster)
+    for _ in range(3):
+        write(cluster, *((b"other", b"value") for _ in range(5)))
+        cluster.log_manager.cleaner.look()
+        cluster.wait(1)
+    log = cluster.replicas.partition(A).leader_log()
+    assert [each.value for each in records_of(log) if each.key == b"key"] == []
 
 
 def test_a_move_keeps_to_its_rate(directories: Directories) -> None:

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 from tests.late_background import LateBackground
 from tests.unit.storage.cleaner.compacted import (
+    BACKOFF_MS,
     COMPACT,
     append,
     clean,
@@ -16,6 +17,8 @@ from tests.unit.storage.cleaner.compacted import (
 )
 from tests.unit.storage.conftest import ORDERS
 
+from odradek.model import TopicPartition
+from odradek.storage import names
 from odradek.testing.faulty_files import FaultyFileSystem
 from odradek.timer import MockTimer
 
@@ -165,6 +168,52 @@ def test_what_is_written_where_compaction_has_been_is_compacted_after_a_restart(
     if hindrance == "full disk":
         manager.shutdown()
     goes_for_good(world, manager, settings)
+
+
+@pytest.mark.parametrize("shrink", [truncated, begun_anew])
+def test_a_checkpoint_that_was_being_written_does_not_undo_a_cut(world, shrink):
+    """Its write began before the log was cut, and ends after it: a deleted key would come back."""
+    background = LateBackground(is_late=False)
+    manager = world.start(background=background)
+    settings = {**SETTINGS, "delete_retention_ms": "0"}
+    log = world.log(manager, **settings)
+    for n in range(24):
+        append(world, log, (b"k%d" % n, b"old"))
+    log.appender.roll()
+    background.is_late = True
+    world.advance(BACKOFF_MS)
+    while log.cleaned_offset < 24:
+        background.step()
+    shrink(log)
+    write_and_delete(world, log)
+    for _ in range(len(background.work)):
+        # The write, and not the one that corrects it.
+        background.step()
+    assert log.log_directory.read_offsets(names.CLEANER_CHECKPOINT).get(ORDERS, 0) <= 9
+    goes_for_good(world, manager, settings)
+
+
+def test_a_cut_forgets_nothing_about_other_logs(world):
+    """After a crash all logs of the directory would be compacted from their beginning."""
+    background = LateBackground(is_late=False)
+    manager = world.start(background=background)
+    logs = [
+        manager.get_or_create(each, UUID(int=each.partition), world.config(**SETTINGS))
+        for each in (TopicPartition("t", 1), TopicPartition("t", 2))
+    ]
+    for log in logs:
+        for n in range(24):
+            append(world, log, (b"k%d" % n, b"old"))
+        clean(world, log)
+    background.is_late = True
+    for log in logs[:1]:
+        log.truncate_to(9)
+        for n in range(12):
+            append(world, log, (b"k%d" % n, b"new"))
+    world.crash(manager)
+    manager = world.start()
+    cut, other = [manager.get(log.topic_partition).cleaned_offset for log in logs]
+    assert (cut <= 9, other) == (True, 24)
 
 
 def goes_for_good(world, manager, settings):
