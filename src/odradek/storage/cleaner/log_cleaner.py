@@ -192,7 +192,8 @@ class LogCleaner:
         """Handles the result of a round, and looks for the next one."""
         log = cleaning.log
         del self._rounds[log.topic_partition]
-        progressed = error is None and cleaning.end_offset > log.cleaned_offset
+        is_valid = error is None and not cleaning.is_over
+        progressed = is_valid and cleaning.end_offset > log.cleaned_offset
         if progressed:
             log.cleaned_offset = min(cleaning.end_offset, log.log_end_offset)
             self._on_cleaned(log)

@@ -19,6 +19,10 @@ from odradek.records.reader import iter_records
 FETCH = 1
 
 
+def delete(broker):
+    broker.cluster.ask(20, 6, topics=[{"name": "orders", "topic_id": None}], timeout_ms=1000)
+
+
 def values(answer):
     return [record.value for record in iter_records(b"".join(map(bytes, answer.records)))]
 
@@ -259,7 +263,7 @@ def test_a_session_of_ids_notices_that_its_topic_has_gone(broker, batch):
     topic_id = broker.create()
     asked = FetchPartition(0, 0, 1000)
     opened = broker.fetch(asked, version=13, topic=topic_id, session_epoch=0)
-    broker.cluster.ask(20, 6, topics=[{"name": "orders", "topic_id": None}], timeout_ms=1000)
+    delete(broker)
     response = broker.fetch(version=13, session_id=opened.session_id, session_epoch=1)
     assert response.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     # As in Kafka a partition that joins the session now was never known by another name.
@@ -277,12 +281,60 @@ def test_a_session_of_ids_notices_that_its_topic_was_made_anew(broker, batch):
     topic_id = broker.create()
     asked = FetchPartition(0, 0, 1000)
     opened = broker.fetch(asked, version=13, topic=topic_id, session_epoch=0)
-    broker.cluster.ask(20, 6, topics=[{"name": "orders", "topic_id": None}], timeout_ms=1000)
+    delete(broker)
     broker.create()
     broker.produce(batch(b"of the later topic"))
     response = broker.fetch(version=13, session_id=opened.session_id, session_epoch=1)
     assert response.topics[0].partitions[0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
     assert not response.topics[0].partitions[0].records
+
+
+def test_a_session_of_ids_follows_its_topic_through_all_that_comes_after(broker, batch):
+    """A client would take a second heir's records for those of the topic that it knows, or be told
+    that an id is unknown, which it takes for news that will pass."""
+    topic_id = broker.create(partitions=2)
+    asked = [FetchPartition(each, 0, 1000) for each in range(2)]
+    opened = broker.fetch(*asked, version=13, topic=topic_id, session_epoch=0)
+
+    def codes(epoch):
+        response = broker.fetch(version=13, session_id=opened.session_id, session_epoch=epoch)
+        (topic,) = response.topics
+        assert topic.topic_id == topic_id
+        assert not any(each.records for each in topic.partitions)
+        return {each.index: each.error_code for each in topic.partitions}
+
+    gone = dict.fromkeys(range(2), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    for epoch in (1, 4):
+        delete(broker)
+        assert codes(epoch) == gone
+        broker.create()
+        broker.produce(batch(b"of a later topic"))
+        # As in Kafka the second partition, which the later topic has not, is unknown.
+        assert codes(epoch + 1) == {**gone, 0: ErrorCode.INCONSISTENT_TOPIC_ID}
+        assert codes(epoch + 2) == {**gone, 0: ErrorCode.INCONSISTENT_TOPIC_ID}
+
+
+def test_a_session_of_ids_learns_a_topic_that_was_unknown(broker, batch):
+    """A client that knows a new topic before this broker does would be told for ever that there is
+    none, or after its deletion that its id is unknown."""
+    cache = broker.cluster.cache
+    before = cache.image
+    topic_id = broker.create()
+    now, cache.image = cache.image, before
+    asked = FetchPartition(0, 0, 1000)
+    opened = broker.fetch(asked, version=13, topic=topic_id, session_epoch=0)
+    assert opened.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+    def answer(epoch):
+        more = broker.fetch(version=13, session_id=opened.session_id, session_epoch=epoch)
+        return more.topics[0].partitions[0]
+
+    assert answer(1).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    cache.image = now
+    broker.produce(batch(b"a"))
+    assert values(answer(2)) == [b"a"]
+    delete(broker)
+    assert answer(3).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_closing_a_session(broker):

@@ -171,6 +171,33 @@ def test_what_is_written_where_compaction_has_been_is_compacted_after_a_restart(
 
 
 @pytest.mark.parametrize("shrink", [truncated, begun_anew])
+def test_a_round_that_a_cut_has_ended_knows_nothing_of_what_comes_after(world, shrink):
+    """What is written where the round was to begin would pass for compacted: a deleted key comes
+    back. Apache Kafka ends the round before it truncates a log (`abortAndPauseCleaning`)."""
+    background = LateBackground(is_late=False)
+    manager = world.start(background=background)
+    settings = {**SETTINGS, "delete_retention_ms": "0"}
+    log = world.log(manager, **settings)
+    for n in range(24):
+        append(world, log, (b"k%d" % n, b"old"))
+    clean(world, log)
+    assert log.cleaned_offset == 24
+    append(world, log, (b"k0", b"dirty"))
+    log.appender.roll()
+    background.is_late = True
+    world.advance(BACKOFF_MS)
+    assert manager.cleaner.running == 1
+    shrink(log)
+    write_and_delete(world, log)
+    background.catch_up()
+    assert manager.cleaner.running == 0
+    for n in range(3):
+        append(world, log, (b"end", b"%d" % n))
+        clean(world, log)
+    assert [value for _, key, value in contents(log) if key == b"gone"] == []
+
+
+@pytest.mark.parametrize("shrink", [truncated, begun_anew])
 def test_a_checkpoint_that_was_being_written_does_not_undo_a_cut(world, shrink):
     """Its write began before the log was cut, and ends after it: a deleted key would come back."""
     background = LateBackground(is_late=False)
