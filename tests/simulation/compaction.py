@@ -118,6 +118,8 @@ class Simulation:
         self.is_thin = False
         # Whether a full disk kept a cut from writing down where the log ends.
         self.is_end_open = False
+        # Up to where all is there, whatever comes of the action under way.
+        self.least_end = 0
         self._open()
 
     def run(self, steps):
@@ -149,6 +151,8 @@ class Simulation:
 
     def try_to(self, action):
         """Does something, which a full disk may refuse; the next action mostly finds room."""
+        is_cut = action in (self.cut, self.start_over) or self.is_end_open
+        self.least_end = 0 if is_cut else self.log.log_end_offset
         try:
             action()
         except BrokerError as error:
@@ -426,6 +430,10 @@ class Simulation:
         )
         assert self.is_thin or copied == known, f"a follower knows {copied} of {known}"
 
+    def _check_end(self):
+        end = self.log.log_end_offset
+        assert end >= self.least_end, f"the log ended at {self.least_end}, and now at {end}"
+
     def _check_refusal(self, error):
         assert self.files.is_full, error
         assert error.code is ErrorCode.KAFKA_STORAGE_ERROR, error
@@ -456,6 +464,7 @@ class Simulation:
     def _come_up_again(self):
         """A change stopped half-way, and what there is of it counts."""
         self._start_again()
+        self._check_end()
         self.is_thin = self.is_thin or self.log.log_end_offset < self.touched_offset
         found = {each.offset for each in all_records(self.log)}
         self.records = {each: self.records[each] for each in self.records if each in found}
@@ -467,6 +476,7 @@ class Simulation:
         what was under way may be there."""
         while not self._starts(self.random.choice([None, None, 3, 10, 30])):
             pass
+        self._check_end()
         if self.manager.get(COPY) is not None:
             self.manager.delete(COPY)
         self.is_thin = self.is_thin or self.log.log_end_offset < self.touched_offset

@@ -141,9 +141,7 @@ class LogDirectory:
         except checkpoints.CorruptCheckpoint:
             return {}
 
-    def prepare_offsets(
-        self, name: str, offsets: dict[TopicPartition, int]
-    ) -> Callable[[], None]:
+    def prepare_offsets(self, name: str, offsets: dict[TopicPartition, int]) -> Callable[[], None]:
         """The replacement of a checkpoint, as work for any thread, which raises OSError if the old
         one is still there. `limit_offset` changes `offsets`, also while the work waits."""
         self._asked[name] = offsets

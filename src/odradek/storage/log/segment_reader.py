@@ -258,9 +258,7 @@ def _last_indexed(index: OffsetIndex, data: Buffer, position: int) -> int:
 def _is_batch_up_to(offset: int, data: Buffer, position: int) -> bool:
     """Whether a whole batch begins at `position` whose last offset is `offset`."""
     try:
-        return (
-            not is_partial(data, position) and parse_header(data, position).last_offset == offset
-        )
+        return not is_partial(data, position) and parse_header(data, position).last_offset == offset
     except CorruptRecords:
         return False
 

@@ -1,4 +1,4 @@
-"""What the checkpoints say of a log that was cut, when nothing could correct them before the end."""
+"""The checkpoints of a log that was cut, when nothing could correct them before the end."""
 
 import os
 
