@@ -220,6 +220,10 @@ class LocalLog:
 
         def work() -> None:
             try:
+                # First: names that a truncation has taken must not come back beside what was
+                # written since, as if they followed it.
+                for directory in directories:
+                    file_system.sync(directory)
                 for handle in handles:
                     handle.sync()
             finally:
@@ -227,8 +231,6 @@ class LocalLog:
                     handle.close()
             for index in indexes:
                 _sync_if_there(file_system, index)
-            for directory in directories:
-                file_system.sync(directory)
 
         return target, work
 

@@ -221,7 +221,10 @@ class LogsLoader:
             logger.warning("%s: %s; recovering", path, error)
             parameters.was_clean = False
             parameters.recovery_point = 0
-            return open_log(directory, topic_partition, topic_id, config, parameters)
+            log = open_log(directory, topic_partition, topic_id, config, parameters)
+            # The checkpoint says more.
+            log.local.is_overstated = True
+            return log
 
     def _take(self, result: _Result, progress: LoadingProgress) -> None:
         if isinstance(result, int):

@@ -94,15 +94,20 @@ def test_a_write_that_was_under_way_does_not_undo_the_correction(world):
 
 
 @pytest.mark.leaves_damage
-def test_what_is_written_after_a_loss_is_recovered(world):
+@pytest.mark.parametrize("end", ["killed", "closed", "closed and torn"])
+def test_what_is_written_after_a_loss_is_recovered(world, end):
     """As above: the first start after the loss of the end knows that the checkpoint says more."""
     manager = world.start()
     log = on_the_disk(world, manager)
+    if end != "killed":
+        manager.shutdown()
     kept = log.segments.floor(9)
     path = kept.file.path
     for each in log.segments.all():
         if each.base_offset > kept.base_offset:
             os.remove(each.file.path)
+    if end == "closed and torn":
+        os.truncate(path, kept.size_bytes - 1)
     world.crash(manager)
     world.timer = MockTimer()
     background = LateBackground()

@@ -31,6 +31,14 @@ def delete(peer: Peer, topic: str) -> None:
     peer.ask_until(is_unknown, "metadata", 12, topics=asked, allow_auto_topic_creation=False)
 
 
+def make_anew(peer: Peer, limits: dict[str, int], asked: dict[str, int]) -> None:
+    create(peer, "renewed")
+    # Kafka's broker tells who leads the new one before it can be read.
+    anew = {"topic_id": topic_id(peer, "renewed"), "partitions": [asked]}
+    alone = {"session_id": 0, "session_epoch": OUTSIDE_OF_SESSIONS}
+    peer.prepare("fetch", FIRST_WITH_IDS, topics=[anew], **alone, **limits)
+
+
 def test_a_topic_that_is_deleted_and_made_anew(same_answers: Check) -> None:
     """Fails when a client by ids is told of an unknown id, and forgets that it knew the topic."""
 
@@ -48,11 +56,12 @@ def test_a_topic_that_is_deleted_and_made_anew(same_answers: Check) -> None:
         peer.ask("fetch", FIRST_WITH_IDS, session_epoch=1, topics=[], **more)
         later = {**first, "partitions": [{**asked, "partition": 1}]}
         peer.ask("fetch", FIRST_WITH_IDS, session_epoch=2, topics=[later], **more)
-        create(peer, "renewed")
-        # Kafka's broker tells who leads the new one before it can be read.
-        anew = {"topic_id": topic_id(peer, "renewed"), "partitions": [asked]}
-        alone = {"session_id": 0, "session_epoch": OUTSIDE_OF_SESSIONS}
-        peer.prepare("fetch", FIRST_WITH_IDS, topics=[anew], **alone, **limits)
+        make_anew(peer, limits, asked)
         peer.ask("fetch", FIRST_WITH_IDS, session_epoch=3, topics=[], **more)
+        # The session remembers the name, whoever has it.
+        delete(peer, "renewed")
+        peer.ask("fetch", FIRST_WITH_IDS, session_epoch=4, topics=[], **more)
+        make_anew(peer, limits, asked)
+        peer.ask("fetch", FIRST_WITH_IDS, session_epoch=5, topics=[], **more)
 
     same_answers(scenario)
