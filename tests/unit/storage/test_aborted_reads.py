@@ -73,6 +73,7 @@ def test_a_read_names_what_was_aborted_among_its_records_and_nothing_behind(
         assert log.reader.aborted_transactions(offset, end) == wanted
 
 
+@pytest.mark.leaves_damage
 @pytest.mark.parametrize("shift", [-1, 1, 70])
 def test_a_damaged_index_hides_no_aborted_transaction(world, batches, shift):
     """Fails when a reader of committed records is shown aborted ones, or is told that they are

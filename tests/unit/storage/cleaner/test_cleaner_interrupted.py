@@ -241,6 +241,7 @@ def test_a_cut_forgets_nothing_about_other_logs(world):
     manager = world.start()
     cut, other = [manager.get(log.topic_partition).cleaned_offset for log in logs]
     assert (cut <= 9, other) == (True, 24)
+    manager.shutdown()
 
 
 def goes_for_good(world, manager, settings):

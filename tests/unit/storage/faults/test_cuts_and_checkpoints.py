@@ -136,6 +136,7 @@ def test_a_checkpoint_for_which_there_is_no_room_goes(world, name):
     assert directory.read_offsets(name) == {ORDERS: 18}
 
 
+@pytest.mark.leaves_damage
 def test_a_roll_that_cannot_correct_a_checkpoint_is_refused(world):
     """The records behind it would be written where nobody checks them."""
     files, background = FaultyFileSystem(), LateBackground(is_late=False)
