@@ -172,7 +172,7 @@ def test_what_is_written_where_compaction_has_been_is_compacted_after_a_restart(
 
 @pytest.mark.parametrize("shrink", [truncated, begun_anew])
 def test_a_round_that_a_cut_has_ended_knows_nothing_of_what_comes_after(world, shrink):
-    """What is written where the round was to begin would pass for compacted: a deleted key comes
+    """Records written where the round was to begin would pass for compacted: a deleted key comes
     back. Apache Kafka ends the round before it truncates a log (`abortAndPauseCleaning`)."""
     background = LateBackground(is_late=False)
     manager = world.start(background=background)
