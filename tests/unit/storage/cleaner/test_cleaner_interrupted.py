@@ -198,6 +198,28 @@ def test_a_round_that_a_cut_has_ended_knows_nothing_of_what_comes_after(world, s
 
 
 @pytest.mark.parametrize("shrink", [truncated, begun_anew])
+def test_the_active_segment_never_passes_for_compacted_after_a_restart(world, shrink):
+    """As above: the log is killed before it begins another segment."""
+    background = LateBackground(is_late=False)
+    manager = world.start(background=background)
+    settings = {**SETTINGS, "delete_retention_ms": "0"}
+    log = world.log(manager, **settings)
+    for n in range(24):
+        append(world, log, (b"k%d" % n, b"old"))
+    clean(world, log)
+    background.is_late = True
+    shrink(log)
+    append(world, log, (b"gone", b"value"))
+    world.crash(manager)
+    world.timer = MockTimer()
+    manager = world.start()
+    log = world.log(manager, **settings)
+    log.update_high_watermark(log.log_end_offset)
+    append(world, log, (b"gone", None))
+    goes_for_good(world, manager, settings)
+
+
+@pytest.mark.parametrize("shrink", [truncated, begun_anew])
 def test_a_checkpoint_that_was_being_written_does_not_undo_a_cut(world, shrink):
     """Its write began before the log was cut, and ends after it: a deleted key would come back."""
     background = LateBackground(is_late=False)

@@ -74,9 +74,9 @@ class Promises:
             self.end += 1
 
     def cut(self, offset: int) -> None:
-        """Notes that records are to go, as if they had been refused."""
+        """Notes that records are to go: until that is done they may be there or not."""
         for each in [each for each in self.records if each >= offset]:
-            self.refused.add(self.records.pop(each))
+            self.undecided.add(self.records.pop(each))
         self.end = min(self.end, offset)
         self.durable = min(self.durable, offset)
 
@@ -199,9 +199,12 @@ class Life:
 
     def cut(self) -> None:
         """Another replica leads, which has less."""
-        self.promises[CUT].cut(3)
+        promises = self.promises[CUT]
+        promises.cut(3)
         self.epoch += 1
         self.log(CUT).truncate_to(3)
+        promises.refused |= promises.undecided
+        promises.undecided.clear()
 
     def append_table(self, number: int) -> None:
         value = None if number == 6 else b"value %d" % number

@@ -125,12 +125,14 @@ def test_a_checkpoint_for_which_there_is_no_room_goes(world, name):
     """A full disk would let it say more than is true; without it a start has more to do."""
     files = FaultyFileSystem()
     (directory,) = world.start(files).directories
-    directory.write_offsets(name, {ORDERS: 20})
+    offsets = {ORDERS: 20}
+    directory.prepare_offsets(name, offsets)()
     files.is_full = True
     directory.limit_offset(name, ORDERS, 20)
     assert directory.read_offsets(name) == {ORDERS: 20}
     directory.limit_offset(name, ORDERS, 19)
     assert directory.read_offsets(name) == {}
+    assert offsets == {}, "the same offsets, asked for again, would pass for written"
     files.is_full = False
     directory.write_offsets(name, {ORDERS: 18})
     assert directory.read_offsets(name) == {ORDERS: 18}
@@ -149,3 +151,16 @@ def test_a_roll_that_cannot_correct_a_checkpoint_is_refused(world):
         log.appender.roll()
     assert files.log[-1] == f"write {names.RECOVERY_POINT_CHECKPOINT}.tmp"
     assert world.failed == world.directories
+
+
+def test_a_flush_syncs_what_a_cut_has_taken_before_what_came_after(world):
+    """Segments that were cut off would come back, by a power failure, behind other records."""
+    files = FaultyFileSystem()
+    log = on_the_disk(world, world.start(files))
+    truncated(log)
+    append(world, log, (b"k", b"new"))
+    begin = len(files.log)
+    log.local.flush()
+    synced = [each for each in files.log[begin:] if each.startswith("sync")]
+    active = f"sync {log.segments.active.base_offset:020d}.log"
+    assert synced.index("sync orders-0") < synced.index(active)
