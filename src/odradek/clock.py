@@ -14,11 +14,12 @@ has. Others change what the functions do, in every copy; `perf_counter`, which i
 `monotonic`, is none of those. A tool that changes the machine's own clocks changes these too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.machinery import BuiltinImporter
 from importlib.util import module_from_spec
+from operator import index
 from types import ModuleType
-from typing import Final, Protocol
+from typing import Final, Protocol, SupportsIndex
 
 FARTHEST_MS: Final = 2**53
 """How far from zero the readings of a clock lie at most, some 285 000 years: sums of them fit 64
@@ -118,20 +119,23 @@ class ManualClock:
     stamp their records by that, and a broker refuses records from its future.
 
     Raises:
+        TypeError: a reading is no whole number.
         ValueError: the speed is negative, since time does not go back; or a number is none, or
             more than a clock can count (`FARTHEST_MS`).
     """
 
-    def __init__(self, wall_ms: int | None = None, monotonic_ms: int = 0, speed: float = 0) -> None:
+    def __init__(
+        self,
+        wall_ms: SupportsIndex | None = None,
+        monotonic_ms: SupportsIndex = 0,
+        speed: float = 0,
+    ) -> None:
         if speed < 0:
             raise ValueError(f"a clock cannot go back, as at a speed of {speed:g}")
         if not speed <= FARTHEST_MS:
             raise ValueError(f"a clock cannot run at a speed of {speed:g}")
-        for reading in (wall_ms or 0, monotonic_ms):
-            if reading != within_bounds(reading):
-                raise ValueError(f"a clock cannot read {reading} ms")
-        self._wall_ms = SystemClock().wall_ms() if wall_ms is None else wall_ms
-        self._monotonic_ms = monotonic_ms
+        self._wall_ms = SystemClock().wall_ms() if wall_ms is None else _begin(wall_ms)
+        self._monotonic_ms = _begin(monotonic_ms)
         self._speed = speed
         self._started_ns = _monotonic_ns() if speed > 0 else 0
         self._subscribers: list[tuple[Callable[[], None], Callable[[], None]]] = []
@@ -157,35 +161,39 @@ class ManualClock:
         """None while it stands; divided by the `speed` while it runs."""
         return duration_ms / 1000 / self._speed if self._speed > 0 else None
 
-    def advance(self, duration_ms: int) -> None:
+    def advance(self, duration_ms: SupportsIndex) -> None:
         """Moves both readings on by `duration_ms`.
 
         When this returns, brokers on this clock with their own threads have handled everything that
         clients had sent before, and everything that the move made due.
 
         Raises:
-            ValueError: see `check_move`.
+            TypeError, ValueError: see `check_move`.
+            Exception: the first that a subscriber raised after the move; the others were called.
         """
-        self.check_move(duration_ms)
+        whole_ms = self.check_move(duration_ms)
         subscribers = tuple(self._subscribers)
         for _, on_moving in subscribers:
             on_moving()
-        self._monotonic_ms += duration_ms
-        self._wall_ms += duration_ms
-        for on_moved, _ in subscribers:
-            on_moved()
+        self._monotonic_ms += whole_ms
+        self._wall_ms += whole_ms
+        _call_all(on_moved for on_moved, _ in subscribers)
 
-    def check_move(self, duration_ms: int) -> None:
-        """Refuses a move that is not possible, before anything has been done for it.
+    def check_move(self, duration_ms: SupportsIndex) -> int:
+        """Refuses a move that is not possible, before anything has been done for it; returns the
+        duration.
 
         Raises:
+            TypeError: the duration is no whole number.
             ValueError: the duration is negative, since time does not go back; or it ends beyond
                 what a clock can count.
         """
-        if duration_ms < 0:
-            raise ValueError(f"a clock cannot go back by {-duration_ms} ms")
-        if not max(self.monotonic_ms(), self.wall_ms()) + duration_ms <= FARTHEST_MS:
-            raise ValueError(f"a clock cannot go on by {duration_ms} ms, beyond {FARTHEST_MS}")
+        whole_ms = index(duration_ms)
+        if whole_ms < 0:
+            raise ValueError(f"a clock cannot go back by {-whole_ms} ms")
+        if max(self.monotonic_ms(), self.wall_ms()) + whole_ms > FARTHEST_MS:
+            raise ValueError(f"a clock cannot go on by {whole_ms} ms, beyond {FARTHEST_MS}")
+        return whole_ms
 
     def subscribe(
         self, on_moved: Callable[[], None], on_moving: Callable[[], None] | None = None
@@ -209,6 +217,30 @@ class ManualClock:
 def within_bounds(reading_ms: int) -> int:
     """The nearest reading that a clock may have."""
     return max(-FARTHEST_MS, min(reading_ms, FARTHEST_MS))
+
+
+def _begin(reading_ms: SupportsIndex) -> int:
+    """The reading at which a clock begins.
+
+    Raises:
+        TypeError, ValueError: see `ManualClock`.
+    """
+    whole_ms = index(reading_ms)
+    if whole_ms != within_bounds(whole_ms):
+        raise ValueError(f"a clock cannot read {whole_ms} ms")
+    return whole_ms
+
+
+def _call_all(listeners: Iterable[Callable[[], None]]) -> None:
+    """Calls each, though one raises: whoever is not told of a move sleeps through it."""
+    failure: BaseException | None = None
+    for listener in listeners:
+        try:
+            listener()
+        except BaseException as error:  # noqa: BLE001 - raised when all have been called
+            failure = failure or error
+    if failure is not None:
+        raise failure
 
 
 def _nothing() -> None:

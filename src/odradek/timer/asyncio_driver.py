@@ -26,7 +26,13 @@ class AsyncioDriver:
     """
 
     def __init__(self, timer: SystemTimer, slice_tasks: int = 1000) -> None:
-        """`slice_tasks`: after so many tasks the loop gets its turn (about a millisecond)."""
+        """`slice_tasks`: after so many tasks the loop gets its turn (about a millisecond).
+
+        Raises:
+            ValueError: there are fewer than one: no task would ever run, and the loop never rest.
+        """
+        if slice_tasks < 1:
+            raise ValueError(f"a slice has at least one task, not {slice_tasks}")
         self._timer = timer
         self._slice_tasks = slice_tasks
         self._loop: asyncio.AbstractEventLoop | None = None

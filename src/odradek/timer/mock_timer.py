@@ -37,10 +37,11 @@ class MockTimer(SystemTimer):
         itself again with no delay.
 
         Raises:
-            ValueError: the time is negative, or more than a clock can count.
+            TypeError: the time is no whole number.
+            ValueError: it is negative, or more than a clock can count.
         """
         clock = self.manual_clock
-        clock.check_move(timeout_ms)
+        timeout_ms = clock.check_move(timeout_ms)
         if self._running:
             clock.advance(timeout_ms)
             return False

@@ -4,6 +4,8 @@ If it raises, it is not repeated, and its waiters would wait for ever, in a brok
 So its exception is a broken invariant, and ends the broker.
 """
 
+from asyncio import CancelledError
+
 from mypy_extensions import mypyc_attr
 
 from odradek.timer.timer_task import TimerTask
@@ -23,5 +25,6 @@ class RetryTask(TimerTask):
             super().run()
         except AssertionError:
             raise
-        except Exception as error:  # of any kind: a retry that is not made is a broken invariant
+        # Of any kind: a retry that is not made is a broken invariant.
+        except (Exception, CancelledError) as error:
             raise AssertionError(f"{self.describe()} has raised {error!r}") from error

@@ -5,6 +5,8 @@ What comes in is cut or refused there. Inside there is one bound, so no sum of t
 
 import math
 import threading
+from decimal import Decimal
+from typing import Any
 
 import pytest
 from tests.clocks import OwnClock
@@ -115,6 +117,36 @@ def test_a_clock_begins_within_what_it_can_count(reading_ms: int) -> None:
         ManualClock(wall_ms=reading_ms)
     with pytest.raises(ValueError, match="no clock reads"):
         TimingWheel(start_ms=reading_ms)
+
+
+@pytest.mark.parametrize("number", [0.5, 1e12, math.nan, Decimal(5), "5"])
+def test_a_clock_counts_whole_milliseconds(number: Any) -> None:
+    """`time.time() * 1000` is no such number: the broker would fail with its first record."""
+    for name in ("wall_ms", "monotonic_ms"):
+        with pytest.raises(TypeError, match="interpreted as an integer"):
+            ManualClock(**{name: number})
+    clock, timer = ManualClock(), MockTimer()
+    with pytest.raises(TypeError, match="interpreted as an integer"):
+        clock.advance(number)
+    with pytest.raises(TypeError):  # by its compiler, or as a clock
+        timer.advance_clock(number)
+    assert (clock.monotonic_ms(), timer.now_ms) == (0, 0)
+
+
+def test_a_clock_counts_in_python_s_own_numbers() -> None:
+    """Numbers of an array, or a bool, are whole; kept as they are they overflow, or print as
+    True."""
+
+    class Narrow:
+        def __index__(self) -> int:
+            return 5
+
+    clock = ManualClock(Narrow(), Narrow())
+    clock.advance(Narrow())
+    clock.advance(True)
+    readings = [clock.wall_ms(), clock.monotonic_ms()]
+    assert readings == [11, 11]
+    assert {type(each) for each in readings} == {int}
 
 
 def test_a_fast_clock_stands_at_the_end_of_time() -> None:

@@ -44,6 +44,22 @@ def test_subscribers_hear_of_a_move_before_and_after_it() -> None:
     assert heard[3:] == [("other", 8)]
 
 
+@pytest.mark.parametrize("failure", [OSError, KeyboardInterrupt])
+def test_everybody_hears_of_a_move_though_somebody_fails(failure: type[BaseException]) -> None:
+    """A broker that is not told of it sleeps on, on a clock that stands."""
+
+    def fail() -> None:
+        raise failure("gone")
+
+    clock = ManualClock()
+    heard: list[int] = []
+    for on_moved in (fail, lambda: heard.append(clock.monotonic_ms()), fail):
+        clock.subscribe(on_moved)
+    with pytest.raises(failure, match="gone"):
+        clock.advance(7)
+    assert heard == [7]
+
+
 def test_nobody_moves_the_machines_clock() -> None:
     """Its subscribers are never called, and may leave."""
     clock = SystemClock()

@@ -281,6 +281,13 @@ def test_hand_overs_of_many_threads_wake_the_loop_once() -> None:
     run_on_loop(story)
 
 
+@pytest.mark.parametrize("slice_tasks", [0, -1, -(2**62)])
+def test_a_driver_runs_at_least_one_task_at_a_time(slice_tasks: int) -> None:
+    """No task would ever run, and the loop turn without rest."""
+    with pytest.raises(ValueError, match="at least one task"):
+        AsyncioDriver(SystemTimer(ManualClock()), slice_tasks)
+
+
 def test_a_driver_needs_a_running_loop() -> None:
     """The loop is the owner; without one nothing would ever run."""
     with pytest.raises(RuntimeError):
