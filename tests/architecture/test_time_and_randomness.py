@@ -25,6 +25,9 @@ FORBIDDEN = {
     "datetime": {"UTC", "datetime", "timedelta"},
 }
 """Modules, and what may be imported of them."""
+# These have no clock of a test, and read the machine's where nobody can freeze it: in `clock`.
+CLIENTS = {"client", "tables", "tasks"}
+NOT_READING = {"sleep"}
 FORBIDDEN_CALLS = {"urandom", "getrandom", "uuid1", "uuid4", "now", "utcnow", "today", "times"}
 IMPORTING = {"__import__", "find_spec", "import_module"}
 
@@ -56,6 +59,20 @@ def own_time_and_randomness(tree: ast.Module) -> Iterator[str]:
             yield node.attr
         elif isinstance(node, ast.Call) and called(node) in IMPORTING:
             yield from (one.value for one in node.args if is_forbidden(one))  # type: ignore[attr-defined]
+
+
+def frozen_readings(tree: ast.Module) -> Iterator[str]:
+    """The functions of `time` that a module uses and that read a clock, and `datetime.now`."""
+    nodes = list(ast.walk(tree))
+    imported = {one.name for node in nodes if isinstance(node, ast.Import) for one in node.names}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module == "time":
+            yield from (one.name for one in node.names if one.name not in NOT_READING)
+        elif isinstance(node, ast.Attribute):
+            owner = getattr(node.value, "id", "")
+            is_of_time = owner == "time" in imported and node.attr not in NOT_READING
+            if is_of_time or (owner == "datetime" and node.attr in FORBIDDEN_CALLS):
+                yield node.attr
 
 
 def called(node: ast.Call) -> str:
@@ -96,3 +113,29 @@ def test_the_broker_has_no_time_and_no_randomness_of_its_own() -> None:
         for what in own_time_and_randomness(tree_of(SOURCES / module))
     }
     assert found == set(EXCUSED)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time\ntime.monotonic()",
+        "import time\ndef ask(now=time.time): ...",
+        "from time import monotonic",
+        "from datetime import datetime\ndatetime.now()",
+    ],
+)
+def test_a_clock_that_stands_is_noticed(source: str) -> None:
+    """A rule that sees nothing holds everywhere."""
+    assert list(frozen_readings(ast.parse(source)))
+
+
+def test_clients_read_the_machine_s_clock_where_nobody_freezes_it() -> None:
+    """Under freezegun a wait for an answer would never end, and tokens would be judged by a date
+    that nobody else has."""
+    found = {
+        (path.relative_to(SOURCES).as_posix(), what)
+        for floor in CLIENTS
+        for path in (SOURCES / floor).rglob("*.py")
+        for what in frozen_readings(tree_of(path))
+    }
+    assert found == set()

@@ -5,12 +5,12 @@ without them imports nothing of it.
 """
 
 import ssl
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from odradek.client.errors import AuthenticationError
 from odradek.client.settings import TOKEN_PROVIDER, ClientSettings
+from odradek.clock import SystemClock
 from odradek.config.definition import ConfigError
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _token_login(settings: ClientSettings, options: Mapping[str, str]) -> "Login
         settings.function(TOKEN_PROVIDER),
         lambda: _tls(settings),
         # A token's times are wall-clock times.
-        lambda: time.time() * 1000,  # noqa: TID251
+        SystemClock().wall_ms,
     )
     if login is None:
         reason = (

@@ -26,11 +26,10 @@ from odradek.server.in_process.protected.authority import (
 )
 
 NOW = datetime.now(UTC)
-AUTHORITY = CertificateAuthority(NOW)
-# A certificate is good for ten years, and from a day before.
-OF_OLD = CertificateAuthority(NOW - timedelta(days=11 * 365))
-TO_COME = CertificateAuthority(NOW + timedelta(days=2))
-STRANGER = CertificateAuthority(NOW)
+AUTHORITY = CertificateAuthority()
+OF_OLD = CertificateAuthority(valid_until=NOW - timedelta(days=1))
+TO_COME = CertificateAuthority(valid_from=NOW + timedelta(days=1))
+STRANGER = CertificateAuthority()
 # One by itself, which nobody else has signed.
 ALONE = Certificate(STRANGER.certificate, _key_pem(STRANGER._key))
 TRUSTED = "".join(each.certificate for each in (AUTHORITY, OF_OLD, TO_COME))
@@ -127,6 +126,17 @@ def test_a_broker_logs_what_is_wrong_with_a_client_s(own, words, caplog):
             shown_to(broker, own)
         assert words in caplog.text
         assert ask(settings_of(broker, AUTHORITY.issue("c"))) is not None
+
+
+def test_an_authority_s_certificates_are_good_on_every_date():
+    """A library that moves the date of tests moves that by which they are made, and not the one by
+    which OpenSSL, or a client in another process, judges them."""
+    from cryptography.x509 import load_pem_x509_certificate
+
+    for text in (AUTHORITY.certificate, AUTHORITY.issue("b", HOSTS).certificate):
+        certificate = load_pem_x509_certificate(text.encode())
+        years = certificate.not_valid_before_utc.year, certificate.not_valid_after_utc.year
+        assert years == (1970, 9999)
 
 
 def test_three_hundred_names_are_not_too_many():

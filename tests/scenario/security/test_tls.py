@@ -5,7 +5,6 @@ import logging
 import os
 import socket
 import ssl
-from datetime import UTC, datetime
 
 import pytest
 from tests.deadlines import deadline_s
@@ -131,7 +130,7 @@ def test_many_handshakes_that_never_end_cost_little_and_are_closed():
 
 def test_new_certificates_count_for_new_connections_and_bad_ones_for_nobody(tmp_path, caplog):
     caplog.set_level(logging.INFO)
-    authority = CertificateAuthority(datetime.now(UTC))
+    authority = CertificateAuthority()
     path = tmp_path / "broker.pem"
 
     def write(name, hosts=HOSTS):
@@ -187,7 +186,7 @@ def test_another_key_store_by_a_setting_of_the_running_broker(tmp_path):
         ResourceType,
     )
 
-    authority = CertificateAuthority(datetime.now(UTC))
+    authority = CertificateAuthority()
     for name in ("first", "second"):
         own = authority.issue(name, HOSTS)
         (tmp_path / name).write_text(own.certificate + own.key)
@@ -223,7 +222,7 @@ def test_another_key_store_by_a_setting_of_the_running_broker(tmp_path):
 
 def test_a_certificate_of_somebody_else_is_refused_while_the_broker_runs(tmp_path, caplog):
     """A mistaken copy of a file would have every client that knows the broker turn away."""
-    authority = CertificateAuthority(datetime.now(UTC))
+    authority = CertificateAuthority()
     path = tmp_path / "broker.pem"
     path.write_text("".join(authority.issue("first", HOSTS)))
     clock = odradek.ManualClock()
@@ -237,7 +236,7 @@ def test_a_certificate_of_somebody_else_is_refused_while_the_broker_runs(tmp_pat
 @pytest.mark.parametrize("text", ["none", "second"])
 def test_a_bad_certificate_by_a_setting_is_answered_and_the_old_one_stays(tmp_path, text):
     """Somebody would believe the renewal done until the old certificate ends."""
-    authority = CertificateAuthority(datetime.now(UTC))
+    authority = CertificateAuthority()
     (tmp_path / "first").write_text("".join(authority.issue("first", HOSTS)))
     bad = tmp_path / "bad"
     bad.write_text(text if text == "none" else "".join(authority.issue(text, HOSTS)))

@@ -22,7 +22,7 @@ NOW = datetime.now(UTC)
 
 @pytest.fixture(scope="module")
 def authority():
-    return CertificateAuthority(NOW)
+    return CertificateAuthority()
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,12 @@ whole response has one deadline. Redirects are not followed. It blocks: for thre
 import io
 import socket
 import ssl
-import time
 from collections.abc import Mapping
 from http.client import HTTPConnection, HTTPException, IncompleteRead, RemoteDisconnected
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
+
+from odradek.clock import monotonic_s
 
 LARGEST_BYTES: Final = 1 << 20
 _CUT_OFF: Final = "it closed the connection before the end of its answer"
@@ -84,7 +85,7 @@ def _connected(
     host: str, port: int, connect_ms: int, context: ssl.SSLContext | None
 ) -> socket.socket:
     """A connection to the first address of the host that accepts one."""
-    deadline_s = time.monotonic() + connect_ms / 1000
+    deadline_s = monotonic_s() + connect_ms / 1000
     failure = OSError(f"the name {host} has no address")
     for family, kind, protocol, _, address in socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM
@@ -106,7 +107,7 @@ def _connected(
 
 
 def _left_s(deadline_s: float) -> float:
-    left_s = deadline_s - time.monotonic()
+    left_s = deadline_s - monotonic_s()
     if left_s <= 0:
         raise TimeoutError
     return left_s
@@ -118,7 +119,7 @@ class _TimedSocket:
     def __init__(self, connected: socket.socket, limit_ms: int) -> None:
         self._socket = connected
         self._limit_ms = limit_ms
-        self._deadline_s = time.monotonic() + limit_ms / 1000
+        self._deadline_s = monotonic_s() + limit_ms / 1000
 
     def sendall(self, data: bytes) -> None:
         """Sends all, while there is time."""

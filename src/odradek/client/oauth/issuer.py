@@ -15,6 +15,7 @@ from urllib.parse import quote_plus, unquote, urlsplit
 
 from odradek.client.errors import AuthenticationError, KafkaError, NetworkError, in_words
 from odradek.client.oauth.http import LARGEST_BYTES, BadAnswer, HttpAnswer, Patience, exchange
+from odradek.clock import monotonic_s
 from odradek.errors import ErrorCode
 
 _SHOWN_CHARACTERS: Final = 200
@@ -68,7 +69,7 @@ class Issuer:
         retries: Retries,
         context: ssl.SSLContext | None = None,
         *,
-        monotonic_s: Callable[[], float] = time.monotonic,
+        monotonic_s: Callable[[], float] = monotonic_s,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._url = url

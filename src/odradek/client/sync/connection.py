@@ -8,7 +8,6 @@ then, and another one may work.
 import math
 import socket
 import ssl
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -18,6 +17,7 @@ from odradek.client.core.network.connection import RENEWED_AFTER, ConnectionCore
 from odradek.client.core.network.handshake import Answer, LoginSource, LoginTerms
 from odradek.client.errors import KafkaError, NetworkError, in_words
 from odradek.client.security import NO_SECURITY, ClientSecurity, tls_failure
+from odradek.clock import monotonic_s
 from odradek.protocol.primitives import Buffer, ProtocolError
 
 
@@ -49,7 +49,7 @@ class BlockingConnection:
         self._deadline_s = math.inf  # as all of these, by the monotonic clock
         self._renew_at_s = math.inf
         self._answers: deque[Answer] = deque()
-        self._last_used_s = time.monotonic()
+        self._last_used_s = monotonic_s()
         terms = None if self._login is None else _login_terms(self._login, share_s())
         failure = NetworkError(f"{address}: the name has no address")
         for host in _resolved(address):
@@ -111,7 +111,7 @@ class BlockingConnection:
     @property
     def idle_ms(self) -> float:
         """The time since its last use."""
-        return (time.monotonic() - self._last_used_s) * 1000
+        return (monotonic_s() - self._last_used_s) * 1000
 
     def agree(self, api: ClientApi) -> int:
         """The version of an API to speak on this connection.
@@ -144,7 +144,7 @@ class BlockingConnection:
     def _send(self, api: ClientApi, version: int, body: Sequence[Buffer], timeout_s: float) -> None:
         if self.is_closed:
             raise NetworkError(f"{self.address}: closed")
-        self._last_used_s = time.monotonic()
+        self._last_used_s = monotonic_s()
         if self._last_used_s >= self._renew_at_s:
             self._renew_login()
         self._begin_waiting(timeout_s)
@@ -184,10 +184,10 @@ class BlockingConnection:
         self._socket.close()
 
     def _begin_waiting(self, timeout_s: float) -> None:
-        self._deadline_s = time.monotonic() + min(timeout_s, self._share_s())
+        self._deadline_s = monotonic_s() + min(timeout_s, self._share_s())
 
     def _left_s(self) -> float:
-        left_s = self._deadline_s - time.monotonic()
+        left_s = self._deadline_s - monotonic_s()
         if left_s <= 0:
             raise TimeoutError("timed out")
         return left_s
@@ -227,7 +227,7 @@ class BlockingConnection:
     def _note_session(self) -> None:
         lifetime_ms = self._core.take_session_lifetime_ms()
         if lifetime_ms:
-            self._renew_at_s = time.monotonic() + lifetime_ms * RENEWED_AFTER / 1000
+            self._renew_at_s = monotonic_s() + lifetime_ms * RENEWED_AFTER / 1000
 
     def _broken(self, reason: object) -> NetworkError:
         self._was_silent = isinstance(reason, TimeoutError)

@@ -77,7 +77,7 @@ class Silence:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of everything: of sockets, of pauses, of the cluster."""
     made = Clock()
-    monkeypatch.setattr(connections, "time", SimpleNamespace(monotonic=lambda: made.now_s))
+    monkeypatch.setattr(connections, "monotonic_s", lambda: made.now_s)
     monkeypatch.setattr(waiting, "time", SimpleNamespace(sleep=made.pass_by))
     return made
 

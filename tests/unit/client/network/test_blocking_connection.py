@@ -66,7 +66,7 @@ def sockets(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Socket]]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
         first = next(iter(made.values()))  # as of the name itself
         monkeypatch.setattr(socket, "create_connection", lambda at, _: made.get(at[0], first))
-        monkeypatch.setattr(connections.time, "monotonic", lambda: seconds[0])
+        monkeypatch.setattr(connections, "monotonic_s", lambda: seconds[0])
         return made
 
     return call

@@ -102,6 +102,19 @@ def test_a_token_is_asked_for_with_the_client_s_id_and_secret_and_kept():
     assert asked.headers["Accept"] == "application/json"
 
 
+@pytest.mark.parametrize("date_s", [0, 4e9])
+def test_a_token_is_judged_by_the_machine_s_date(date_s, monkeypatch):
+    """Tests that freeze time would have each token of a real issuer expired, or for ever good."""
+    monkeypatch.setattr("time.time", lambda: date_s)
+    with Issuer() as issuer:
+        login = login_of(issuer.url)
+        first = fetched(login)
+        assert login.at_hand() is first
+        issuer.then.append(gives(token(lifetime_s=-60)))
+        with pytest.raises(AuthenticationError, match=r"it has expired \d+ s ago"):
+            fetched(login_of(issuer.url))
+
+
 def test_the_header_is_url_encoded_where_the_issuer_wants_that():
     with Issuer() as issuer:
         fetched(login_of(issuer.url, sasl__oauthbearer__header__urlencode="true"))
@@ -231,12 +244,10 @@ def test_kafka_s_names_of_classes_are_taken():
 
 
 def test_an_issuer_over_tls_is_trusted_by_the_client_s_trust_store_and_by_its_name_alone():
-    from datetime import UTC, datetime
-
     from odradek.server.in_process.protected.authority import CertificateAuthority
     from odradek.tls import KeyStore, TlsSettings, server_context
 
-    authority = CertificateAuthority(datetime.now(UTC))
+    authority = CertificateAuthority()
     own = authority.issue("issuer", ("127.0.0.1",))
     other = authority.issue("issuer", ("example.org",))
 

@@ -7,7 +7,6 @@ import socket
 import struct
 import sys
 import threading
-from datetime import UTC, datetime
 
 import pytest
 from tests.deadlines import deadline_s
@@ -69,7 +68,7 @@ class FakeZooKeeper:
 
 @pytest.fixture(scope="module")
 def authority():
-    return CertificateAuthority(datetime.now(UTC))
+    return CertificateAuthority()
 
 
 @pytest.fixture
@@ -155,7 +154,7 @@ def test_answers_that_come_in_one_record_are_heard_at_once(stores):
 
 def test_an_ensemble_that_nobody_vouches_for_is_told_nothing(stores, authority):
     _, given = stores
-    other = CertificateAuthority(datetime.now(UTC)).issue("zookeeper", ("127.0.0.1",))
+    other = CertificateAuthority().issue("zookeeper", ("127.0.0.1",))
     wrong_host = authority.issue("zookeeper", ("example.org",))
     for certificate, text in ((other, "unable to get|self-signed|signature"), (wrong_host, "IP")):
         key_store = KeyStore(key=certificate.key, certificate_chain=certificate.certificate)

@@ -1,12 +1,17 @@
-"""A certificate authority that lives as long as its broker. Needs the extra `security`."""
+"""A certificate authority that lives as long as its broker. Needs the extra `security`.
 
-from datetime import datetime, timedelta
+Its certificates are valid on every date: a library that moves time in tests moves that of this
+process, but not the one by which OpenSSL, or a client in another process, judges them.
+"""
+
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple
 
 HOSTS: Final = ("localhost", "127.0.0.1", "::1")
-_DAY: Final = timedelta(days=1)
-_YEARS: Final = 10 * 365 * _DAY
+_FROM: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# By RFC 5280 the date of what never ends.
+_UNTIL: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
 class Certificate(NamedTuple):
@@ -22,7 +27,7 @@ class Certificate(NamedTuple):
 class CertificateAuthority:
     """Issues certificates; clients that trust `certificate` accept them."""
 
-    def __init__(self, now: datetime) -> None:
+    def __init__(self, valid_from: datetime = _FROM, valid_until: datetime = _UNTIL) -> None:
         """Raises:
         ImportError: the extra `security` is not installed.
         """
@@ -32,7 +37,8 @@ class CertificateAuthority:
             raise ImportError(
                 "certificates need the extra `security`: pip install 'odradek[security]'"
             ) from error
-        self._now = now
+        self._valid_from = valid_from
+        self._valid_until = valid_until
         self._key = _new_key()
         self._name = _name("Odradek test authority")
         builder = self._builder(self._name, self._key.public_key(), is_authority=True)
@@ -58,8 +64,8 @@ class CertificateAuthority:
             .issuer_name(self._name)
             .public_key(public_key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(self._now - _DAY)
-            .not_valid_after(self._now + _YEARS)
+            .not_valid_before(self._valid_from)
+            .not_valid_after(self._valid_until)
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
             .add_extension(usage, critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)

@@ -1,10 +1,9 @@
 """The meaning of one word about security: the listener's settings, and its users' credentials."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Final
 
-from odradek.clock import Clock, SystemClock
+from odradek.clock import Clock
 from odradek.security.jaas import UNSIGNED_SUBJECT, jaas_text
 from odradek.security.sasl.mechanism import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from odradek.security.sasl.scram import SCRAM_MECHANISMS
@@ -26,11 +25,6 @@ _MECHANISMS: Final[Mapping[str, tuple[str, ...]]] = {
 WORDS: Final = (TLS, MTLS, *_MECHANISMS, *(f"{each}+{TLS}" for each in _MECHANISMS))
 # So that a user has the same name by a certificate as by a password.
 _COMMON_NAME: Final = "RULE:^CN=(.*)$/$1/,DEFAULT"
-
-
-def _now() -> datetime:
-    """The clients' time, which is not a test's clock."""
-    return datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC)
 
 
 def _checked_users(users: HiddenUsers) -> dict[str, str]:
@@ -66,7 +60,7 @@ class Protection:
         self._users: Final = _checked_users(users)
         self._clock: Final = clock
         self._broker_password = Secret(rng_of(None).randbytes(_PASSWORD_BYTES).hex())
-        self._authority: Final = CertificateAuthority(_now()) if self._is_tls else None
+        self._authority: Final = CertificateAuthority() if self._is_tls else None
 
     @property
     def protocol(self) -> str:
