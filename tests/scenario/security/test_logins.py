@@ -108,6 +108,31 @@ def test_tokens_expire_on_the_test_s_clock(caplog):
             asyncio.run(asyncio.wait_for(produce(), deadline_s(60)))
 
 
+@pytest.mark.parametrize("wall_ms", [10**12, 4 * 10**12])
+def test_tokens_are_good_on_the_broker_s_date_and_on_the_clients(wall_ms):
+    """Clients refuse a token that has expired by the machine's date, and the broker one that is
+    good only later by its own."""
+    clock = odradek.ManualClock(wall_ms=wall_ms)
+    config = {"message.timestamp.type": "LogAppendTime"}
+    with odradek.Broker(security="oauth", users=USERS, clock=clock) as broker:
+        broker.create_topic("t", config=config)
+        login = broker.login("alice")
+
+        async def produce():
+            async with Producer(config=login.client()) as producer:
+                await producer.send_and_wait("t", b"1")
+
+        asyncio.run(asyncio.wait_for(produce(), deadline_s(60)))
+        from confluent_kafka import Producer as ConfluentProducer
+
+        told = []
+        producer = ConfluentProducer(login.confluent())
+        producer.produce("t", b"2", on_delivery=lambda error, _: told.append(error))
+        assert producer.flush(deadline_s(60)) == 0
+        assert told == [None]
+        assert [each.value for each in broker.records("t")] == [b"1", b"2"]
+
+
 def test_a_user_s_password_is_changed_while_the_broker_runs():
     with odradek.Broker(security="scram", users=USERS) as broker:
         broker.create_topic("t")
