@@ -53,7 +53,9 @@ def _read_sections(path: str, wanted: tuple[str, ...]) -> dict[str, str]:
     try:
         with open(path, encoding="utf-8") as file:
             text = _COMMENT.sub(lambda match: match[1] or " ", file.read())
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise _refusal(path, error.strerror or str(error)) from error
+    except ValueError as error:  # no UTF-8
         raise _refusal(path, str(error)) from error
     sections: dict[str, str] = dict(_SECTION.findall(text))
     if not any(name.endswith(wanted) for name in sections):

@@ -161,6 +161,7 @@ class Import:
         self._total_bytes = 0
         self._noted_ends: dict[str, int] = {}
         self._copies: dict[TopicPartition, CopiedLog] = {}
+        self._moved: list[str] = []
 
     def run(self, stack: ExitStack) -> dict[str, str | int]:
         """Runs the import; returns the numbers for the summary.
@@ -233,8 +234,13 @@ class Import:
         return set(os.listdir(self._data_dir)) if os.path.lexists(self._data_dir) else None
 
     def _leave_nothing(self, before: set[str] | None) -> None:
-        """Removes everything that a failed import made in a directory that was new or empty."""
-        if self._is_done or before:
+        """Removes everything that a failed import made in a directory that was new or empty, and
+        its logs from one that was in use: they would be in the way of the next import."""
+        if self._is_done:
+            return
+        if before:
+            for path in self._moved:
+                shutil.rmtree(path, ignore_errors=True)
             return
         for entry in os.scandir(self._data_dir) if os.path.isdir(self._data_dir) else ():
             if entry.is_dir(follow_symlinks=False):
@@ -351,7 +357,9 @@ class Import:
         for topic in topics:
             for log in topic.logs.values():
                 name = str(log.topic_partition)
-                os.rename(os.path.join(self._stage, name), os.path.join(self._data_dir, name))
+                path = os.path.join(self._data_dir, name)
+                os.rename(os.path.join(self._stage, name), path)
+                self._moved.append(path)
         if not os.path.lexists(os.path.join(self._data_dir, names.META_PROPERTIES)):
             data = checkpoints.encode_meta_properties(cluster_id, self._broker_id, uuid4())
             self._write(names.META_PROPERTIES, data)

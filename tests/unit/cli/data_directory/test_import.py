@@ -1,5 +1,6 @@
 """`odradek import` from directories that are made here; real ones are in tests/wire."""
 
+import errno
 import fcntl
 import shutil
 import struct
@@ -405,3 +406,40 @@ def test_a_partition_that_only_the_checkpoints_have_is_named(
     named = ["orders-1"] if has_metadata else ["gone-0", "orders-1"]
     assert [line.split()[4].rstrip(",") for line in lines] == named
     assert "ended at offset 7" in lines[-1]
+
+
+def test_an_import_that_fails_at_its_end_leaves_nothing_in_the_way_of_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a directory that is in use, the logs without metadata would be "a topic already"."""
+    source, target = source_dir(tmp_path / "kafka", 0, 1), tmp_path / "ours"
+    with odradek.Broker(data_dir=str(target)) as broker:
+        broker.produce("lines", "x")
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    words = ["import", str(source), "--data-dir", str(target)]
+    with monkeypatch.context() as patched:
+        patched.setattr(import_kafka.Database, "write", fail)
+        assert main(words) == 1
+    assert not list(target.glob("orders-*"))
+    assert main(words) == 0
+    with odradek.Broker(data_dir=str(target)) as broker:
+        assert [len(broker.records(topic)) for topic in ("lines", "orders")] == [1, 6]
+
+
+def test_an_import_whose_last_words_nobody_hears_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All is done by then: removing it would leave neither the old nor the new."""
+    source, target = source_dir(tmp_path / "kafka", 0), tmp_path / "ours"
+    add_metadata_log(source)
+
+    def fail(_: object) -> str:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(import_kafka, "told_of_access", fail)
+    assert main(["import", str(source), "--data-dir", str(target)]) == 1
+    assert [topic.name for topic in read_metadata(str(target)).topics] == ["orders"]
+    assert (target / "orders-0" / f"{0:020d}.log").exists()
