@@ -239,6 +239,7 @@ def test_logins_that_cannot_be_read_are_told(
     said = capsys.readouterr().err
     assert said.startswith(f"odradek: KAFKA_OPTS names {file} for the logins of the broker: ")
     assert said.count("\n") == 1
+    assert "Errno" not in said
 
 
 def test_a_file_behind_the_images_name_goes_over_the_environment(
