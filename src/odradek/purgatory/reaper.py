@@ -20,7 +20,8 @@ class ExpiredOperationReaper:
     From `start` to `stop` (also a context manager; once only) that thread is the owner of the
     purgatory and of its timer. All other threads hand over: `Timer.call_threadsafe`,
     `DelayedOperationPurgatory.check_and_complete_threadsafe`. The thread is a daemon: it does not
-    keep a program alive. It ends by itself when the timer is closed.
+    keep a program alive. It ends by itself when the timer is closed, and when a callback raises
+    SystemExit or KeyboardInterrupt, which it logs.
 
     A broker needs no reaper: its loop has `AsyncioDriver`, which sleeps until something is due,
     and its purgatories purge when operations come and go.
@@ -58,6 +59,10 @@ class ExpiredOperationReaper:
                 self.do_work()
             except BaseException as error:
                 if is_interrupt(error):
+                    # Of SystemExit Python prints nothing in a thread.
+                    _log.exception(
+                        "the reaper %s ends, nothing expires any more", self._purgatory.name
+                    )
                     raise
                 # From `on_error`, for example; the next turn does the rest.
                 _log.exception("a turn of the reaper %s failed", self._purgatory.name)

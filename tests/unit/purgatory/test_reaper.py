@@ -1,6 +1,7 @@
 """The reaper's thread: it owns a purgatory where no event loop does."""
 
 import asyncio
+import sys
 import threading
 
 import pytest
@@ -136,6 +137,19 @@ def test_a_hook_that_is_cancelled_itself_does_not_end_the_reaper() -> None:
         timer.call_threadsafe(lambda: 1 // 0)
         watch(purgatory, operation)
         assert operation.over.wait(PATIENCE_S)
+    timer.close()
+
+
+def test_a_reaper_that_an_interrupt_ends_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """Of SystemExit a thread prints nothing: no operation would expire any more, and nobody would
+    know why."""
+    timer = SystemTimer(SystemClock())
+    reaper = ExpiredOperationReaper(DelayedOperationPurgatory("fetch", timer))
+    with reaper:
+        timer.call_threadsafe(sys.exit)
+        reaper._thread.join(PATIENCE_S)
+        assert not reaper._thread.is_alive()
+    assert "the reaper fetch ends, nothing expires any more" in caplog.text
     timer.close()
 
 
