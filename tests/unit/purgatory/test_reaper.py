@@ -140,6 +140,7 @@ def test_a_hook_that_is_cancelled_itself_does_not_end_the_reaper() -> None:
     timer.close()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_reaper_that_an_interrupt_ends_says_so(caplog: pytest.LogCaptureFixture) -> None:
     """Of SystemExit a thread prints nothing: no operation would expire any more, and nobody would
     know why."""
