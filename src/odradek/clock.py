@@ -121,7 +121,7 @@ class ManualClock:
     Raises:
         TypeError: a reading is no whole number.
         ValueError: the speed is negative, since time does not go back; or a number is none, or
-            more than a clock can count (`FARTHEST_MS`).
+            more than a clock can count (`FARTHEST_MS`); or the date is before 1970.
     """
 
     def __init__(
@@ -135,6 +135,8 @@ class ManualClock:
         if not speed <= FARTHEST_MS:
             raise ValueError(f"a clock cannot run at a speed of {speed:g}")
         self._wall_ms = SystemClock().wall_ms() if wall_ms is None else _begin(wall_ms)
+        if self._wall_ms < 0:
+            raise ValueError(f"no record has a date before 1970, as {self._wall_ms} ms is")
         self._monotonic_ms = _begin(monotonic_ms)
         self._speed = speed
         self._started_ns = _monotonic_ns() if speed > 0 else 0

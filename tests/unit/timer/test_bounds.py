@@ -133,6 +133,13 @@ def test_a_clock_counts_whole_milliseconds(number: Any) -> None:
     assert (clock.monotonic_ms(), timer.now_ms) == (0, 0)
 
 
+def test_a_clock_has_no_date_before_1970() -> None:
+    """A broker would stamp records so, and keep them for ever: a timestamp below zero is none."""
+    with pytest.raises(ValueError, match="before 1970"):
+        ManualClock(wall_ms=-1)
+    assert ManualClock(wall_ms=0, monotonic_ms=-1).wall_ms() == 0
+
+
 def test_a_clock_counts_in_python_s_own_numbers() -> None:
     """Numbers of an array, or a bool, are whole; kept as they are they overflow, or print as
     True."""
