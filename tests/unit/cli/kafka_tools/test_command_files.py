@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cli.tools.connection import client_config, read_properties
+from odradek.cli.tools.connection import NoAddress, client_config, read_properties
 from odradek.config import ConfigError
 
 
@@ -50,3 +50,22 @@ def test_half_a_character_is_told_by_its_property(tmp_path: Path) -> None:
     file.write_text("key.separator=\\u0000\nretention.ms=\\ud800")
     with pytest.raises(ConfigError, match=rf"^{file}: retention\.ms: Half a character"):
         read_properties(str(file))
+
+
+@pytest.mark.parametrize("address", ["a b:1", "köln:9092", "localhost", "localhost:x", "host/a:1"])
+def test_an_address_that_kafka_cannot_read_is_refused_at_once(address: str) -> None:
+    """A name of other characters was looked up for a minute."""
+    given = argparse.Namespace(
+        command_config=None, command_property=[], bootstrap_server=f"localhost:9092,{address}"
+    )
+    with pytest.raises(NoAddress, match=f"Invalid url in bootstrap.servers: {address}"):
+        client_config(given)
+
+
+@pytest.mark.parametrize("address", ["[::1]:9092", "PLAINTEXT://a-b.example:1", "fe80::1%eth0:1"])
+def test_an_address_that_kafka_can_read_is_taken(address: str) -> None:
+    """A script of somebody who has no other would fail."""
+    given = argparse.Namespace(
+        command_config=None, command_property=[], bootstrap_server=f" {address} ,localhost:1"
+    )
+    assert client_config(given)["bootstrap.servers"] == given.bootstrap_server
