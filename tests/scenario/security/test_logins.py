@@ -110,8 +110,8 @@ def test_tokens_expire_on_the_test_s_clock(caplog):
 
 @pytest.mark.parametrize("wall_ms", [10**12, 4 * 10**12])
 def test_tokens_are_good_on_the_broker_s_date_and_on_the_clients(wall_ms):
-    """Clients refuse a token that has expired by the machine's date, and the broker one that is
-    good only later by its own."""
+    """librdkafka refuses a token that has expired by the machine's date, and the broker one that
+    is good only later by its own."""
     clock = odradek.ManualClock(wall_ms=wall_ms)
     config = {"message.timestamp.type": "LogAppendTime"}
     with odradek.Broker(security="oauth", users=USERS, clock=clock) as broker:

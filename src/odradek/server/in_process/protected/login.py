@@ -81,7 +81,7 @@ class Login:
 
             class Provider(AbstractTokenProvider):  # type: ignore[misc, unused-ignore]
                 async def token(self) -> str:
-                    return login._client_token()
+                    return login.token()
 
             settings["sasl_oauth_token_provider"] = Provider()
         return settings
@@ -96,7 +96,7 @@ class Login:
 
             class Provider(AbstractTokenProvider):  # type: ignore[misc, unused-ignore]
                 def token(self) -> str:
-                    return login._client_token()
+                    return login.token()
 
             settings["sasl_oauth_token_provider"] = Provider()
         return settings
@@ -108,7 +108,7 @@ class Login:
         }
         if self._mechanism == OAUTHBEARER:
             del settings["sasl.jaas.config"]
-            settings["sasl.oauthbearer.token.provider"] = self._client_token
+            settings["sasl.oauthbearer.token.provider"] = self.token
         return settings
 
     def java(self) -> dict[str, str]:
@@ -159,10 +159,5 @@ class Login:
         return client_context(TlsSettings(key_store, TrustStore(certificates=authority)))
 
     def _confluent_token(self, _config: str) -> tuple[str, float]:
-        return self._client_token(), (SystemClock().wall_ms() + TOKEN_LIFETIME_MS) / 1000
-
-    def _client_token(self) -> str:
-        """A token that is good on the broker's clock and on the machine's, by which clients judge
-        it."""
-        dates_ms = self._clock.wall_ms(), SystemClock().wall_ms()
-        return self.token(iat=min(dates_ms) / 1000, exp=(max(dates_ms) + TOKEN_LIFETIME_MS) / 1000)
+        # librdkafka takes none that has expired by the machine's date, and does not look inside.
+        return self.token(), (SystemClock().wall_ms() + TOKEN_LIFETIME_MS) / 1000
