@@ -9,8 +9,8 @@ from odradek.timer import MockTimer, RetryTask, TimerTask
 
 @pytest.mark.parametrize("failure", [OSError, asyncio.CancelledError])
 def test_a_retry_that_fails_is_a_broken_invariant(failure: type[BaseException]) -> None:
-    """Whoever waits for it would wait for ever, in a broker that seems alive. A future that was
-    cancelled is a failure like any other."""
+    """Its waiters would wait for ever, in a broker that seems alive. A future that was cancelled is
+    a failure like any other."""
 
     def take_step() -> None:
         raise failure("gone")
