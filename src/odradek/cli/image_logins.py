@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from odradek.config.definition import ConfigError
+from odradek.errors import reason_of
 from odradek.security.jaas import MODULES
 
 _ZOOKEEPER_LOGIN: Final = "zookeeper.sasl.jaas.config"
@@ -53,10 +54,8 @@ def _read_sections(path: str, wanted: tuple[str, ...]) -> dict[str, str]:
     try:
         with open(path, encoding="utf-8") as file:
             text = _COMMENT.sub(lambda match: match[1] or " ", file.read())
-    except OSError as error:
-        raise _refusal(path, error.strerror or str(error)) from error
-    except ValueError as error:  # no UTF-8
-        raise _refusal(path, str(error)) from error
+    except (OSError, ValueError) as error:  # a ValueError: it is no UTF-8
+        raise _refusal(path, reason_of(error)) from error
     sections: dict[str, str] = dict(_SECTION.findall(text))
     if not any(name.endswith(wanted) for name in sections):
         raise _refusal(path, f"it has no section {' or '.join(wanted)} {{ ... }};")

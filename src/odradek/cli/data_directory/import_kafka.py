@@ -123,6 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
             for source in sources:
                 stack.enter_context(held_still(source))
             summary = task.run(stack)
+        print(told_of_access(summary), end="", file=sys.stderr)
     except (UnreadableFile, ImportRefused, MetadataStoreError, ConfigError) as error:
         print(f"odradek: {error}", file=sys.stderr)
         return 1
@@ -130,7 +131,6 @@ def run(arguments: argparse.Namespace) -> int:
         where = error.filename or arguments.data_dir
         print(f"odradek: {where}: {reason_of(error)}", file=sys.stderr)
         return 1
-    print(told_of_access(summary), end="", file=sys.stderr)
     if arguments.format == "json":
         print(json.dumps(summary))
         return 0
