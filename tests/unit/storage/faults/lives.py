@@ -201,7 +201,6 @@ class Life:
         """Another replica leads, which has less."""
         promises = self.promises[CUT]
         promises.cut(3)
-        self.epoch += 1
         self.log(CUT).truncate_to(3)
         promises.refused |= promises.undecided
         promises.undecided.clear()
