@@ -4,10 +4,9 @@ If it raises, it is not repeated, and its waiters would wait for ever, in a brok
 So its exception is a broken invariant, and ends the broker.
 """
 
-from asyncio import CancelledError
-
 from mypy_extensions import mypyc_attr
 
+from odradek.timer.system_timer import is_interrupt
 from odradek.timer.timer_task import TimerTask
 
 
@@ -25,6 +24,9 @@ class RetryTask(TimerTask):
             super().run()
         except AssertionError:
             raise
-        # Of any kind: a retry that is not made is a broken invariant.
-        except (Exception, CancelledError) as error:
+        except (
+            BaseException
+        ) as error:  # of any kind: a retry that is not made is a broken invariant
+            if is_interrupt(error):
+                raise
             raise AssertionError(f"{self.describe()} has raised {error!r}") from error
