@@ -217,8 +217,16 @@ class Log:
     def _keep_end(self) -> None:
         """Begins a segment at the log end if compaction has left no batch in front of it: the next
         start takes the end of the last batch, or the base of the last segment, for the log end.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR.
         """
-        if self.segments.active.next_offset() < self.local.log_end_offset:
+        local = self.local
+        try:
+            end_offset = self.segments.active.next_offset()
+        except OSError as error:
+            raise self.log_directory.storage_error(error, f"reading {local.path}") from error
+        if end_offset < local.log_end_offset:
             self.appender.roll()
 
     def _end_epochs(self) -> None:
