@@ -17,6 +17,8 @@ from odradek.handlers.long_requests import LONG_REQUEST_BYTES, SLICE_ENTRIES
 from odradek.handlers.records import list_offsets
 from odradek.handlers.request import LONG_ANSWER_ENTRIES, RequestQuotas
 from odradek.handlers.table import API_TABLE
+from odradek.handlers.topics import metadata
+from odradek.handlers.unknown_topics import unknown_name_error
 from odradek.protocol import messages
 from odradek.replication.delayed.delete_records import DeleteRecordsResult
 from odradek.server.coordination.transaction_routing import SlicedMarkers
@@ -103,8 +105,15 @@ def test_one_message_is_decoded_at_a_time(cluster, background, handled):
     assert handled == exchanges
 
 
-def test_a_long_request_and_its_answer_give_way_at_each_step(cluster, background):
+def test_a_long_request_and_its_answer_give_way_at_each_step(cluster, background, monkeypatch):
     """60 000 unknown names held up everybody for half a second."""
+    looked_at = []
+
+    def look(name):
+        looked_at.append(name)
+        return unknown_name_error(name)
+
+    monkeypatch.setattr(metadata, "unknown_name_error", look)
     count = 10 * SLICE_ENTRIES
     dispatcher = cluster.dispatcher()
     exchange = unknown_names(cluster, count)
@@ -112,8 +121,11 @@ def test_a_long_request_and_its_answer_give_way_at_each_step(cluster, background
     steps = 0
     while exchange.sent is None:
         assert ask_for_little(cluster, dispatcher).sent is not None
+        before = len(looked_at)
         background.step()
+        assert len(looked_at) <= before + SLICE_ENTRIES
         steps += 1
+    assert len(looked_at) == count
     answer = cluster.answer(exchange, METADATA, 12)
     assert [topic.name for topic in answer.topics] == [f"nowhere-{each}" for each in range(count)]
     assert {topic.error_code for topic in answer.topics} == {
