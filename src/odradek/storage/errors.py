@@ -2,9 +2,13 @@
 raise them."""
 
 import errno
+from typing import Final
 
 from odradek.errors import reason_of
 from odradek.records.errors import CorruptRecords
+
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""The numbers of the errors of a disk without room."""
 
 
 class OffsetWentBack(CorruptRecords):

@@ -9,9 +9,7 @@ Files that are not needed any more are renamed at once and removed by `delete_la
 reader that just found them can finish.
 """
 
-import errno
 from collections.abc import Callable, Mapping, Sequence
-from threading import Lock
 from typing import Final
 from uuid import UUID
 
@@ -20,11 +18,11 @@ from odradek.clock import Clock
 from odradek.errors import BrokerError, ErrorCode, LogDirFailure
 from odradek.model import TopicPartition
 from odradek.storage import checkpoints, names
+from odradek.storage.checkpoint_file import CheckpointFile, Offsets
+from odradek.storage.errors import FULL
 from odradek.storage.files import FileLock, FileSystem
 from odradek.timer.timer import Timer
 from odradek.timer.timer_task import TimerTask
-
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class LogDirectory:
@@ -52,10 +50,7 @@ class LogDirectory:
         self.was_clean = False
         self._on_failure = on_failure
         self._lock: FileLock | None = None
-        # Held by the thread that writes a checkpoint.
-        self._writing: Final = Lock()
-        # What the last write of each checkpoint that was asked for has written, or will write.
-        self._asked: Final[dict[str, dict[TopicPartition, int]]] = {}
+        self._checkpoints: Final[dict[str, CheckpointFile]] = {}
 
     def open(self) -> None:
         """Makes and locks the directory, and finds out whether it was closed in order.
@@ -76,7 +71,9 @@ class LogDirectory:
         self.was_clean = self.file_system.size(marker) >= 0
         if self.was_clean:
             self.file_system.remove(marker)
-            self.file_system.sync(self.path)
+        # What is read from now on must not change any more, as the names may that a process which
+        # was killed has not synced.
+        self.file_system.sync(self.path)
 
     def mark_clean(self, broker_epoch: int) -> None:
         """Writes the marker; every log has been flushed and closed."""
@@ -127,30 +124,15 @@ class LogDirectory:
         """The path of a file of this directory."""
         return f"{self.path}/{name}"
 
-    def read_offsets(self, name: str) -> dict[TopicPartition, int]:
-        """The offsets of a checkpoint; none when it is missing or cannot be read.
+    def checkpoint(self, name: str) -> CheckpointFile:
+        """The offset checkpoint of that name."""
+        if name not in self._checkpoints:
+            self._checkpoints[name] = CheckpointFile(self.file_system, self.path, name)
+        return self._checkpoints[name]
 
-        Each checkpoint only saves work or is bounded by the log itself, so a broken one counts as
-        missing.
-        """
-        path = self.file_path(name)
-        if self.file_system.size(path) < 0:
-            return {}
-        try:
-            return checkpoints.parse_offsets(self.file_system.read_bytes(path))
-        except checkpoints.CorruptCheckpoint:
-            return {}
-
-    def prepare_offsets(self, name: str, offsets: dict[TopicPartition, int]) -> Callable[[], None]:
-        """The replacement of a checkpoint, as work for any thread, which raises OSError if the old
-        one is still there. `limit_offset` changes `offsets`, also while the work waits."""
-        self._asked[name] = offsets
-
-        def work() -> None:
-            with self._writing:
-                self._replace_offsets(name, offsets)
-
-        return work
+    def read_offsets(self, name: str) -> Offsets:
+        """The offsets of a checkpoint; see `CheckpointFile.read`."""
+        return self.checkpoint(name).read()
 
     def write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Replaces a checkpoint. Blocks on the disk.
@@ -158,38 +140,11 @@ class LogDirectory:
         Raises:
             OSError: the old checkpoint is still there.
         """
-        self.prepare_offsets(name, dict(offsets))()
+        self.checkpoint(name).prepare(dict(offsets))()
 
     def limit_offset(self, name: str, topic_partition: TopicPartition, offset: int) -> None:
-        """Lowers a log's entry in a checkpoint to `offset` if it is above. Blocks on the disk.
-
-        A write that is under way, or waits, is of before; it does not raise the entry again. If
-        the disk has no room for another checkpoint, the whole checkpoint goes: without one a start
-        has more to do, and that is all.
-
-        Raises:
-            OSError: the checkpoint may be as it was.
-        """
-        with self._writing:
-            asked = self._asked.get(name, {})
-            held = self.read_offsets(name)
-            if asked.get(topic_partition, 0) > offset:
-                asked[topic_partition] = offset
-            if held.get(topic_partition, 0) > offset:
-                self._replace_or_remove(name, {**held, topic_partition: offset})
-
-    def _replace_or_remove(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        try:
-            self._replace_offsets(name, offsets)
-        except OSError as error:
-            if error.errno not in _FULL:
-                raise
-            self.file_system.remove(self.file_path(name))
-            self._asked.pop(name, {}).clear()
-
-    def _replace_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        data = checkpoints.encode_offsets(offsets)
-        self.file_system.replace(self.file_path(name), data, sync=True)
+        """Lowers a log's entry in a checkpoint; see `CheckpointFile.limit`."""
+        self.checkpoint(name).limit(topic_partition, offset)
 
     def delete_later(self, paths: Sequence[str], delay_ms: int) -> None:
         """Removes files or directories, which are renamed already, after a delay."""
@@ -241,7 +196,7 @@ class LogDirectory:
 
     def storage_error(self, error: OSError, doing: str) -> BrokerError:
         """The error to answer when the disk refused something; a failing disk goes offline."""
-        if error.errno not in _FULL:
+        if error.errno not in FULL:
             self.fail(error)
         return BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{doing} failed: {error}")
 
@@ -270,5 +225,5 @@ class LogDirectory:
         self.background.submit(work, ignore, self._on_background_error)
 
     def _on_background_error(self, error: BaseException) -> None:
-        if isinstance(error, OSError) and error.errno not in _FULL:
+        if isinstance(error, OSError) and error.errno not in FULL:
             self.fail(error)

@@ -7,10 +7,9 @@ partitions that is deleted requests all files for each, and every file is about 
 
 from collections.abc import Callable
 
-from odradek.model import TopicPartition
+from odradek.storage.checkpoint_file import Offsets
 from odradek.storage.log_directory import LogDirectory
 
-Offsets = dict[TopicPartition, int]
 # The offsets at the time when their write begins.
 AskOffsets = Callable[[], Offsets]
 
@@ -20,7 +19,6 @@ class CheckpointWriter:
 
     def __init__(self, directory: LogDirectory) -> None:
         self.directory = directory
-        self._written: dict[str, Offsets] = {}
         self._is_writing = False
         self._waiting: dict[str, AskOffsets] = {}
         # Checkpoints whose last write the disk refused.
@@ -35,12 +33,13 @@ class CheckpointWriter:
             self._waiting[name] = offsets
             return
         wanted = offsets()
-        if self._written.get(name) == wanted:
+        checkpoint = self.directory.checkpoint(name)
+        if checkpoint.says(wanted):
             return
         self._is_writing = True
         self.directory.background.submit(
-            self.directory.prepare_offsets(name, wanted),
-            lambda _: self._on_written(name, wanted),
+            checkpoint.prepare(wanted),
+            lambda _: self._on_written(name),
             lambda error: self._on_error(name, error),
         )
 
@@ -51,15 +50,12 @@ class CheckpointWriter:
         else:
             action(not self._refused)
 
-    def _on_written(self, name: str, offsets: Offsets) -> None:
-        self._written[name] = offsets
+    def _on_written(self, name: str) -> None:
         self._refused.discard(name)
         self._next()
 
     def _on_error(self, name: str, error: BaseException) -> None:
         self._refused.add(name)
-        # If the earlier offsets are requested again, they have to be written.
-        self._written.pop(name, None)
         try:
             if isinstance(error, OSError):
                 self.directory.storage_error(error, f"writing {name}")

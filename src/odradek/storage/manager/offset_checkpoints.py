@@ -8,9 +8,10 @@ happens in the background (`checkpoint_writer`), but for the last time.
 from collections.abc import Callable, Sequence
 
 from odradek.storage import names
+from odradek.storage.checkpoint_file import Offsets
 from odradek.storage.log.log import Log
 from odradek.storage.log_directory import LogDirectory
-from odradek.storage.manager.checkpoint_writer import CheckpointWriter, Offsets
+from odradek.storage.manager.checkpoint_writer import CheckpointWriter
 from odradek.storage.manager.log_table import LogTable
 
 
