@@ -4,9 +4,11 @@ import errno
 
 import pytest
 
+from odradek.background import InlineBackground
 from odradek.model import TopicPartition
 from odradek.storage import names
 from odradek.storage.checkpoint_file import CheckpointFile
+from odradek.storage.log_directory import LogDirectory
 from odradek.testing.faulty_files import Crashed
 from odradek.testing.volatile_files import VolatileFileSystem
 
@@ -99,8 +101,11 @@ def test_a_start_makes_sure_of_the_names_that_it_reads(disk, world):
         disk.checkpoint().prepare({ORDERS: 30})()
     assert disk.files.log[-1] == "sync data"
     disk.files.has_crashed = False
-    world.directories = [str(disk.path / "root" / "data")]
-    (directory,) = world.start(disk.files).directories
+    place, background = str(disk.path / "root" / "data"), InlineBackground()
+    failed: list[LogDirectory] = []
+    directory = LogDirectory(place, disk.files, world.clock, world.timer, background, failed.append)
+    directory.open()
+    directory.release_lock()
     assert directory.read_offsets(RECOVERY_POINTS) == {ORDERS: 30}
     assert {ORDERS: 100} not in disk.entries_after_power_failure()
 
