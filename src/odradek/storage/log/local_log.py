@@ -90,8 +90,10 @@ class LocalLog:
         self._flushing_to = 0
         # How often the log was truncated: a task that is reading its records has to start again.
         self.cuts = 0
-        # Whether the log was cut below what its directory's checkpoints may say of it.
+        # Whether the log was cut below what its directory's checkpoints may say of it; of its start
+        # this has to be put right before records follow.
         self.is_overstated = False
+        self.is_start_overstated = False
         self.update_config(config)
 
     @property
@@ -115,6 +117,8 @@ class LocalLog:
         Raises:
             OSError: nothing was written.
         """
+        if self.is_start_overstated:
+            self._correct_log_start()
         segment = self.segments.active
         position = segment.size_bytes
         segment.append(staged.buffers, staged.headers, staged.size_bytes, staged.aborted)
@@ -157,6 +161,17 @@ class LocalLog:
         for name, offset in limits.items():
             self.log_directory.limit_offset(name, self.topic_partition, offset)
         self.is_overstated = False
+
+    def _correct_log_start(self) -> None:
+        """Lowers what the checkpoint says of the start of this log, which was cut below it.
+
+        As long as the log ends there a start corrects it by the end; of records that follow it
+        would hide the first.
+        """
+        self.log_directory.limit_offset(
+            names.LOG_START_OFFSET_CHECKPOINT, self.topic_partition, self.log_start_offset
+        )
+        self.is_start_overstated = False
 
     def _new_segment(self, base_offset: int) -> LogSegment:
         try:
@@ -350,6 +365,7 @@ class LocalLog:
             except OSError as error:
                 raise half_done(active.file.path, error) from error
         self.log_end_offset = offset
+        self._limit_log_start(offset)
         self._limit_recovery_point(offset)
         self._flushing_to = min(self._flushing_to, offset)
         self.lowest_end_offset = min(self.lowest_end_offset, offset)
@@ -367,6 +383,7 @@ class LocalLog:
             self.segments.add(self._new_segment(offset))
         except OSError as error:
             raise half_done(self.path, error) from error
+        self._limit_log_start(offset)
         self.log_start_offset = offset
         self.log_end_offset = offset
         self._limit_recovery_point(offset)
@@ -374,6 +391,11 @@ class LocalLog:
         self._flushing_to = min(self._flushing_to, offset)
         self.lowest_end_offset = min(self.lowest_end_offset, offset)
         self.reader.forget_positions()
+
+    def _limit_log_start(self, offset: int) -> None:
+        if offset < self.log_start_offset:
+            self.log_start_offset = offset
+            self.is_start_overstated = True
 
     def _limit_recovery_point(self, offset: int) -> None:
         if offset < self.recovery_point:

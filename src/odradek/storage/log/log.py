@@ -189,7 +189,6 @@ class Log:
             return True
         try:
             local.cut_end(offset)
-            local.log_start_offset = min(local.log_start_offset, local.log_end_offset)
             self.limit_cleaned_offset(local.log_end_offset)
             # A full disk must not stop this half-way: other files would still have the truncated
             # records.

@@ -94,13 +94,16 @@ def create_log(
         directory.file_system.make_directory(path)
         write_topic_id(directory, path, topic_id)
         parameters = LogLoadParameters(log_start_offset=start_offset, recovery_point=start_offset)
-        return open_log(directory, topic_partition, topic_id, config, parameters, path)
+        log = open_log(directory, topic_partition, topic_id, config, parameters, path)
     except OSError:
         # The log may be made in another directory next: it would lie in both.
         if not was_there:
             with suppress(OSError):
                 directory.file_system.remove_tree(path)
         raise
+    # The checkpoints may have entries of an earlier log of that name.
+    log.local.is_overstated = log.local.is_start_overstated = True
+    return log
 
 
 def write_topic_id(directory: LogDirectory, path: str, topic_id: UUID) -> None:
@@ -167,6 +170,7 @@ def open_log(
     )
     log = Log(local, topic_id, epochs, producers)
     local.is_overstated = parameters.recovery_point > log_end_offset
+    local.is_start_overstated = parameters.log_start_offset > log_end_offset
     log.cleaned_offset = parameters.cleaned_offset
     # The active segment never is.
     log.limit_cleaned_offset(segments.active.base_offset)

@@ -1,6 +1,8 @@
 """The checkpoints of a log that was cut, when nothing could correct them before the end."""
 
+import errno
 import os
+from uuid import UUID
 
 import pytest
 from tests.late_background import LateBackground
@@ -12,6 +14,7 @@ from odradek.storage import names
 from odradek.testing.faulty_files import FaultyFileSystem
 from odradek.timer import MockTimer
 
+ANOTHER_ID = UUID(int=(1 << 128) - 1)
 SETTINGS = {"segment_bytes": "300", "index_interval_bytes": "100"}
 
 
@@ -164,3 +167,93 @@ def test_a_flush_syncs_what_a_cut_has_taken_before_what_came_after(world):
     synced = [each for each in files.log[begin:] if each.startswith("sync")]
     active = f"sync {log.segments.active.base_offset:020d}.log"
     assert synced.index("sync orders-0") < synced.index(active)
+
+
+def starts_above(world, manager, log_start_offset=20):
+    """A log of 24 records whose first ones were deleted, by its checkpoint too."""
+    log = on_the_disk(world, manager)
+    log.update_high_watermark(24)
+    log.maybe_increment_log_start_offset(log_start_offset)
+    manager.checkpoints.write_log_start_offsets()
+    written = manager.directories[0].read_offsets(names.LOG_START_OFFSET_CHECKPOINT)
+    assert written == {ORDERS: log_start_offset}
+    return log
+
+
+def begun_again(world, manager):
+    world.crash(manager)
+    world.timer = MockTimer()
+    log = world.log(world.start(background=LateBackground()), **SETTINGS)
+    return log
+
+
+@pytest.mark.leaves_damage
+@pytest.mark.parametrize("count", [0, 1, 4, 24])
+@pytest.mark.parametrize("shrink", [truncated, begun_anew])
+def test_a_cut_below_the_log_start_hides_nothing_that_follows(world, shrink, count, values):
+    """The checkpoint has the log start of before: what is written below it, and acknowledged,
+    would be hidden after a kill, also where no segment was begun. Apache Kafka has this fault.
+    """
+    background = LateBackground(is_late=False)
+    manager = world.start(background=background)
+    log = starts_above(world, manager)
+    background.is_late = True
+    shrink(log)
+    assert (log.log_start_offset, log.log_end_offset) == (9, 9)
+    write_again(world, log, count)
+    log = begun_again(world, manager)
+    assert log.log_start_offset <= 9
+    assert log.log_end_offset == 9 + count
+    assert values(log)[-count or 99 :] == [b"new %d" % n for n in range(count)]
+
+
+@pytest.mark.leaves_damage
+def test_a_log_that_a_crash_has_cut_below_its_start_hides_nothing_that_follows(world, values):
+    """As above: its end was lost, and the checkpoint says that it begins behind it."""
+    manager = world.start()
+    log = starts_above(world, manager)
+    for each in log.segments.all():
+        if each.base_offset > 9:
+            os.remove(each.file.path)
+    log = begun_again(world, manager)
+    end_offset = log.log_end_offset
+    assert log.log_start_offset == end_offset < 20
+    write_again(world, log)
+    log = begun_again(world, world.managers[-1])
+    assert values(log)[-24:] == [b"new %d" % n for n in range(24)]
+    assert log.log_start_offset <= end_offset
+
+
+@pytest.mark.leaves_damage
+def test_an_append_is_refused_that_the_next_start_would_hide(world):
+    """A disk without room for the checkpoint: it cannot be removed, since deleted records of other
+    logs would be back.
+    """
+    files, background = FaultyFileSystem(), LateBackground(is_late=False)
+    manager = world.start(files, background=background)
+    log = starts_above(world, manager)
+    background.is_late = True
+    truncated(log)
+    files.errno = errno.ENOSPC
+    files.fail_at = files.operations + 1
+    with pytest.raises(AssertionError, match="appending"):
+        write_again(world, log, 1)
+    assert files.log[-1] == f"write {names.LOG_START_OFFSET_CHECKPOINT}.tmp"
+    assert (log.log_end_offset, world.failed) == (9, [])
+    write_again(world, log, 1)
+    assert begun_again(world, manager).log_start_offset <= 9
+
+
+@pytest.mark.leaves_damage
+def test_a_log_under_the_name_of_one_that_was_set_aside_begins_at_its_own_start(world, values):
+    """A kill finds the checkpoints of the other log: they would hide the records of this one."""
+    background = LateBackground(is_late=False)
+    manager = world.start(background=background)
+    starts_above(world, manager)
+    background.is_late = True
+    log = manager.get_or_create(ORDERS, ANOTHER_ID, world.config(**SETTINGS))
+    write_again(world, log)
+    world.crash(manager)
+    log = world.start(background=LateBackground()).get(ORDERS)
+    assert log.local.recovery_point <= 0
+    assert values(log) == [b"new %d" % n for n in range(24)]
