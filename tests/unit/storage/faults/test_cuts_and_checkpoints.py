@@ -183,8 +183,7 @@ def starts_above(world, manager, log_start_offset=20):
 def begun_again(world, manager):
     world.crash(manager)
     world.timer = MockTimer()
-    log = world.log(world.start(background=LateBackground()), **SETTINGS)
-    return log
+    return world.log(world.start(background=LateBackground()), **SETTINGS)
 
 
 @pytest.mark.leaves_damage
