@@ -21,6 +21,7 @@ from uuid import UUID
 
 from odradek.config.topic import LogConfig
 from odradek.errors import BrokerError, ErrorCode
+from odradek.storage.errors import half_done
 from odradek.storage.leases import Holding
 from odradek.storage.log.appender import LogAppender
 from odradek.storage.log.leader_epochs import LeaderEpochCache
@@ -62,6 +63,8 @@ class Log:
         self.high_watermark = local.log_start_offset
         # Everything below has been compacted, if that is the log's policy.
         self.cleaned_offset = 0
+        # Whether records have gone by a truncation, and the disk has refused what follows from it.
+        self._is_half_truncated = False
         self.held_from_compaction: Final = Holding()
         self._held_from_retention: Final = Holding()
         # The offset from which on a schedule topic has pending records, set by its leader.
@@ -176,23 +179,51 @@ class Log:
     def truncate_to(self, offset: int) -> bool:
         """Drops the batches that reach to `offset` or beyond; returns whether there were any.
 
+        Also does what the disk has refused to an earlier attempt, once its records had gone.
+
         Raises:
-            BrokerError: KAFKA_STORAGE_ERROR.
+            BrokerError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
         """
         local = self.local
-        if offset >= local.log_end_offset:
-            # An epoch in which this replica led and wrote nothing is no part of the history.
-            self._end_epochs()
-            return False
         if offset < self.segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
+        if offset < local.log_end_offset:
+            self._cut_end(offset)
+            self._is_half_truncated = True
+        if not self._is_half_truncated:
+            # An epoch in which this replica led and wrote nothing is no part of the history.
+            self._end_epochs()
+            return False
+        self._finish_truncation()
+        self._is_half_truncated = False
+        return True
+
+    def _cut_end(self, offset: int) -> None:
+        local = self.local
         try:
             local.cut_end(offset)
-            self.limit_cleaned_offset(local.log_end_offset)
-            # A full disk must not stop this half-way: other files would still have the truncated
-            # records.
-            self._end_epochs()
+        except OSError as error:
+            raise self.log_directory.storage_error(error, f"truncating {local.path}") from error
+
+    def _finish_truncation(self) -> None:
+        """Brings what follows from the records to the log end, where they have gone already.
+
+        First what no disk can refuse, so that it is true whatever happens to the rest.
+        """
+        local = self.local
+        self.update_high_watermark(self.high_watermark)
+        self.limit_cleaned_offset(local.log_end_offset)
+        local.listener.on_truncated(local)
+        # A full disk must not stop this half-way: other files would still have the truncated
+        # records.
+        self._end_epochs()
+        self._replay_producers()
+        self._keep_end()
+
+    def _replay_producers(self) -> None:
+        local = self.local
+        try:
             replay_producers(
                 self.log_directory.file_system,
                 local.path,
@@ -201,11 +232,10 @@ class Log:
                 local.log_end_offset,
             )
         except OSError as error:
-            raise self.log_directory.storage_error(error, f"truncating {local.path}") from error
-        self.update_high_watermark(self.high_watermark)
-        local.listener.on_truncated(local)
-        self._keep_end()
-        return True
+            # Appends would be checked against producers of other records.
+            failure = half_done(local.path, error)
+            raise self.log_directory.storage_error(failure, f"truncating {local.path}") from error
+        self.producers.on_high_watermark(self.high_watermark)
 
     def limit_cleaned_offset(self, offset: int) -> None:
         """Notes that nothing from `offset` on is compacted."""
@@ -255,6 +285,7 @@ class Log:
         self.cleaned_offset = offset
         self.update_high_watermark(offset)
         local.listener.on_truncated(local)
+        self._is_half_truncated = False
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Drops the segments that retention does not keep; returns how many.
