@@ -19,7 +19,7 @@ from odradek.model import NO_PRODUCER_ID, TopicPartition
 from odradek.records.legacy import read_message
 from odradek.storage import checkpoints, names
 from odradek.storage.checkpoints import CorruptCheckpoint
-from odradek.system_calls import OPEN_FLAGS, pread
+from odradek.system_calls import OPEN_FLAGS, pread, sync_path
 
 _COPY_BYTES: Final = 8 * 1024 * 1024
 _CHECKPOINT: Final = re.compile(r"^(\d{20})-(\d{10})\.checkpoint$")
@@ -102,7 +102,7 @@ def read_source(path: str) -> SourceDirectory:
 def copy_log(
     source: SourceLog, target: str, *, with_indexes: bool, topic_id: UUID, on_bytes: OnBytes
 ) -> CopiedLog:
-    """Copies a log into the new directory `target`, and counts what arrived there.
+    """Copies a log into the new directory `target`, on to the disk, and counts what arrived there.
 
     Raises:
         UnreadableFile: a file cannot be read.
@@ -118,6 +118,7 @@ def copy_log(
         _copy_file(os.path.join(source.path, name), os.path.join(target, name), on_bytes)
     with open(os.path.join(target, names.PARTITION_METADATA), "wb") as stream:
         stream.write(checkpoints.encode_partition_metadata(topic_id))
+    sync_path(target)
     return _count(source, target)
 
 

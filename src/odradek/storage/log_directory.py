@@ -65,8 +65,10 @@ class LogDirectory:
         self.file_system.make_directory(self.path)
         self._lock = self.file_system.lock(self.file_path(names.LOCK_FILE))
         for name in self.file_system.list_directory(self.path):
-            if name.endswith(names.TEMPORARY_SUFFIX):
-                self.file_system.remove(self.file_path(name))
+            path = self.file_path(name)
+            # A folder is of an import that was interrupted, for the next one.
+            if name.endswith(names.TEMPORARY_SUFFIX) and not self.file_system.is_directory(path):
+                self.file_system.remove(path)
         marker = self.file_path(names.CLEAN_SHUTDOWN_FILE)
         self.was_clean = self.file_system.size(marker) >= 0
         if self.was_clean:

@@ -1,11 +1,12 @@
 """`odradek import`: takes over the topics of a stopped Apache Kafka, by copying its directories.
 
 The source stays as it is. Logs are copied into a separate folder inside the data directory and
-moved into place together; the metadata is written last, so an interrupted import leaves nothing
-that a broker would use. Topic ids, partitions and records come from the directories, settings from
-the metadata log of a Kafka without ZooKeeper. With ZooKeeper the settings are not in the
-directories: they are read from it where it is named. Otherwise such topics keep everything: nothing
-is deleted before the user has decided.
+moved into place together; the metadata is written last, and its commit makes all of it valid. What
+an import leaves that was interrupted before it, the next one takes out (`unfinished_import`). Topic
+ids, partitions and records come from the directories, settings from the metadata log of a Kafka
+without ZooKeeper. With ZooKeeper the settings are not in the directories: they are read from it
+where it is named. Otherwise such topics keep everything: nothing is deleted before the user has
+decided.
 
 Groups' offsets and transactional ids are imported too, as records of internal topics; and, with the
 settings, SCRAM users, delegation tokens, ACLs and client quotas. Of a user, a token or a quota that
@@ -18,7 +19,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID, uuid4
 
@@ -30,6 +31,15 @@ from odradek.cli.data_directory.import_access import (
     missing_access,
     settings_of_zookeeper,
     told_of_access,
+)
+from odradek.cli.data_directory.unfinished_import import (
+    FOLDER,
+    Note,
+    change_checkpoints,
+    take_out,
+    take_out_all,
+    write_note,
+    write_synced,
 )
 from odradek.cli.data_directory.zookeeper_metadata import read_zookeeper
 from odradek.config import ConfigError
@@ -62,7 +72,6 @@ from odradek.system_calls import sync_path
 if TYPE_CHECKING:
     from odradek.metadata.zookeeper import ZooKeeperSettings
 
-_STAGE: Final = "odradek-import.tmp"
 # Topics that other parts of Kafka keep for themselves; nothing here would read them.
 _NOT_TAKEN: Final = frozenset({METADATA_TOPIC, "__share_group_state", "__remote_log_metadata"})
 _KEEP_ALL: Final[Mapping[str, str]] = {"retention.ms": "-1", "retention.bytes": "-1"}
@@ -154,14 +163,12 @@ class Import:
         self._zookeeper: Final = zookeeper
         self._source_paths: Final = sources
         self._data_dir: Final = data_dir
-        self._stage: Final = os.path.join(data_dir, _STAGE)
+        self._stage: Final = os.path.join(data_dir, FOLDER)
         self._broker_id: Final = broker_id
-        self._is_done = False
         self._copied_bytes = 0
         self._total_bytes = 0
         self._noted_ends: dict[str, int] = {}
         self._copies: dict[TopicPartition, CopiedLog] = {}
-        self._moved: list[str] = []
 
     def run(self, stack: ExitStack) -> dict[str, str | int]:
         """Runs the import; returns the numbers for the summary.
@@ -182,14 +189,14 @@ class Import:
         database = Database(self._data_dir)
         # Not earlier: an import that cannot lock the directory must leave it to the broker that has
         # it.
-        stack.callback(self._leave_nothing, before)
         stack.callback(database.close)
+        stack.callback(self._leave_nothing, before, database)
         stored = database.read()
+        take_out(self._data_dir, stored)
+        self._check_identity()
         self._check_clashes(topics, stored)
         self._check_space()
-        shutil.rmtree(self._stage, ignore_errors=True)
         os.mkdir(self._stage)
-        stack.callback(shutil.rmtree, self._stage, ignore_errors=True)
         was_clean = all(source.was_clean for source in sources)
         for topic in topics:
             self._copy_topic(topic, with_indexes=was_clean)
@@ -199,7 +206,6 @@ class Import:
         access = missing_access(KafkaAccess() if kafka is None else kafka.access, stored)
         statements = self._statements(cluster_id, kafka, topics, stored)
         database.write([*statements, *access_statements(access)])
-        self._is_done = True
         return {
             "topics": len(topics),
             "partitions": len(self._copies),
@@ -221,8 +227,10 @@ class Import:
         if not os.path.lexists(self._data_dir):
             return
         present = set(os.listdir(self._data_dir))
-        if present - {_STAGE} and schema.FILE_NAME not in present:
+        if present - {FOLDER} and schema.FILE_NAME not in present:
             raise ImportRefused(f"{self._data_dir} is not empty and not a data directory")
+
+    def _check_identity(self) -> None:
         path = os.path.join(self._data_dir, names.META_PROPERTIES)
         if os.path.lexists(path):
             held = read_source(self._data_dir).properties.get("node.id")
@@ -233,22 +241,22 @@ class Import:
         """The names in the data directory; None where there is none yet."""
         return set(os.listdir(self._data_dir)) if os.path.lexists(self._data_dir) else None
 
-    def _leave_nothing(self, before: set[str] | None) -> None:
-        """Removes everything that a failed import made in a directory that was new or empty, and
-        its logs from one that was in use: they would be in the way of the next import."""
-        if self._is_done:
-            return
-        if before:
-            for path in self._moved:
-                shutil.rmtree(path, ignore_errors=True)
-            return
-        for entry in os.scandir(self._data_dir) if os.path.isdir(self._data_dir) else ():
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path, ignore_errors=True)
-            else:
-                os.unlink(entry.path)
-        if before is None and os.path.isdir(self._data_dir):
-            os.rmdir(self._data_dir)
+    def _leave_nothing(self, before: set[str] | None, database: Database) -> None:
+        """Removes what an import made whose metadata was not committed, and the import's folder.
+
+        A directory that was new or empty is so again; in one that was in use the logs would be in
+        the way of the next import.
+        """
+        # Whatever cannot be removed now the next import removes.
+        with suppress(OSError, MetadataStoreError):
+            stored = database.read()
+            if before or stored.cluster_id:
+                take_out(self._data_dir, stored)
+                return
+            database.close()
+            take_out_all(self._data_dir)
+            if before is None:
+                os.rmdir(self._data_dir)
 
     def _read_metadata(
         self, sources: Sequence[SourceDirectory], cluster_id: str | None
@@ -349,17 +357,15 @@ class Import:
         *,
         was_clean: bool,
     ) -> None:
+        moved = [str(log.topic_partition) for topic in topics for log in topic.logs.values()]
+        write_note(self._data_dir, Note(moved, self._new_files()))
         # From here on a broker would find logs that were not closed by it.
         marker = os.path.join(self._data_dir, names.CLEAN_SHUTDOWN_FILE)
         if os.path.lexists(marker):
             os.unlink(marker)
-        self._merge_checkpoints(sources)
-        for topic in topics:
-            for log in topic.logs.values():
-                name = str(log.topic_partition)
-                path = os.path.join(self._data_dir, name)
-                os.rename(os.path.join(self._stage, name), path)
-                self._moved.append(path)
+        self._merge_checkpoints(sources, topics)
+        for name in moved:
+            os.rename(os.path.join(self._stage, name), os.path.join(self._data_dir, name))
         if not os.path.lexists(os.path.join(self._data_dir, names.META_PROPERTIES)):
             data = checkpoints.encode_meta_properties(cluster_id, self._broker_id, uuid4())
             self._write(names.META_PROPERTIES, data)
@@ -367,28 +373,36 @@ class Import:
             self._write(names.CLEAN_SHUTDOWN_FILE, checkpoints.encode_clean_shutdown(-1))
         sync_path(self._data_dir)
 
-    def _merge_checkpoints(self, sources: Sequence[SourceDirectory]) -> None:
+    def _new_files(self) -> list[str]:
+        files = [names.META_PROPERTIES, names.CLEAN_SHUTDOWN_FILE]
+        return [each for each in files if not os.path.lexists(os.path.join(self._data_dir, each))]
+
+    def _merge_checkpoints(
+        self, sources: Sequence[SourceDirectory], topics: Sequence[PlannedTopic]
+    ) -> None:
+        """Brings the sources' entries of the copied logs; one that they do not have may be there
+        of an earlier topic."""
+        come: dict[str, dict[TopicPartition, int]] = {}
         for name, offsets_of in (
             (names.RECOVERY_POINT_CHECKPOINT, [s.recovery_points for s in sources]),
             (names.LOG_START_OFFSET_CHECKPOINT, [s.log_start_offsets for s in sources]),
             (names.HIGH_WATERMARK_CHECKPOINT, [s.high_watermarks for s in sources]),
         ):
-            path = os.path.join(self._data_dir, name)
-            merged: dict[TopicPartition, int] = {}
-            if os.path.lexists(path):
-                with open(path, "rb") as stream:
-                    merged.update(checkpoints.parse_offsets(stream.read()))
-            for offsets in offsets_of:
-                merged.update((tp, offsets[tp]) for tp in offsets if tp in self._copies)
-            self._write(name, checkpoints.encode_offsets(merged))
+            come[name] = {
+                each: offset
+                for offsets in offsets_of
+                for each, offset in offsets.items()
+                if each in self._copies
+            }
+        gone = {
+            TopicPartition(topic.name, index)
+            for topic in topics
+            for index in range(topic.partition_count)
+        }
+        change_checkpoints(self._data_dir, gone, come)
 
     def _write(self, name: str, data: bytes) -> None:
-        path = os.path.join(self._data_dir, name)
-        with open(path + ".tmp", "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(path + ".tmp", path)
+        write_synced(os.path.join(self._data_dir, name), data)
 
     # Metadata.
 

@@ -81,7 +81,7 @@ class Database:
                 for sql, rows in statements:
                     self._connection.executemany(sql, rows)
                 self._connection.execute("COMMIT")
-            except sqlite3.Error:
+            except BaseException:  # an interrupt too: the next read would take it for written
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise

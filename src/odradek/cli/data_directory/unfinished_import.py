@@ -1,0 +1,137 @@
+"""What an import has moved into a data directory, and how it is taken out again.
+
+An import is done when its metadata is committed, in one transaction. Before it changes anything
+beside its own folder it notes there what it is about to bring. Whoever finds the note takes out
+what is noted and not in the metadata: the import itself when it fails, or the next one if the first
+was killed. The note goes last, so all of this may be interrupted and done again at any point.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence, Set
+from typing import Final, NamedTuple
+
+from odradek.metadata.sqlite import schema
+from odradek.metadata.sqlite.journal import StoredMetadata
+from odradek.model import TopicPartition
+from odradek.storage import checkpoints, names
+from odradek.system_calls import sync_path
+
+FOLDER: Final = "odradek-import.tmp"
+"""The import's own folder in the data directory."""
+_NOTE: Final = "moved.json"
+_CHECKPOINTS: Final = (
+    names.RECOVERY_POINT_CHECKPOINT,
+    names.LOG_START_OFFSET_CHECKPOINT,
+    names.HIGH_WATERMARK_CHECKPOINT,
+    names.CLEANER_CHECKPOINT,
+)
+
+
+class Note(NamedTuple):
+    """The names in the data directory that an import brings: of logs, and of other files."""
+
+    logs: Sequence[str] = ()
+    files: Sequence[str] = ()
+
+
+def write_note(data_dir: str, note: Note) -> None:
+    """Writes the note; it is on the disk when this returns.
+
+    Raises:
+        OSError: it is not there.
+    """
+    folder = os.path.join(data_dir, FOLDER)
+    write_synced(os.path.join(folder, _NOTE), json.dumps(note._asdict()).encode())
+    sync_path(folder)
+    sync_path(data_dir)
+
+
+def read_note(data_dir: str) -> Note:
+    """The note of an import that is under way or was interrupted; an empty one if there is none."""
+    try:
+        with open(os.path.join(data_dir, FOLDER, _NOTE), "rb") as stream:
+            return Note(**json.load(stream))
+    except FileNotFoundError:
+        return Note()
+
+
+def take_out(data_dir: str, stored: StoredMetadata) -> None:
+    """Removes what an unfinished import has moved, its checkpoint entries, and its folder.
+
+    Raises:
+        OSError: something is still there; it can be done again.
+    """
+    note = read_note(data_dir)
+    topics = {topic.name for topic in stored.topics}
+    gone = {name: names.parse_partition_directory(name) for name in note.logs}
+    unknown = {name: each for name, each in gone.items() if each and each.topic not in topics}
+    for name in unknown:
+        _remove(os.path.join(data_dir, name))
+    change_checkpoints(data_dir, {each for each in unknown.values() if each}, {})
+    if not stored.cluster_id:
+        for name in note.files:
+            _remove(os.path.join(data_dir, name))
+    sync_path(data_dir)
+    _remove(os.path.join(data_dir, FOLDER))
+
+
+def take_out_all(data_dir: str) -> None:
+    """Empties a directory that an import has found empty: its folder last but for the metadata,
+    without which the directory would pass for somebody else's."""
+    for name in sorted(os.listdir(data_dir), key=_turn):
+        _remove(os.path.join(data_dir, name))
+
+
+def _turn(name: str) -> int:
+    return 2 if name.startswith(schema.FILE_NAME) else int(name == FOLDER)
+
+
+def change_checkpoints(
+    data_dir: str,
+    gone: Set[TopicPartition],
+    come: Mapping[str, Mapping[TopicPartition, int]],
+) -> None:
+    """Takes the entries of some partitions out of all checkpoints and puts others in, by the names
+    of the checkpoints.
+
+    Raises:
+        OSError: some are as they were.
+    """
+    for name in _CHECKPOINTS:
+        path = os.path.join(data_dir, name)
+        held = _read_offsets(path)
+        offsets = {each: offset for each, offset in held.items() if each not in gone}
+        offsets.update(come.get(name, {}))
+        if offsets != held:
+            write_synced(path, checkpoints.encode_offsets(offsets))
+
+
+def write_synced(path: str, data: bytes) -> None:
+    """Replaces a file; the content is on the disk, the name with the next sync of its directory.
+
+    Raises:
+        OSError: the old file is still there.
+    """
+    with open(path + names.TEMPORARY_SUFFIX, "wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(path + names.TEMPORARY_SUFFIX, path)
+
+
+def _read_offsets(path: str) -> dict[TopicPartition, int]:
+    """The entries of a checkpoint; none where a broker would find none either."""
+    try:
+        with open(path, "rb") as stream:
+            return checkpoints.parse_offsets(stream.read())
+    except (FileNotFoundError, checkpoints.CorruptCheckpoint):
+        return {}
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
