@@ -34,7 +34,6 @@ from odradek.cli.data_directory.import_access import (
 )
 from odradek.cli.data_directory.unfinished_import import (
     FOLDER,
-    Note,
     change_checkpoints,
     take_out,
     take_out_all,
@@ -202,10 +201,11 @@ class Import:
             self._copy_topic(topic, with_indexes=was_clean)
         cluster_id = stored.cluster_id or named_id or self._new_cluster_id()
         is_new = not stored.cluster_id
-        self._move_into_place(sources, topics, cluster_id, was_clean=was_clean and is_new)
+        self._move_into_place(sources, topics)
         access = missing_access(KafkaAccess() if kafka is None else kafka.access, stored)
         statements = self._statements(cluster_id, kafka, topics, stored)
         database.write([*statements, *access_statements(access)])
+        self._identify(cluster_id, was_clean=was_clean and is_new)
         return {
             "topics": len(topics),
             "partitions": len(self._copies),
@@ -353,12 +353,9 @@ class Import:
         self,
         sources: Sequence[SourceDirectory],
         topics: Sequence[PlannedTopic],
-        cluster_id: str,
-        *,
-        was_clean: bool,
     ) -> None:
         moved = [str(log.topic_partition) for topic in topics for log in topic.logs.values()]
-        write_note(self._data_dir, Note(moved, self._new_files()))
+        write_note(self._data_dir, moved)
         # From here on a broker would find logs that were not closed by it.
         marker = os.path.join(self._data_dir, names.CLEAN_SHUTDOWN_FILE)
         if os.path.lexists(marker):
@@ -366,16 +363,18 @@ class Import:
         self._merge_checkpoints(sources, topics)
         for name in moved:
             os.rename(os.path.join(self._stage, name), os.path.join(self._data_dir, name))
-        if not os.path.lexists(os.path.join(self._data_dir, names.META_PROPERTIES)):
-            data = checkpoints.encode_meta_properties(cluster_id, self._broker_id, uuid4())
-            self._write(names.META_PROPERTIES, data)
-        if was_clean:
-            self._write(names.CLEAN_SHUTDOWN_FILE, checkpoints.encode_clean_shutdown(-1))
         sync_path(self._data_dir)
 
-    def _new_files(self) -> list[str]:
-        files = [names.META_PROPERTIES, names.CLEAN_SHUTDOWN_FILE]
-        return [each for each in files if not os.path.lexists(os.path.join(self._data_dir, each))]
+    def _identify(self, cluster_id: str, *, was_clean: bool) -> None:
+        """Writes whose directory it is, and that nothing has to be recovered: not before the commit
+        makes it so. A broker does without either."""
+        with suppress(OSError):
+            if was_clean:
+                self._write(names.CLEAN_SHUTDOWN_FILE, checkpoints.encode_clean_shutdown(-1))
+            if not os.path.lexists(os.path.join(self._data_dir, names.META_PROPERTIES)):
+                data = checkpoints.encode_meta_properties(cluster_id, self._broker_id, uuid4())
+                self._write(names.META_PROPERTIES, data)
+            sync_path(self._data_dir)
 
     def _merge_checkpoints(
         self, sources: Sequence[SourceDirectory], topics: Sequence[PlannedTopic]

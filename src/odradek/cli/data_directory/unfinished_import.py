@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence, Set
-from typing import Final, NamedTuple
+from typing import Final
 
 from odradek.metadata.sqlite import schema
 from odradek.metadata.sqlite.journal import StoredMetadata
@@ -29,32 +29,25 @@ _CHECKPOINTS: Final = (
 )
 
 
-class Note(NamedTuple):
-    """The names in the data directory that an import brings: of logs, and of other files."""
-
-    logs: Sequence[str] = ()
-    files: Sequence[str] = ()
-
-
-def write_note(data_dir: str, note: Note) -> None:
-    """Writes the note; it is on the disk when this returns.
+def write_note(data_dir: str, logs: Sequence[str]) -> None:
+    """Notes the names of the logs that are to be moved, on the disk.
 
     Raises:
-        OSError: it is not there.
+        OSError: the note is not there.
     """
     folder = os.path.join(data_dir, FOLDER)
-    write_synced(os.path.join(folder, _NOTE), json.dumps(note._asdict()).encode())
+    write_synced(os.path.join(folder, _NOTE), json.dumps(logs).encode())
     sync_path(folder)
     sync_path(data_dir)
 
 
-def read_note(data_dir: str) -> Note:
-    """The note of an import that is under way or was interrupted; an empty one if there is none."""
+def _noted(data_dir: str) -> list[TopicPartition]:
     try:
         with open(os.path.join(data_dir, FOLDER, _NOTE), "rb") as stream:
-            return Note(**json.load(stream))
+            found = map(names.parse_partition_directory, json.load(stream))
     except FileNotFoundError:
-        return Note()
+        return []
+    return [each for each in found if each is not None]
 
 
 def take_out(data_dir: str, stored: StoredMetadata) -> None:
@@ -63,16 +56,11 @@ def take_out(data_dir: str, stored: StoredMetadata) -> None:
     Raises:
         OSError: something is still there; it can be done again.
     """
-    note = read_note(data_dir)
     topics = {topic.name for topic in stored.topics}
-    gone = {name: names.parse_partition_directory(name) for name in note.logs}
-    unknown = {name: each for name, each in gone.items() if each and each.topic not in topics}
-    for name in unknown:
-        _remove(os.path.join(data_dir, name))
-    change_checkpoints(data_dir, {each for each in unknown.values() if each}, {})
-    if not stored.cluster_id:
-        for name in note.files:
-            _remove(os.path.join(data_dir, name))
+    gone = {each for each in _noted(data_dir) if each.topic not in topics}
+    for topic_partition in gone:
+        _remove(os.path.join(data_dir, names.partition_directory(topic_partition)))
+    change_checkpoints(data_dir, gone, {})
     sync_path(data_dir)
     _remove(os.path.join(data_dir, FOLDER))
 

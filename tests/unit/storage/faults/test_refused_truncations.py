@@ -9,7 +9,7 @@ import itertools
 
 import pytest
 from tests.late_background import LateBackground
-from tests.unit.storage.cleaner.compacted import BACKOFF_MS, COMPACT, batch
+from tests.unit.storage.cleaner.compacted import BACKOFF_MS, COMPACT, batch, marker
 from tests.unit.storage.conftest import ORDERS
 
 from odradek.errors import BrokerError
@@ -37,8 +37,11 @@ def prepared(world, manager):
     """A log from 6 on, of two leaders, with producers; compaction has left nothing from 11 to
     16."""
     log = world.log(manager, **SETTINGS)
-    for n in range(11):
+    for n in range(9):
         write(world, log, b"%d" % n, producer_id=n % 3, producer_epoch=0, base_sequence=n // 3)
+    of_transaction = {"base_sequence": 0, "is_transactional": True}
+    write(world, log, b"9", producer_id=7, producer_epoch=0, **of_transaction)
+    marker(world, log, 7, commit=True)
     for _ in range(11, 16):
         write(world, log, b"k")
     log.appender.roll()
@@ -123,6 +126,7 @@ def test_a_truncation_does_what_an_earlier_attempt_was_refused(world, shrink, co
     wanted, wanted_notes, total = told(log), noted(log), files.operations - before
     if shrink is truncated:
         assert wanted["segments"][-1] == 14, "the end has no batch in front of it"
+    assert wanted["stable"] == log.high_watermark, "the transaction has ended"
     background.catch_up()
     wanted_after_kill = after_a_kill(world, manager, shrink)
     refused = 0
@@ -137,6 +141,8 @@ def test_a_truncation_does_what_an_earlier_attempt_was_refused(world, shrink, co
         assert log.last_stable_offset <= log.log_end_offset, note
         if not world.failed:
             assert code == FULL, note
+            if log.log_end_offset == wanted["offsets"][2]:
+                assert told(log)["producers"] == wanted["producers"], note
             assert not was_refused or not attempt(shrink, log), note
             assert (told(log), noted(log)) == (wanted, wanted_notes), note
             background.catch_up()
