@@ -90,3 +90,19 @@ def test_zeros_a_directory_or_no_permission(path: Path) -> None:
         path.chmod(0)
         with pytest.raises(MetadataStoreError, match=str(path)):
             Database(str(path.parent))
+
+
+def test_a_commit_that_is_interrupted_is_not_read_as_if_it_were_done(path: Path) -> None:
+    """The connection reads its own open transaction: an import would take it for committed."""
+    database = Database(str(path.parent))
+
+    def interrupted() -> Iterator[tuple[str, str]]:
+        yield ("name", "value")
+        raise KeyboardInterrupt
+
+    written = schema.put_property(schema.CLUSTER_ID, "another")
+    with pytest.raises(KeyboardInterrupt):
+        database.write([written, (written[0], interrupted())])
+    assert database.read().cluster_id == "c"
+    database.write([schema.put_property(schema.CLUSTER_ID, "a later one")])
+    database.close()
