@@ -12,7 +12,9 @@ restart, with its future log.
 
 Records that the current log loses meanwhile (by truncation, retention, DeleteRecords) the future
 one loses in its next step: a log remembers how low its end has been. Compaction of the log waits as
-long as there is a future one, since records whose tombstone is gone would come back.
+long as there is a future one, since records whose tombstone is gone would come back. While the disk
+of the future log is offline nobody knows of it: one that ends below what was compacted is copied
+anew.
 """
 
 import logging
@@ -91,7 +93,7 @@ class ReplicaAlterLogDirsManager:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "a log directory is offline")
         self._logs.futures.create(directory, log, _first_batch_offset(log))
         logger.info("%s moves from %s to %s", topic_partition, log.log_directory.path, path)
-        self._begin(topic_partition)
+        self._begin(_Move(topic_partition))
 
     def resume(self) -> None:
         """Continues the moves whose replicas are in use, or in use again."""
@@ -104,7 +106,7 @@ class ReplicaAlterLogDirsManager:
             if partition.log.topic_id != future.topic_id:
                 self._give_up_earlier(future)
             elif future.topic_partition not in self._moves:
-                self._begin(future.topic_partition)
+                self._begin(_Move(future.topic_partition, is_resumed=True))
 
     def offset_lag(self, future: Log) -> int:
         """How many offsets a future log is behind the current one."""
@@ -145,12 +147,12 @@ class ReplicaAlterLogDirsManager:
         except BrokerError as error:
             logger.warning("the future log of an earlier %s stays: %s", future.topic_id, error)
 
-    def _begin(self, topic_partition: TopicPartition) -> None:
-        current = self._logs.get(topic_partition)
-        assert current is not None, f"{topic_partition} moves and is not here"
+    def _begin(self, move: "_Move") -> None:
+        current = self._logs.get(move.topic_partition)
+        assert current is not None, f"{move.topic_partition} moves and is not here"
         # Recovery may have left less of it than was copied.
         current.local.lowest_end_offset = current.log_end_offset
-        move = self._moves[topic_partition] = _Move(topic_partition)
+        self._moves[move.topic_partition] = move
         self._after(PAUSE_MS, move)
 
     def _end(self, topic_partition: TopicPartition) -> None:
@@ -170,6 +172,9 @@ class ReplicaAlterLogDirsManager:
             return
         delay_ms = RETRY_MS
         try:
+            if move.is_resumed:
+                _forget_if_compacted(partition.log, future)
+                move.is_resumed = False
             copied_bytes = follow(partition.log, future, self.step_bytes)
             delay_ms = self._pause_ms(copied_bytes)
             if copied_bytes < self.step_bytes:
@@ -211,8 +216,10 @@ class _Move:
     """One replica's move between directories: a move that was given up and begun again is another
     one."""
 
-    def __init__(self, topic_partition: TopicPartition) -> None:
+    def __init__(self, topic_partition: TopicPartition, *, is_resumed: bool = False) -> None:
         self.topic_partition = topic_partition
+        # Whether an earlier process has begun it.
+        self.is_resumed = is_resumed
         # Whether a flush was asked for since it caught up.
         self.is_flushed = False
         # The last error that stopped the move; logged once.
@@ -233,6 +240,13 @@ def follow(current: Log, future: Log, max_bytes: int) -> int:
     if future.log_start_offset < current.log_start_offset <= future.high_watermark:
         future.maybe_increment_log_start_offset(current.log_start_offset)
     return copied_bytes
+
+
+def _forget_if_compacted(current: Log, future: Log) -> None:
+    """Empties a future log from before a restart if tombstones may be gone that it has not copied:
+    its directory may have been offline meanwhile, when compaction did not wait for it."""
+    if current.cleaned_offset > future.log_end_offset:
+        future.truncate_fully_and_start_at(_first_batch_offset(current))
 
 
 def _truncate_diverged(current: Log, future: Log) -> None:

@@ -405,6 +405,7 @@ class LocalLog:
     def moved(self, path: str) -> None:
         """Notes that the directory has been renamed."""
         self.path = path
+        self._is_listed = False
         for segment in self.segments.all():
             segment.moved(path)
 

@@ -485,6 +485,46 @@ def test_a_log_whose_move_waits_to_go_on_is_not_compacted(directories: Directori
     assert [each.value for each in records_of(log) if each.key == b"key"] == []
 
 
+def test_a_copy_that_was_away_while_its_log_was_compacted_is_made_anew(
+    directories: Directories,
+) -> None:
+    """A key that was deleted would come back: its value was copied, and its tombstone went while
+    the disk of the copy was offline, so that nobody knew of the move."""
+    settings = {"min_cleanable_dirty_ratio": "0.01", "delete_retention_ms": "0"}
+    compacted = {**SMALL, **settings, "cleanup_policy": "compact"}
+    cluster = directories.start()
+    cluster.create("orders", **compacted)
+    write(cluster, *((b"key", b"value") for _ in range(20)))
+    cluster.replicas.log_dir_moves.alter(A, directories.paths[1])
+    cluster.wait(1)
+    write(cluster, (b"key", None), *((b"other", b"value") for _ in range(20)))
+    directories.stop(cluster)
+    place = Path(directories.paths[1])
+    place.rename(f"{place}.away")
+    place.touch()
+    cluster = directories.start()
+    assert cluster.log_manager.offline_dirs == [str(place)]
+    cluster.create("orders", **compacted)
+    for _ in range(3):
+        write(cluster, *((b"other", b"value") for _ in range(5)))
+        cluster.log_manager.cleaner.look()
+        cluster.wait(1)
+    assert [each.key for each in records_of(cluster.replicas.partition(A).leader_log())].count(
+        b"key"
+    ) == 0
+    directories.stop(cluster)
+    place.unlink()
+    Path(f"{place}.away").rename(place)
+    cluster = directories.start()
+    (future,) = cluster.log_manager.futures.all()
+    assert 0 < future.log_end_offset < 20
+    cluster.create("orders", **compacted)
+    wait_for_swap(cluster)
+    log = cluster.replicas.partition(A).leader_log()
+    assert log.log_directory.path == str(place)
+    assert [each.value for each in records_of(log) if each.key == b"key"] == []
+
+
 def test_a_move_keeps_to_its_rate(directories: Directories) -> None:
     """A move would take the disk from everybody else."""
     cluster = begin(directories, replica_alter_log_dirs_io_max_bytes_per_second="1000")
