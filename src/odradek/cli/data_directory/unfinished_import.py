@@ -1,9 +1,8 @@
-"""What an import has moved into a data directory, and how it is taken out again.
+"""Takes out of a data directory what an import has moved there and not committed.
 
 An import is done when its metadata is committed, in one transaction. Before it changes anything
-beside its own folder it notes there what it is about to bring. Whoever finds the note takes out
-what is noted and not in the metadata: the import itself when it fails, or the next one if the first
-was killed. The note goes last, so all of this may be interrupted and done again at any point.
+beside its own folder it notes there what it is about to bring. The import itself when it fails, or
+the next one if the first was killed, takes out what is noted and not in the metadata. The note goes last, so all of this may be interrupted and done again at any point.
 """
 
 import json

@@ -83,7 +83,7 @@ def _line(frame: FrameType) -> str:
 
 
 def kill(patch: pytest.MonkeyPatch) -> None:
-    """Nothing of the import runs any more: what removes its rest would first read the metadata."""
+    """Ends the import: the code that removes its rest would first read the metadata."""
 
     def read(_: Database) -> None:
         raise Killed
@@ -151,7 +151,7 @@ def steps_to_stop_at(words: list[str], stop: Stop, target: Path) -> list[int]:
 
 
 def entries(directory: Path) -> dict[str, dict[TopicPartition, int]]:
-    """What the checkpoints have about the imported topic."""
+    """The entries of the checkpoints about the imported topic."""
     found = {}
     for name in CHECKPOINTS:
         path = directory / name
@@ -175,7 +175,7 @@ def topics_of(directory: Path) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def without_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is read after a power failure here, and the steps are many."""
+    """Saves time: the steps are many, and no power fails here."""
     execute = Database._execute
 
     def execute_unsynced(database: Database, sql: str) -> None:

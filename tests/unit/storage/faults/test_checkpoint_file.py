@@ -68,7 +68,7 @@ def test_a_power_failure_does_not_bring_back_a_checkpoint_that_was_removed(disk)
 
 
 def test_a_removal_that_cannot_be_synced_takes_the_directory_offline(disk):
-    """Nobody knows what is on the disk, even where only room was missing."""
+    """The disk may hold one thing or the other, even where only room was missing."""
     checkpoint = disk.checkpoint()
     checkpoint.prepare({ORDERS: 100})()
     disk.files.is_full = True

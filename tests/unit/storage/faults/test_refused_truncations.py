@@ -77,7 +77,7 @@ def told(log):
 
 
 def noted(log):
-    """What it will have its checkpoints say."""
+    """The values that it will have its checkpoints hold."""
     return log.local.recovery_point, log.cleaned_offset
 
 
@@ -94,7 +94,7 @@ def begin(world, number):
 
 
 def after_a_kill(world, manager, shrink):
-    """What the log says once it was opened again, and cut again."""
+    """The log's own account once it was opened again, and cut again."""
     world.crash(manager)
     world.timer = MockTimer()
     log = world.log(world.start(), **SETTINGS)
