@@ -2,7 +2,8 @@
 
 An import is done when its metadata is committed, in one transaction. Before it changes anything
 beside its own folder it notes there what it is about to bring. The import itself when it fails, or
-the next one if the first was killed, takes out what is noted and not in the metadata. The note goes last, so all of this may be interrupted and done again at any point.
+the next one if the first was killed, takes out what is noted and not in the metadata. The note goes
+last, so all of this may be interrupted and done again at any point.
 """
 
 import json
