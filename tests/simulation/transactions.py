@@ -196,7 +196,7 @@ class SimulatedOffsets:
         def on_written(error):
             on_done(E.NONE if error is None else error.code)
 
-        self._world.groups.complete_transaction(OFFSETS.partition, marker, on_written)
+        self._world.groups.complete_transaction(OFFSETS.partition, marker, TIMEOUT_MS, on_written)
 
     def kill(self):
         """The group coordinator is loaded again."""

@@ -252,10 +252,11 @@ class GroupCoordinator:
         self,
         partition: int,
         marker: EndMarker,
+        timeout_ms: int,
         on_done: Callable[[BrokerError | None], None],
     ) -> None:
         """Writes an end marker; see the runtime. `on_done` is called once."""
-        self.runtime.complete_transaction(partition, marker, on_done)
+        self.runtime.complete_transaction(partition, marker, timeout_ms, on_done)
 
     def flush(self) -> None:
         """Appends the commits that linger."""

@@ -263,6 +263,7 @@ RECORD = CoordinatorRecord(
 )
 
 MARKER = EndMarker(7, 0, 0, TransactionResult.COMMIT, 0)
+TIMEOUT_MS = 30_000
 
 
 def touch(world: "World | RaisingWorld", name: str, on_done: Callable[[object], None]) -> None:
@@ -325,7 +326,7 @@ def test_what_cannot_be_written_is_answered(world: World, lingers: bool, is_mark
 
     def write() -> None:
         if is_marker:
-            world.groups.complete_transaction(FIRST, MARKER, seen.append)
+            world.groups.complete_transaction(FIRST, MARKER, TIMEOUT_MS, seen.append)
         else:
             touch(world, name, seen.append)
 
@@ -390,7 +391,7 @@ def test_what_cannot_be_replayed_ends_the_broker(kind: str, error: Exception) ->
     runtime = world.runtime
     world.log.holds = True
     if kind == "marker":
-        runtime.complete_transaction(0, MARKER, seen.append)
+        runtime.complete_transaction(0, MARKER, TIMEOUT_MS, seen.append)
     elif kind == "shared":
         runtime.execute("g", lambda _: CoordinatorResult([RECORD], None), seen.append)
     for _ in range(2):

@@ -12,7 +12,14 @@ from typing import Final, Generic, TypeVar
 from odradek.background import do_each, ignore
 from odradek.clock import Clock
 from odradek.coordinator.records.record import CoordinatorRecord, RecordCodec
-from odradek.coordinator.runtime.batches import NO_PRODUCER, Batch, EndMarker, Producer, Write
+from odradek.coordinator.runtime.batches import (
+    NO_PRODUCER,
+    Answer,
+    Batch,
+    EndMarker,
+    Producer,
+    Write,
+)
 from odradek.coordinator.runtime.context import ShardContext
 from odradek.coordinator.runtime.delayed_write import DelayedWrite, WriteKey
 from odradek.coordinator.runtime.partition_writer import OnCommitted, PartitionWriter
@@ -123,28 +130,38 @@ class BatchAppender(Generic[S]):
         self,
         context: ShardContext[S],
         marker: EndMarker,
-        on_committed: OnCommitted,
+        timeout_ms: int,
+        on_done: OnCommitted,
     ) -> None:
-        """Ends a producer's transaction in the partition, once the marker is committed."""
-        write = Write((), on_committed, ignore)
+        """Ends a producer's transaction in the partition, once the marker is committed.
+
+        `on_done` is called once, with REQUEST_TIMED_OUT if the outcome is not known in time. A
+        marker that is committed later counts all the same.
+        """
+        answer = Answer(None, on_done)
         try:
-            self._append_end_marker(context, marker, write)
+            self._append_end_marker(context, marker, timeout_ms, answer)
         except Exception:
             # As above.
-            write.end(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            answer.on_committed(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
             raise
 
-    def _append_end_marker(self, context: ShardContext[S], marker: EndMarker, write: Write) -> None:
+    def _append_end_marker(
+        self, context: ShardContext[S], marker: EndMarker, timeout_ms: int, answer: Answer[None]
+    ) -> None:
         if not context.is_in_charge:
-            write.end(not_coordinator())
+            answer.on_committed(not_coordinator())
             return
+        wait = self._new_wait(context.partition, answer.on_late, timeout_ms)
 
         def on_written(error: BrokerError | None) -> None:
-            write.end(self._replay_marker(context, marker) if error is None else error)
+            self.end_wait(wait)
+            answer.on_committed(self._replay_marker(context, marker) if error is None else error)
 
         self._flush(context)
         batch = marker.batch(self._clock.wall_ms())
         self._writer.append(context.partition, batch, on_written, marker.transaction_version)
+        self._writes.try_complete_else_watch(wait, [wait.key])
 
     def flush(self) -> None:
         """Appends everything that lingers."""
@@ -180,11 +197,15 @@ class BatchAppender(Generic[S]):
 
     def await_write(self, partition: int, on_late: Callable[[], None]) -> DelayedWrite:
         """Lets a request wait for the replicas, for a limited time."""
+        wait = self._new_wait(partition, on_late, self._settings.write_timeout_ms)
+        self._writes.try_complete_else_watch(wait, [wait.key])
+        return wait
+
+    def _new_wait(
+        self, partition: int, on_late: Callable[[], None], timeout_ms: int
+    ) -> DelayedWrite:
         self._write_number += 1
-        key = WriteKey(partition, self._write_number)
-        delayed = DelayedWrite(key, self._settings.write_timeout_ms, on_late)
-        self._writes.try_complete_else_watch(delayed, [key])
-        return delayed
+        return DelayedWrite(WriteKey(partition, self._write_number), timeout_ms, on_late)
 
     def end_wait(self, delayed: DelayedWrite) -> bool:
         """Ends a wait after the commit or its failure; False if it had timed out."""

@@ -402,20 +402,22 @@ class CoordinatorRuntime(Generic[S]):
         self,
         partition: int,
         marker: EndMarker,
+        timeout_ms: int,
         on_done: Callable[[BrokerError | None], None],
     ) -> None:
         """Writes the end marker of a transaction into one partition of the internal topic.
 
-        `on_done` gets None when the marker is committed and applied. A partition that is being
-        loaded refuses it, since the log may have records that are not replayed yet; the sender of
-        markers tries again.
+        `on_done` gets None when the marker is committed and applied, and REQUEST_TIMED_OUT if that
+        is not known after `timeout_ms`: it may still be applied. A partition that is being loaded
+        refuses it, since the log may have records that are not replayed yet. The sender of markers
+        tries again after each error; a marker that is applied twice changes nothing more.
         """
         try:
             context = self._active(partition)
         except BrokerError as error:
             on_done(error)
             return
-        self._appender.append_end_marker(context, marker, on_done)
+        self._appender.append_end_marker(context, marker, timeout_ms, on_done)
 
     def flush(self) -> None:
         """Appends everything that lingers."""

@@ -50,7 +50,8 @@ class LocalMarkers(MarkerWriter):
 
     Markers for `__consumer_offsets` go through the group coordinator, which has the pending offsets
     of the transaction. While this broker does not know all partitions (`knows_all`), one that it
-    does not know may be there.
+    does not know may be there. A marker that the replicas do not have after `request.timeout.ms`
+    answers REQUEST_TIMED_OUT.
     """
 
     def __init__(
@@ -91,7 +92,8 @@ class LocalMarkers(MarkerWriter):
         def on_written(error: BrokerError | None) -> None:
             on_done(topic_partition, ErrorCode.NONE if error is None else _marked(error.code))
 
-        self._groups.complete_transaction(topic_partition.partition, marker, on_written)
+        timeout_ms: int = self._config["request.timeout.ms"]
+        self._groups.complete_transaction(topic_partition.partition, marker, timeout_ms, on_written)
 
     def _write_to_logs(
         self, marker: EndMarker, partitions: list[TopicPartition], on_done: OnMarked

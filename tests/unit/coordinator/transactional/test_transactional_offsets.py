@@ -17,6 +17,7 @@ from odradek.model import TransactionResult
 
 ABORT, COMMIT = TransactionResult.ABORT, TransactionResult.COMMIT
 MINUTE_MS = 60_000
+TIMEOUT_MS = 30_000
 
 
 class Transactions:
@@ -46,7 +47,7 @@ class Transactions:
 
     def end(self, producer_id: int, result: TransactionResult, partition: int = 0) -> None:
         self.world.runtime.complete_transaction(
-            partition, EndMarker(producer_id, 0, 7, result, 0), self.outcomes.append
+            partition, EndMarker(producer_id, 0, 7, result, 0), TIMEOUT_MS, self.outcomes.append
         )
 
     def unstable(self, group_id: str = "g") -> set[tuple[str, int]]:
@@ -137,6 +138,79 @@ def test_a_late_answer_does_not_make_an_offset_stable(
     transactions.end(100, COMMIT)
     world.log.commit()
     assert world.committed("g") == {("t", 0): 10}
+
+
+def end_in_vain(world: World, transactions: Transactions, result: TransactionResult) -> None:
+    """The replicas do not take the marker in time."""
+    world.log.holds = True
+    transactions.end(100, result)
+    world.advance(TIMEOUT_MS - 1)
+    assert transactions.outcomes == ["ok"]
+    world.advance(1)
+    _, outcome = transactions.outcomes
+    assert isinstance(outcome, BrokerError)
+    assert outcome.code is ErrorCode.REQUEST_TIMED_OUT
+    transactions.outcomes.clear()
+    assert (world.committed("g"), transactions.unstable()) == ({("t", 0): 1}, {("t", 0)})
+
+
+@pytest.mark.parametrize(("result", "offset"), [(COMMIT, 10), (ABORT, 1)])
+@pytest.mark.parametrize("repeats_first", [False, True])
+def test_a_marker_that_is_replicated_too_late_counts_once(
+    world: World,
+    transactions: Transactions,
+    result: TransactionResult,
+    offset: int,
+    repeats_first: bool,
+) -> None:
+    """Fails when a transaction waits for a slow replica without an end, when what is replicated
+    late is lost, or when the marker that is sent again sets a group back to it."""
+    world.commit("g", {("t", 0): 1})
+    transactions.commit(100, {("t", 0): 10})
+    end_in_vain(world, transactions, result)
+    if repeats_first:
+        transactions.end(100, result)
+        assert transactions.outcomes == []
+    world.log.holds = False
+    world.log.commit()
+    assert (world.committed("g"), transactions.unstable()) == ({("t", 0): offset}, set())
+    assert transactions.outcomes == [None] * repeats_first
+    world.commit("g", {("t", 0): 20})
+    transactions.end(100, result)
+    assert transactions.outcomes == [None] * (1 + repeats_first)
+    world.advance(TIMEOUT_MS)
+    for _ in range(2):
+        assert (world.committed("g"), transactions.unstable()) == ({("t", 0): 20}, set())
+        world.restart()
+
+
+@pytest.mark.parametrize(("result", "offset"), [(COMMIT, 10), (ABORT, 1)])
+def test_a_marker_that_a_new_leader_has_cut_off_is_written_again(
+    world: World, transactions: Transactions, result: TransactionResult, offset: int
+) -> None:
+    """Fails when an offset is pending for ever, or committed, because a marker that nobody has was
+    taken for written."""
+    world.commit("g", {("t", 0): 1})
+    transactions.commit(100, {("t", 0): 10})
+    end_in_vain(world, transactions, result)
+    world.restart(loses_tail=True)
+    assert (world.committed("g"), transactions.unstable()) == ({("t", 0): 1}, {("t", 0)})
+    world.log.holds = False
+    transactions.end(100, result)
+    assert transactions.outcomes == [None]
+    assert (world.committed("g"), transactions.unstable()) == ({("t", 0): offset}, set())
+
+
+def test_a_marker_is_answered_once_when_the_log_refuses_it_too_late(
+    world: World, transactions: Transactions
+) -> None:
+    """Fails when the answer to the first attempt is taken for that to the second one."""
+    world.commit("g", {("t", 0): 1})
+    transactions.commit(100, {("t", 0): 10})
+    end_in_vain(world, transactions, COMMIT)
+    world.log.lose()
+    assert transactions.outcomes == []
+    assert (world.committed("g"), transactions.unstable()) == ({("t", 0): 1}, {("t", 0)})
 
 
 @pytest.mark.parametrize("restarts", [False, True])

@@ -336,7 +336,13 @@ def test_a_decision_is_answered_before_its_markers_are_written(world):
 
 
 @pytest.mark.parametrize(
-    "code", [E.NOT_LEADER_OR_FOLLOWER, E.COORDINATOR_LOAD_IN_PROGRESS, E.KAFKA_STORAGE_ERROR]
+    "code",
+    [
+        E.NOT_LEADER_OR_FOLLOWER,
+        E.COORDINATOR_LOAD_IN_PROGRESS,
+        E.KAFKA_STORAGE_ERROR,
+        E.REQUEST_TIMED_OUT,
+    ],
 )
 def test_markers_are_sent_until_they_are_written(world, code):
     """Fails when one failure leaves a partition's last stable offset where it is for ever."""

@@ -21,6 +21,7 @@ E = ErrorCode
 A, B = TopicPartition("a", 0), TopicPartition("a", 1)
 OFFSETS = TopicPartition(GROUP_METADATA_TOPIC, 0)
 MARKER = EndMarker(5, 3, 7, COMMIT, 0)
+TIMEOUT_MS = 30_000
 
 
 class Fake:
@@ -107,6 +108,10 @@ class Real:
             ]
         return sum(header.is_control for batch in batches for header in split_batches(batch))
 
+    def wait(self, duration_ms: int) -> None:
+        self._groups.advance(duration_ms)
+        self._cluster.wait(duration_ms)
+
     def close(self) -> None:
         self._cluster.close()
 
@@ -189,6 +194,25 @@ def test_a_marker_that_is_repeated_is_written_again(world: World) -> None:
     for _ in range(2):
         assert write(world, A, marker=marker) == {A: E.NONE}
     assert world.count(A) == 2
+
+
+def test_a_marker_that_replicas_do_not_take_in_time_is_answered_and_can_be_written_again(
+    tmp_path: Path,
+) -> None:
+    """Its coordinator would wait for a broker that has nothing to say, and tell nobody what the
+    transaction waits for."""
+    world = Real(str(tmp_path))
+    world.hold()
+    codes = write(world, A, OFFSETS, B)
+    world.wait(TIMEOUT_MS - 1)
+    assert codes == {}
+    world.wait(1)
+    assert codes == dict.fromkeys([A, OFFSETS, B], E.REQUEST_TIMED_OUT)
+    again = write(world, A, OFFSETS, B)
+    world.release()
+    assert again == dict.fromkeys([A, OFFSETS, B], E.NONE)
+    world.wait(TIMEOUT_MS)
+    world.close()
 
 
 def test_groups_that_are_not_coordinated_here_are_told_as_a_partition_without_a_leader(
