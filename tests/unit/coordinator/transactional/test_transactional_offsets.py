@@ -175,6 +175,7 @@ def test_a_marker_that_is_replicated_too_late_counts_once(
     world.log.commit()
     assert (world.committed("g"), transactions.unstable()) == ({("t", 0): offset}, set())
     assert transactions.outcomes == [None] * repeats_first
+    assert not world.writes.waiting()
     world.commit("g", {("t", 0): 20})
     transactions.end(100, result)
     assert transactions.outcomes == [None] * (1 + repeats_first)
