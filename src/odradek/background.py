@@ -27,8 +27,14 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-def ignore(*_outcome: object) -> None:
-    """The callback of work that nobody waits for."""
+def ignore() -> None:
+    """The callback of work that nobody waits for. It takes no argument: an outcome is looked at."""
+
+
+def note_refusal(what: str, outcome: object) -> None:
+    """Logs that something is done later, if its outcome is an error: nobody waits for it."""
+    if isinstance(outcome, BrokerError):
+        logger.info("%s: %s", what, outcome)
 
 
 # Errors of the environment; the submitter of the work knows what they mean, and says so.

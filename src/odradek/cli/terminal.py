@@ -75,7 +75,7 @@ def size_changes() -> Iterator[int]:
     """Yields a descriptor that becomes readable when the terminal's size changes."""
     readable, writable = os.pipe()
     os.set_blocking(writable, False)
-    handler = signal.signal(signal.SIGWINCH, lambda _number, _frame: None)
+    handler = signal.signal(signal.SIGWINCH, lambda _number, _frame: None)  # the pipe tells
     wakeup = signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
     try:
         yield readable

@@ -13,8 +13,6 @@ from functools import partial
 from itertools import chain
 from typing import Final, Generic, TypeAlias, TypeVar
 
-from odradek.background import ignore
-
 R = TypeVar("R")
 Item = TypeVar("Item")
 
@@ -28,6 +26,10 @@ Sync: TypeAlias = Callable[[Callable[[object], None]], None]
 SLICE_ITEMS: Final = 500
 
 
+def _never(_go_on: Callable[[object], None]) -> None:
+    """Leaves it to the results."""
+
+
 def _one(_item: object) -> int:
     return 1
 
@@ -37,7 +39,7 @@ def slice_by_slice(
     begin: Callable[[Sequence[Item], OnSlice[R]], None],
     on_done: Callable[[list[R]], None],
     defer: Defer | None,
-    sync: Sync = ignore,
+    sync: Sync = _never,
     weigh: Callable[[Item], int] = _one,
 ) -> None:
     """Calls `begin` with some of the items, and with more when their results are there, or `sync`
@@ -55,7 +57,7 @@ def distinct_by_slices(
     begin: Callable[[frozenset[object], Sequence[Item], OnSlice[R]], None],
     on_done: Callable[[list[R]], None],
     defer: Defer | None,
-    sync: Sync = ignore,
+    sync: Sync = _never,
     weigh: Callable[[Item], int] = _one,
 ) -> None:
     """Like `slice_by_slice`; `begin` also gets the identities that occur more than once among all

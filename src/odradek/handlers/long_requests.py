@@ -113,6 +113,11 @@ class Outcome:
         return self._result
 
 
+def _raise(error: BaseException) -> None:
+    """An `Outcome` keeps what its work raises: nothing else can have gone wrong."""
+    raise error
+
+
 class LongWork:
     """Decodes and encodes on a helper thread, one message at a time: more would only compete for
     the interpreter, also with the loop, and take threads from work that blocks. `defer` calls
@@ -132,7 +137,7 @@ class LongWork:
 
     def _begin(self) -> None:
         work, _ = self._queue[0]
-        self._background.submit(partial(Outcome, work, self._clock), self._end, ignore)
+        self._background.submit(partial(Outcome, work, self._clock), self._end, _raise)
 
     def _end(self, outcome: Outcome) -> None:
         _, on_done = self._queue.popleft()

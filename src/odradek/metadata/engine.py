@@ -19,7 +19,6 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from odradek.background import ignore
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.changes import Change, difference
@@ -60,6 +59,10 @@ class _Step(NamedTuple):
         self.view.on_broken(error)
 
 
+def _rest(_acting: "_Acting") -> None:
+    """The change is through: what comes next begins with a turn of its own."""
+
+
 class _Acting:
     """A committed change that listeners act on: its next slice, the image after the last one, and
     the replicas that each broker cannot serve. `go_on` continues with it."""
@@ -74,7 +77,7 @@ class _Acting:
             iter([delta]) if self.defer is None else delta.in_slices(SLICE_PARTITIONS)
         )
         self.next: MetadataDelta | None = None
-        self.go_on: Callable[[_Acting], None] = ignore
+        self.go_on: Callable[[_Acting], None] = _rest
         self.acted = delta.previous
         self.unserved: Final[dict[int, list[TopicPartition]]] = {}
         self.is_long = False
@@ -227,7 +230,7 @@ class MetadataEngine:
 
     def _publish_long(self, acting: _Acting) -> None:
         self._publish(acting, acting.delta)
-        self._await_turn(acting, ignore)
+        self._await_turn(acting, _rest)
 
     def _await_turn(self, acting: _Acting, go_on: Callable[[_Acting], None]) -> None:
         """Continues with a change at the loop's next turn, if it has to turn."""
@@ -313,9 +316,7 @@ class BrokerView:
         """Calls `follower` with every published change."""
         self._followers.append(follower)
 
-    def submit(
-        self, plan: Plan[T], on_done: OnDone[T] = ignore, commit: Commit | None = None
-    ) -> None:
+    def submit(self, plan: Plan[T], on_done: OnDone[T], commit: Commit | None = None) -> None:
         """Submits a change; without a `commit` it is not stored."""
         self.engine.submit(_Step(self, plan, on_done, commit))
 

@@ -10,10 +10,11 @@ import base64
 import hmac
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import unquote
 
+from odradek.background import note_refusal
 from odradek.clock import Clock
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.image import ConfigResource, MetadataImage
@@ -197,7 +198,7 @@ class DelegationTokens:
             gone = [each for each in _tokens(image) if each.is_expired(now_ms)]
             return {token_resource(each.token_id): {INFORMATION: None} for each in gone}
 
-        self._alter(plan, lambda _outcome: None)
+        self._alter(plan, partial(note_refusal, "expired tokens are removed later"))
 
     def _found(self, image: MetadataImage, password: bytes) -> TokenInformation | None:
         for token in _tokens(image):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from odradek.background import Background, ignore
+from odradek.background import Background
 from odradek.clock import Clock
 from odradek.errors import BrokerError, ErrorCode, LogDirFailure
 from odradek.model import TopicPartition
@@ -224,8 +224,12 @@ class LogDirectory:
                 else:
                     self.file_system.remove(path)
 
-        self.background.submit(work, ignore, self._on_background_error)
+        self.background.submit(work, _on_removed, self._on_background_error)
 
     def _on_background_error(self, error: BaseException) -> None:
         if isinstance(error, OSError) and error.errno not in FULL:
             self.fail(error)
+
+
+def _on_removed(_nothing: None) -> None:
+    """The files are gone, and nobody has waited for that."""

@@ -55,6 +55,7 @@ class AdminZnodes:
             # The next controller holds those elections that this one does not get to.
             self._events.submit(lambda _: Change(None), partial(end, node.version))
 
+        # It only says that it is its turn.
         def end(version: int, _outcome: object) -> None:
             if self._context.is_open:
                 self._context.commit([Delete(znodes.PREFERRED_ELECTION, version)])

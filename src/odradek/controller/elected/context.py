@@ -1,23 +1,29 @@
 """`ControllerContext`: the state that all parts of a controller share: the epoch, and what ends
 with it."""
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.client import (
     Check,
+    Created,
+    Failure,
     Node,
     OnChanged,
     OnChildren,
     OnCommitted,
     OnNode,
     Operation,
+    Refusal,
     ZooKeeperClient,
 )
 from odradek.metadata.zookeeper.reads import gather
 from odradek.metadata.zookeeper.watches import Watches
 from odradek.metadata.zookeeper.znodes import TopicNode
+
+logger = logging.getLogger(__name__)
 
 ANY_VERSION: Final = -1
 
@@ -69,12 +75,14 @@ class ControllerContext:
 
         gather(self.zookeeper, paths, on_done, watch=watch)
 
-    def commit(
-        self, operations: Sequence[Operation], on_done: OnCommitted = lambda _outcome: None
-    ) -> None:
+    def commit(self, operations: Sequence[Operation], on_done: OnCommitted | None = None) -> None:
         """Does all operations or none, unless there is a later controller: then the operation at
-        place 0 is the one that is refused."""
-        self.zookeeper.commit([self._check, *operations], on_done)
+        place 0 is the one that is refused. Without `on_done` a refusal is only logged."""
+        self.zookeeper.commit([self._check, *operations], on_done or self._note_refusal)
+
+    def _note_refusal(self, outcome: Created | Refusal) -> None:
+        if self.is_open and isinstance(outcome, Refusal) and outcome.failure is not Failure.NO_NODE:
+            logger.info("ZooKeeper refuses a change of the controller: %s", outcome.failure.name)
 
     def note_node(self, topic: str, node: KnownNode) -> bool:
         """Notes what a topic's node holds; False where that was known. A read never undoes a later

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
-from odradek.background import ignore
+from odradek.background import note_refusal
 from odradek.controller.answers import one_each
 from odradek.controller.elected.context import ControllerContext
 from odradek.controller.elected.image_changes import with_partitions, without_refused
@@ -57,13 +57,14 @@ class ControllerEventQueue:
     def submit(
         self,
         plan: Plan[T],
-        on_done: OnDone[T] = ignore,
+        on_done: OnDone[T] | None = None,
         settle: Settle[T] | None = None,
         *,
         is_written: bool = False,
     ) -> None:
         """Makes a change when its turn has come; one that was read from ZooKeeper `is_written`
-        already. NOT_CONTROLLER when another controller has been elected by then."""
+        already. NOT_CONTROLLER when another controller has been elected by then. Without `on_done`
+        a refusal is logged; partitions that could not be written go to `on_refused` besides."""
         refused: dict[TopicPartition, ErrorCode] = {}
 
         def plan_elected(image: MetadataImage) -> Change[T]:
@@ -85,7 +86,10 @@ class ControllerEventQueue:
             self._count -= 1
             if refused and self._context.is_open:
                 self._on_refused(refused)
-            on_done(outcome)
+            if on_done is not None:
+                on_done(outcome)
+            elif self._context.is_open:
+                note_refusal("a change of the controller is not made", outcome)
             if self._context.is_open:
                 self._on_done()
 
@@ -96,7 +100,7 @@ class ControllerEventQueue:
         self,
         partitions: Collection[TopicPartition],
         plan: Callable[[MetadataImage, TopicPartition], PartitionChange | None],
-        on_unwritten: Callable[[Collection[TopicPartition]], None] = ignore,
+        on_unwritten: Callable[[Collection[TopicPartition]], None] | None = None,
     ) -> None:
         """Changes partitions by `plan`, and skips those for which it raises a BrokerError;
         `on_unwritten` gets those that could not be written. Many are several changes, one behind
@@ -109,7 +113,7 @@ class ControllerEventQueue:
         self,
         partitions: Iterable[TopicPartition],
         plan: Callable[[MetadataImage, TopicPartition], PartitionChange | None],
-        on_unwritten: Callable[[Collection[TopicPartition]], None],
+        on_unwritten: Callable[[Collection[TopicPartition]], None] | None,
     ) -> None:
         planned: list[PartitionChange] = []
 
@@ -125,14 +129,16 @@ class ControllerEventQueue:
             return with_partitions(image, planned, self._context.broker_id)
 
         def on_done(outcome: list[PartitionImage | BrokerError] | BrokerError) -> None:
-            each_outcome = zip(planned, one_each(outcome, len(planned)), strict=True)
-            on_unwritten(
-                [
-                    change.topic_partition
-                    for change, each in each_outcome
-                    if isinstance(each, BrokerError) and each.code in _UNWRITTEN
-                ]
-            )
+            refused = [
+                (change.topic_partition, each)
+                for change, each in zip(planned, one_each(outcome, len(planned)), strict=True)
+                if isinstance(each, BrokerError)
+            ]
+            if on_unwritten is not None:
+                on_unwritten([each for each, error in refused if error.code in _UNWRITTEN])
+            elif self._context.is_open:
+                for each, error in refused:
+                    note_refusal(f"{each} is not changed", error)
 
         self.submit(prepare, on_done, with_refusals(planned))
 

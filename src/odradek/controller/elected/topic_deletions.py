@@ -139,6 +139,7 @@ class TopicDeletions:
         self._deletions[name] = _Deletion(topic, self._context.broker_id)
         return Change(None, changes.delete_topics(image, [topic.topic_id]).delta)
 
+    # Refused or not: the image tells whether it is gone.
     def _on_gone(self, name: str, _outcome: object) -> None:
         self._maybe_remove(name)
 

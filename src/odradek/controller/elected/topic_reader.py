@@ -337,6 +337,7 @@ class TopicReader:
         kept = [topic for topic in found if topic.name not in marked]
         lost = [each for topic in kept for each in _lost(topic, self._known(topic.name))]
 
+        # What could not be written is written again by `on_refused`.
         def on_taken_in(_outcome: object = None) -> None:
             self._write_again(lost)
             self._put_right([topic.name for topic in kept])

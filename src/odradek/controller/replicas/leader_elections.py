@@ -2,9 +2,10 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
-from odradek.background import ignore
+from odradek.background import note_refusal
 from odradek.config import BrokerConfig
 from odradek.controller.answers import (
     all_partitions,
@@ -101,7 +102,8 @@ class LeaderElections:
             changes = plan_balance(image, allowed)
             if changes:
                 logger.info("leaderships go back to preferred replicas: %d", len(changes))
-                self._store.change_partitions(changes, ignore)
+                note = partial(_note_refusals, changes)
+                self._store.change_partitions(changes, note)
 
     def _elect(
         self,
@@ -136,3 +138,11 @@ class LeaderElections:
             TopicKey(name) for name in dict.fromkeys(each.topic_partition.topic for each in changes)
         ]
         self._purgatory.try_complete_else_watch(operation, keys)
+
+
+def _note_refusals(
+    changes: Sequence[PartitionChange], outcome: list[PartitionImage | BrokerError] | BrokerError
+) -> None:
+    """Logs the refusals: those leaderships go back with the next round."""
+    for change, each in zip(changes, one_each(outcome, len(changes)), strict=True):
+        note_refusal(f"the leadership of {change.topic_partition} goes back later", each)

@@ -10,7 +10,6 @@ from functools import partial
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-from odradek.background import ignore
 from odradek.config import BrokerConfig
 from odradek.controller.answers import (
     deleted,
@@ -54,6 +53,10 @@ Charge: TypeAlias = Callable[[int], None]
 """Charges the client for so many partitions, or raises BrokerError(THROTTLING_QUOTA_EXCEEDED)."""
 
 
+def _free(_count: int) -> None:
+    """Charges nobody."""
+
+
 class TopicOperations:
     """Carried out by `store`; requests that wait for leaders are in `purgatory`."""
 
@@ -89,7 +92,7 @@ class TopicOperations:
         *,
         validate_only: bool = False,
         defer: Defer | None = None,
-        charge: Charge = ignore,
+        charge: Charge = _free,
     ) -> None:
         """Creates topics, and answers when their partitions have leaders, or at the time-out. A
         request that is too large is refused as a whole."""
@@ -165,7 +168,7 @@ class TopicOperations:
         on_done: Callable[[list[DeleteTopicResult]], None],
         *,
         defer: Defer | None = None,
-        charge: Charge = ignore,
+        charge: Charge = _free,
     ) -> None:
         """Deletes topics, given by name or id, and answers when they are gone, or at the
         time-out."""
@@ -224,7 +227,7 @@ class TopicOperations:
         *,
         validate_only: bool = False,
         defer: Defer | None = None,
-        charge: Charge = ignore,
+        charge: Charge = _free,
     ) -> None:
         """Adds partitions to topics, and answers when they have leaders, or at the time-out.
         A topic that takes the request beyond `MOST_PARTITIONS` is refused."""

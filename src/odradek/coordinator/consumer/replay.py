@@ -35,6 +35,7 @@ OnMember = Callable[[str, str, ConsumerMember | None, ConsumerMember | None], No
 def replayed(group_id: str, records: Iterable[CoordinatorRecord]) -> ConsumerGroup:
     """The group that such records make, outside of any registry."""
     registry = GroupRegistry()
+    # No deadlines, since nobody will wait for its members.
     methods = ConsumerGroupReplay(registry, lambda *_member: None).methods()
     for record in records:
         if type(record.key) in methods:

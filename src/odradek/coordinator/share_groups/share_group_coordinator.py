@@ -133,7 +133,7 @@ class ShareGroupCoordinator:
             self._execute(
                 group_id,
                 lambda shard: shard.share.end_states(group_id, made),
-                lambda _outcome: end(),
+                lambda _outcome: end(),  # the next heartbeat tries again
             )
 
         def on_begun(begun: tuple[int, Partitions] | BrokerError) -> None:

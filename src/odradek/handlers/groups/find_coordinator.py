@@ -56,6 +56,7 @@ def handle(context: HandlerContext, request: Request) -> None:
         context.controller.auto_create_topics(
             [topic],
             CREATION_TIMEOUT_MS,
+            # The metadata tells whether it is there.
             request.guard(lambda _results: _answer_keys(context, request, topic)),
         )
 

@@ -13,7 +13,6 @@ from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
 
-from odradek.background import ignore
 from odradek.coordinator.share_groups.requests import ShareOffset
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.context import HandlerContext
@@ -41,7 +40,11 @@ def handle(context: HandlerContext, request: Request) -> None:
     elif not groups:
         request.answer(groups=[])
     else:
-        request.in_slices(_describe_all(context, request, groups, take), ignore)
+        request.in_slices(_describe_all(context, request, groups, take), _rest)
+
+
+def _rest(_is_long: bool) -> None:
+    """All are asked; the last one of them answers."""
 
 
 def fail(request: Request, code: ErrorCode) -> None:

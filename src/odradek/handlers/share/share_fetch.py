@@ -123,6 +123,7 @@ def _params(body: Any) -> ShareFetchParams:
 
 def _refuse_late(context: HandlerContext, request: Request, error: BrokerError) -> None:
     params = _params(request.body())
+    # No partition is asked for: only the time passes.
     refuse = request.guard(lambda _results: _refuse(request, error))
     context.share_partitions.fetch(params, [], refuse)
 

@@ -6,11 +6,12 @@ session can be lost: `expire` has the effect of a lost session in ZooKeeper.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Final, TypeVar
 from uuid import UUID
 
 from odradek.acl import AclBinding
-from odradek.background import ignore
+from odradek.background import note_refusal
 from odradek.client_quota import QuotaEntity, QuotaKey
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata import changes
@@ -81,7 +82,8 @@ class EmbeddedMetadataStore(MetadataStore):
         if self._shared.deleted_topics:
             statement = schema.forget_deleted(self._shared.deleted_topics)
             self._shared.deleted_topics = frozenset()
-            self._submit(lambda _: Change(None), ignore, lambda: [statement])
+            note = partial(note_refusal, "deleted topics are forgotten with the next start")
+            self._submit(lambda _: Change(None), note, lambda: [statement])
 
     def close(self) -> None:
         """Ends the session, and with the last one the use of the journal."""
@@ -225,7 +227,7 @@ class EmbeddedMetadataStore(MetadataStore):
             changed = [after.topics[name] for name in names]
             return Change(None, MetadataDelta(image, after, changed=changed))
 
-        self._submit(plan, ignore)
+        self._submit(plan, partial(note_refusal, "replicas are shown as they were"))
 
     def _end_session(self) -> None:
         """Removes the registration of this session's epoch from the image."""
@@ -234,7 +236,8 @@ class EmbeddedMetadataStore(MetadataStore):
         if epoch != UNREGISTERED:
             self._view.submit(
                 lambda image: changes.unregister_broker(image, broker_id, epoch),
-                commit=self._shared.commit(),
+                partial(note_refusal, f"broker {broker_id} stays registered"),
+                self._shared.commit(),
             )
 
     def _submit_registered(self, plan: Plan[T], on_done: OnDone[T]) -> None:

@@ -9,11 +9,18 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from odradek.background import ignore
 from odradek.errors import BrokerError
 from odradek.metadata.store import OnDone
 from odradek.metadata.zookeeper import znodes
-from odradek.metadata.zookeeper.client import LOST, Delete, Failure, Node, ZooKeeperClient
+from odradek.metadata.zookeeper.client import (
+    LOST,
+    Created,
+    Delete,
+    Failure,
+    Node,
+    Refusal,
+    ZooKeeperClient,
+)
 from odradek.metadata.zookeeper.reads import gather
 from odradek.metadata.zookeeper.watches import Watches
 from odradek.metadata.zookeeper.znodes import ZnodeError
@@ -90,7 +97,7 @@ class Announcements:
     def _purge(self, names: Sequence[str]) -> None:
         """Removes all but the latest; a broker that was away longer reads everything."""
         for name in names[:-KEPT]:
-            self._zookeeper.commit([Delete(f"{self._folder}/{name}")], ignore)
+            self._zookeeper.commit([Delete(f"{self._folder}/{name}")], _on_purged)
 
     def _read(self, nodes: Mapping[str, Node] | None, last: int) -> None:
         left = len(self._readers)
@@ -124,3 +131,9 @@ def _numbered(names: Iterable[str]) -> list[tuple[int, str]]:
         except ZnodeError as error:
             logger.error("an announcement is ignored: %s", error)
     return sorted(found)
+
+
+def _on_purged(outcome: Created | Refusal) -> None:
+    """Whatever is left goes with the next announcement."""
+    if isinstance(outcome, Refusal) and outcome.failure is not Failure.NO_NODE:
+        logger.info("an old announcement is removed later: %s", outcome.failure.name)

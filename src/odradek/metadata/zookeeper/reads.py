@@ -19,7 +19,7 @@ def gather(
     paths: Iterable[str],
     on_done: Callable[[Mapping[str, Node | None]], None],
     *,
-    watch: Callable[[str], OnChanged | None] = lambda _path: None,
+    watch: Callable[[str], OnChanged | None] = lambda _path: None,  # no watch
     on_lost: Callable[[], None] = ignore,
 ) -> None:
     """Reads nodes, each with its callback from `watch`. When the session has ended meanwhile

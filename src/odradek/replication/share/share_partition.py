@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from odradek.background import ignore, run_each
+from odradek.background import note_refusal, run_each
 from odradek.errors import BrokerError, ErrorCode
 from odradek.replication.share.acknowledgements import (
     AcknowledgedRange,
@@ -414,7 +414,8 @@ class SharePartition:
         if not stored:
             return
         # The end of a lock counts whether it is stored or not.
-        store = partial(self._writes.store, stored, ignore)
+        note = partial(note_refusal, "the end of an acquisition lock is not stored")
+        store = partial(self._writes.store, stored, note)
         run_each([store, self._move_start, self._on_available])
 
     def _backoffs(self) -> BackOffs:

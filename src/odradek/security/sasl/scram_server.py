@@ -23,7 +23,7 @@ class ScramServer:
         mechanism: str,
         credential_of: CredentialOf,
         nonce: str,
-        token_of: TokenOf = lambda _: None,
+        token_of: TokenOf = lambda _: None,  # there are no tokens
     ) -> None:
         """The nonce is this side's, new for every login. `token_of` finds delegation tokens."""
         self._mechanism = mechanism

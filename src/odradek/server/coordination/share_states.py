@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from odradek.background import ignore, run_each
+from odradek.background import note_refusal, run_each
 from odradek.client.apis import ClientApi
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
@@ -22,6 +22,7 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.cache import MetadataCache
 from odradek.metadata.image import BrokerRegistration, MetadataDelta
 from odradek.model import SHARE_GROUP_STATE_TOPIC, TopicPartition
+from odradek.replication.delayed.delete_records import DeleteRecordsResult
 from odradek.replication.replica_manager import ReplicaManager
 from odradek.replication.share.persister import (
     OnPersisted,
@@ -133,9 +134,13 @@ class ShareCoordination(Coordination[ShareShard]):
     def _delete_before(self, partition: int, offset: int) -> None:
         topic_partition = TopicPartition(SHARE_GROUP_STATE_TOPIC, partition)
         timeout_ms: int = self._config["share.coordinator.write.timeout.ms"]
-        self._replicas.delete_records(
-            timeout_ms, True, [(topic_partition, offset)], lambda _results: None
-        )
+        self._replicas.delete_records(timeout_ms, True, [(topic_partition, offset)], _on_cut_off)
+
+
+def _on_cut_off(results: Sequence[DeleteRecordsResult]) -> None:
+    """Logs the refusals: the next round cuts off what is left."""
+    for each in results:
+        note_refusal(f"{each.topic_partition} is cut off later", each.error)
 
 
 class RoutedShareStates(SharePersister):
@@ -163,14 +168,14 @@ class RoutedShareStates(SharePersister):
         self._route(
             key,
             lambda: self._local.initialize(key, state_epoch, start_offset, on_done),
-            (_INITIALIZE, data, ignore),
+            (_INITIALIZE, data, _no_fields),
             on_done,
         )
 
     def delete(self, key: SharePartitionKey, on_done: OnPersisted) -> None:
         """See `SharePersister`."""
         local = lambda: self._local.delete(key, on_done)  # noqa: E731 - one of five alike
-        self._route(key, local, (_DELETE, {}, ignore), on_done)
+        self._route(key, local, (_DELETE, {}, _no_fields), on_done)
 
     def write(
         self, key: SharePartitionKey, leader_epoch: int, state: ShareState, on_done: OnPersisted
@@ -186,7 +191,7 @@ class RoutedShareStates(SharePersister):
         self._route(
             key,
             lambda: self._local.write(key, leader_epoch, state, on_done),
-            (_WRITE, data, ignore),
+            (_WRITE, data, _no_fields),
             on_done,
         )
 
@@ -290,6 +295,10 @@ class _StatesForm(NamedTuple):
 
 
 _Question = tuple[SharePartitionKey, Mapping[str, Any]]
+
+
+def _no_fields(_fields: Any) -> None:
+    """Returns None: an answer without an error says no more."""
 
 
 def _answered(outcome: Any, decode: Callable[[Any], R]) -> R | BrokerError:

@@ -48,7 +48,7 @@ def formatter_of(arguments: argparse.Namespace) -> Callable[[ConsumerRecord], No
         properties[name.strip()] = value
     name = simple_name(arguments.formatter)
     if name == _NOTHING:
-        return lambda _: None
+        return lambda _: None  # as its name says
     if name in FORMATTERS:
         return writer_of(name)
     return _Formatter(properties, arguments.key_deserializer, arguments.value_deserializer).write

@@ -110,6 +110,7 @@ class ClusterQuotas:
                 folders |= dict.fromkeys((user, f"{user}/{quota_znodes.CLIENTS}"))
         names = list(folders)
 
+        # Folders may be there already; what is written below tells if one is missing.
         def go_on(_outcome: object = None) -> None:
             if names:
                 self._zookeeper.commit([Create(names.pop(0), znodes.config_json({}))], go_on)

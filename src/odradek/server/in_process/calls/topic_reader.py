@@ -91,6 +91,7 @@ class TopicReader:
     ) -> DelayedFetch | None:
         info = FetchInfo(where, position, READ_BYTES)
         replicas = self._brokers.leader(where).replicas
+        # Whoever wakes reads anew.
         return replicas.fetch_messages(self._params, [info], lambda _results: wake())
 
     def _indexes(self) -> Sequence[int]:
