@@ -250,11 +250,14 @@ def _forget_if_compacted(current: Log, future: Log) -> None:
 
 
 def _truncate_diverged(current: Log, future: Log) -> None:
-    """Cuts what the current log has lost at its end since the last step."""
+    """Cuts what the current log has lost at its end since the last step.
+
+    A cut that the disk refuses is still due with the next step.
+    """
     lowest = current.local.lowest_end_offset
-    current.local.lowest_end_offset = current.log_end_offset
     if lowest < future.log_end_offset:
         future.truncate_to(lowest)
+    current.local.lowest_end_offset = current.log_end_offset
 
 
 def _copy(current: Log, future: Log, max_bytes: int) -> int:
@@ -266,10 +269,20 @@ def _copy(current: Log, future: Log, max_bytes: int) -> int:
         records = found.records[0] if len(found.records) == 1 else b"".join(found.records)
         future.appender.append_as_follower(memoryview(records))
     else:
-        # Compaction has left nothing in front of the end.
-        future.local.log_end_offset = end_offset
-        future.appender.roll()
+        _skip_to(future, end_offset)
     return found.size_bytes
+
+
+def _skip_to(future: Log, end_offset: int) -> None:
+    """Begins a segment at the end of the current log: compaction has left nothing in front of
+    it."""
+    before = future.log_end_offset
+    future.local.log_end_offset = end_offset
+    try:
+        future.appender.roll()
+    except BrokerError:
+        future.local.log_end_offset = before
+        raise
 
 
 def _first_batch_offset(log: Log) -> int:

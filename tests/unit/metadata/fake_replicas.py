@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from uuid import UUID
 
-from odradek.background import ignore
+from tests.outcomes import whatever
+
 from odradek.config import BrokerConfig, LogConfig
 from odradek.metadata import MetadataDelta
 from odradek.metadata.image import PartitionImage
@@ -27,7 +28,7 @@ class FakeReplicas:
         broker_id: int,
         config: BrokerConfig,
         logs: dict[TopicPartition, FakeLog] | None = None,
-        on_deleted: Callable[[TopicPartition, FakeLog], None] = ignore,
+        on_deleted: Callable[[TopicPartition, FakeLog], None] = whatever,
     ) -> None:
         self._broker_id = broker_id
         self._config = config

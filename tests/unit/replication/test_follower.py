@@ -3,9 +3,9 @@
 from uuid import UUID
 
 import pytest
+from tests.outcomes import whatever
 from tests.unit.replication.fakes import Cluster, FakeQuota, batch
 
-from odradek.background import ignore
 from odradek.clock import ManualClock
 from odradek.errors import BrokerError, ErrorCode
 from odradek.handlers.records.fetch_sessions import FetchSessionCache
@@ -61,8 +61,8 @@ class ScriptedLeader(LeaderChannel):
     def close(self) -> None:
         """Answers from here on nobody hears."""
         self.closed = True
-        self.fetches = [(request, ignore) for request, _ in self.fetches]
-        self.questions = [(timestamp, ignore) for timestamp, _ in self.questions]
+        self.fetches = [(request, whatever) for request, _ in self.fetches]
+        self.questions = [(timestamp, whatever) for timestamp, _ in self.questions]
 
     def asked(self) -> dict[int, tuple[int, int]]:
         """Offset and last epoch that the fetch under way asks for, by partition."""

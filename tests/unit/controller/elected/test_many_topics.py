@@ -3,10 +3,10 @@ topics, and no more."""
 
 from uuid import UUID
 
+from tests.outcomes import whatever
 from tests.unit.metadata.zookeeper.zookeeper_cluster import Cluster
 from tests.unit.metadata.zookeeper.zookeeper_tree import Tree, TreeClient
 
-from odradek.background import ignore
 from odradek.controller.elected.context import ControllerContext
 from odradek.controller.elected.state_writer import StateWriter
 from odradek.errors import ErrorCode
@@ -36,9 +36,9 @@ def test_no_topic_is_looked_for_among_the_others() -> None:
     topics = [TopicImage(Name(f"t{n}"), UUID(int=n + 1), (partition,)) for n in range(TOPICS)]
     empty = MetadataImage("cluster")
     context = ControllerContext(1, 1, 0, TreeClient(Tree()))
-    writer = StateWriter(context, ignore, ignore, ignore)
+    writer = StateWriter(context, whatever, whatever, whatever)
     Name.comparisons = 0
-    writer.write(MetadataDelta(empty, empty.with_topics(topics), added=topics), ignore)
+    writer.write(MetadataDelta(empty, empty.with_topics(topics), added=topics), whatever)
     assert Name.comparisons <= TOPICS
 
 

@@ -2,6 +2,7 @@
 refused, settings and replicas of a topic before."""
 
 import pytest
+from tests.outcomes import whatever
 from tests.unit.metadata.zookeeper.zookeeper_cluster import Broker, Cluster
 
 from odradek.errors import BrokerError, ErrorCode
@@ -62,7 +63,7 @@ def test_a_command_of_a_past_controller_is_not_carried_out_half(kind: type) -> N
     # The engine is busy: what is begun now is carried out when the next controller is here.
     held: list[object] = []
     two.store._view.submit(
-        lambda _: Change(None), commit=lambda _change, on_done: held.append(on_done)
+        lambda _: Change(None), whatever, lambda _change, on_done: held.append(on_done)
     )
     answers = two.begin(operation, request)
     cluster.tree.run()

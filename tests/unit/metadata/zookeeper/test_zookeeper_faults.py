@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.outcomes import whatever
 from tests.unit.metadata.zookeeper.zookeeper_cluster import Broker, Cluster
 
-from odradek.background import ignore
 from odradek.clock import ManualClock
 from odradek.errors import ErrorCode
 from odradek.metadata import NewPartitions, NewTopic, PartitionChange, changes
@@ -350,7 +350,7 @@ def test_a_command_that_raises_ends_its_broker() -> None:
     cluster = Cluster(2)
     create(cluster, (1, 2))
     two = cluster.brokers[2]
-    two.store.on_leader_and_isr(last_command(cluster)._replace(partitions=None), ignore)
+    two.store.on_leader_and_isr(last_command(cluster)._replace(partitions=None), whatever)
     assert [type(each) for each in two.broken] == [TypeError]
 
 
@@ -479,10 +479,10 @@ def test_what_is_refused_again_and_again_is_told_once(
     session, exceptions = told.session, told.exceptions
     stat = SimpleNamespace(version=0, creation_transaction_id=1, owner_session_id=0)
     requests: list[tuple[Callable[[], None], Any, Any]] = [
-        (lambda: session.get("/a", ignore, ignore), exceptions.NoAuthError(), (b"", stat)),
-        (lambda: session.children("/a", ignore, ignore), exceptions.NoAuthError(), []),
+        (lambda: session.get("/a", whatever, whatever), exceptions.NoAuthError(), (b"", stat)),
+        (lambda: session.children("/a", whatever, whatever), exceptions.NoAuthError(), []),
         (
-            lambda: session.commit([Create("/a", b"")], ignore),
+            lambda: session.commit([Create("/a", b"")], whatever),
             [exceptions.NoAuthError()],
             ["/a"],
         ),
@@ -499,7 +499,7 @@ def test_what_is_refused_again_and_again_is_told_once(
         assert told.levels(request, done) == []
         assert told.levels(request, refused) == ["ERROR"]
     assert told.levels(requests[0][0], exceptions.MarshallingError()) == ["ERROR"]
-    assert told.levels(lambda: session.get("/b", ignore, ignore), exceptions.NoAuthError()) == [
+    assert told.levels(lambda: session.get("/b", whatever, whatever), exceptions.NoAuthError()) == [
         "ERROR"
     ]
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from tests.outcomes import whatever
 from tests.unit.metadata.fake_replicas import FakeLog, FakeReplicas
 from tests.unit.metadata.zookeeper.zookeeper_tree import Tree, TreeClient
 
-from odradek.background import ignore
 from odradek.clock import ManualClock
 from odradek.config import BrokerConfig
 from odradek.controller import Controller
@@ -99,7 +99,7 @@ class Plane(ControlPlane):
                 on_answer(BrokerError(ErrorCode.NETWORK_EXCEPTION))
             elif self._cluster.is_late():
                 on_answer(BrokerError(ErrorCode.NETWORK_EXCEPTION))
-                self._cluster.late.append((broker.id, lambda: hand_over(number, ignore)))
+                self._cluster.late.append((broker.id, lambda: hand_over(number, whatever)))
             elif not target.is_late(request, number):
                 getattr(target.store, operation)(*arguments, on_answer)
 
@@ -270,7 +270,7 @@ class Cluster:
         self.tree = Tree(self.random, self.timer)
         self.brokers: dict[int, Broker] = {}
         self.logs: dict[int, dict[TopicPartition, FakeLog]] = {}
-        self.on_log_deleted: Callable[[int, TopicPartition, FakeLog], None] = ignore
+        self.on_log_deleted: Callable[[int, TopicPartition, FakeLog], None] = whatever
         self.chance_of_late_requests = 0.0
         self.late: list[tuple[int, Callable[[], None]]] = []
         """Requests whose connections have ended before their brokers read them, which they do yet

@@ -139,6 +139,14 @@ def wait_for_swap(cluster: Cluster, between: Callable[[], None] = lambda: None) 
     raise AssertionError("the move does not end")
 
 
+def wait_until(cluster: Cluster, condition: Callable[[], bool]) -> None:
+    for _ in range(2_000):
+        if condition():
+            return
+        cluster.wait(1)
+    raise AssertionError("it does not come to that")
+
+
 def test_a_replica_moves_while_it_is_appended_to(directories: Directories) -> None:
     """Acknowledged records would be lost, or consumers would wait for ever."""
     cluster = begin(directories)
@@ -562,3 +570,54 @@ def test_names_of_future_directories() -> None:
     assert names.parse_future_directory(name) == TopicPartition("a.b-c", 7)
     assert names.parse_partition_directory(name) is None
     assert names.parse_future_directory("a-7") is None
+
+
+def test_a_copy_that_a_full_disk_does_not_let_cut_is_cut_later(directories: Directories) -> None:
+    """Records that a new leader has not got would be back with the end of the move, in the place of
+    those that it has."""
+    files = FaultyFileSystem()
+    cluster = begin(directories, file_system=files)
+    cluster.wait(6)
+    (future,) = cluster.log_manager.futures.all()
+    cluster.replicas.partition(A).leader_log().truncate_to(12)
+    fill(cluster, 20, 100)
+    segment = future.segments.floor(12)
+    assert segment is not None
+    assert segment.offset_index.entry_count > 0
+    Path(segment.offset_index.path).write_bytes(b"\xff" * segment.offset_index.used_bytes)
+    files.is_full = True  # the index cannot be mended
+    cluster.wait(2)
+    assert future.log_end_offset > 12
+    files.is_full = False
+    cluster.wait(2_000)
+    wait_for_swap(cluster)
+    assert directory_of(cluster) == directories.paths[1]
+    assert values_of(cluster) == numbers(12) + numbers(20, 100)
+
+
+def test_a_copy_keeps_the_end_of_the_log_though_its_disk_was_full(directories: Directories) -> None:
+    """Offsets would be given twice, after the next start, where compaction has left nothing in
+    front of the end."""
+    files = FaultyFileSystem()
+    cluster = directories.start(files)
+    cluster.create("orders", **SMALL, cleanup_policy="compact")
+    write(cluster, *((b"key", b"value") for _ in range(5)))
+    log = cluster.replicas.partition(A).leader_log()
+    # As compaction leaves it where the last records were tombstones.
+    log.local.log_end_offset = 8
+    log.appender.roll()
+    log.update_high_watermark(8)
+    cluster.replicas.log_dir_moves.alter(A, directories.paths[1])
+    (future,) = cluster.log_manager.futures.all()
+    wait_until(cluster, lambda: future.log_end_offset == 5)
+    files.is_full = True
+    cluster.wait(5)
+    files.is_full = False
+    cluster.wait(2_000)
+    wait_for_swap(cluster)
+    assert len(future.segments) == len(log.segments)
+    directories.stop(cluster)
+    cluster = directories.start()
+    cluster.create("orders", **SMALL, cleanup_policy="compact")
+    assert directory_of(cluster) == directories.paths[1]
+    assert cluster.replicas.partition(A).leader_log().log_end_offset == 8
