@@ -9,7 +9,7 @@ that is the moment of the append, since the high watermark is then the log end.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from odradek.background import SlicedRound, do_each
@@ -102,6 +102,7 @@ class ReplicaManager:
         self.log_dir_moves = ReplicaAlterLogDirsManager(
             self.partitions, log_manager, config, timer, self._on_moved
         )
+        self._move_listeners: list[Callable[[TopicPartition], None]] = []
         config.subscribe(self._on_broker_config)
         self._lagging = SlicedRound(
             lambda: tuple(self.partitions),
@@ -184,8 +185,14 @@ class ReplicaManager:
         """Wakes the operations and followers that wait for the high watermark of a partition."""
         self.purgatories.wake_all(partition.operation_key, COMMITTED)
 
+    def on_moved(self, listener: Callable[[TopicPartition], None]) -> None:
+        """Calls `listener` with each partition that has another log object, since it has moved to
+        another directory."""
+        self._move_listeners.append(listener)
+
     def _on_moved(self, partition: Partition) -> None:
         """Wakes the operations that wait for the partition, since its log has moved."""
+        do_each(self._move_listeners, lambda listener: listener(partition.topic_partition))
         self.purgatories.wake_all(partition.operation_key, ROLE)
 
     def _on_broker_config(self, _names: frozenset[str]) -> None:

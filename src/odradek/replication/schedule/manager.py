@@ -38,6 +38,12 @@ class ScheduleManager:
         self.topics: frozenset[str] = frozenset()
         self._drift_ms = _drift(services.clock)
         self._clock_check: PeriodicTask | None = None
+        self._replicas.on_moved(self._on_moved)
+
+    def _on_moved(self, where: TopicPartition) -> None:
+        """Begins a releaser anew, which would go by the log that was left."""
+        if where in self.releasers:
+            self._services.timer.call_threadsafe(self._follow)
 
     def apply_delta(self, delta: MetadataDelta) -> tuple[()]:
         """Follows a change of the metadata, after the replica manager."""

@@ -357,6 +357,35 @@ def test_a_releaser_that_cannot_begin_keeps_no_other_from_it(later):
     manager.shutdown()
 
 
+def test_a_log_that_moves_to_another_directory_is_followed(tmp_path):
+    """Fails when records that were deleted after the move are delivered, or nothing of the log is
+    ever removed, because the releaser goes by the log that was left."""
+    paths = [str(tmp_path / name) for name in "ab"]
+    cluster = Cluster(paths[0], more_directories=paths[1:])
+    later = Partition(cluster)
+    later.releaser.stop()
+    manager = ScheduleManager(later.services)
+    image = cluster.image
+    added = [image.topics["later"]]
+    manager.apply_delta(MetadataDelta(image.with_topics(removed=added), image, added=added))
+    later.schedule(b"deleted", 600_000)
+    later.schedule(b"kept", 600_000)
+    partition = cluster.replicas.partition(LATER)
+    (target,) = [each for each in paths if each != partition.leader_log().log_directory.path]
+    cluster.replicas.log_dir_moves.alter(LATER, target)
+    later.wait(1_000)
+    log = partition.leader_log()
+    assert log.log_directory.path == target
+    assert log.first_needed_offset is not None
+    assert log.first_needed_offset() == 0
+    partition.delete_records(1)
+    later.wait(600_000)
+    assert later.target.values == [b"kept"]
+    assert log.first_needed_offset() > 1
+    manager.shutdown()
+    cluster.close()
+
+
 @pytest.mark.parametrize(
     ("code", "base_offset", "kind"),
     [
