@@ -11,10 +11,10 @@ restart, with its future log.
               v  | every step: cut what the current log has cut, take over its start and watermark
 
 Records that the current log loses meanwhile (by truncation, retention, DeleteRecords) the future
-one loses in its next step: a log remembers how low its end has been. Compaction of the log waits as
-long as there is a future one, since records whose tombstone is gone would come back. While the disk
-of the future log is offline nobody knows of it: one that ends below what was compacted is copied
-anew.
+one loses in its next step: a log remembers how low its end has been, and the leader epochs of both
+tell what was lost before a move goes on. Compaction of the log waits as long as there is a future
+one, since records whose tombstone is gone would come back. While the disk of the future log is
+offline nobody knows of it: one that ends below what was compacted is copied anew.
 """
 
 import logging
@@ -93,7 +93,7 @@ class ReplicaAlterLogDirsManager:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "a log directory is offline")
         self._logs.futures.create(directory, log, _first_batch_offset(log))
         logger.info("%s moves from %s to %s", topic_partition, log.log_directory.path, path)
-        self._begin(_Move(topic_partition))
+        self._begin(topic_partition)
 
     def resume(self) -> None:
         """Continues the moves whose replicas are in use, or in use again."""
@@ -106,7 +106,7 @@ class ReplicaAlterLogDirsManager:
             if partition.log.topic_id != future.topic_id:
                 self._give_up_earlier(future)
             elif future.topic_partition not in self._moves:
-                self._begin(_Move(future.topic_partition, is_resumed=True))
+                self._begin(future.topic_partition)
 
     def offset_lag(self, future: Log) -> int:
         """How many offsets a future log is behind the current one."""
@@ -147,12 +147,8 @@ class ReplicaAlterLogDirsManager:
         except BrokerError as error:
             logger.warning("the future log of an earlier %s stays: %s", future.topic_id, error)
 
-    def _begin(self, move: "_Move") -> None:
-        current = self._logs.get(move.topic_partition)
-        assert current is not None, f"{move.topic_partition} moves and is not here"
-        # Recovery may have left less of it than was copied.
-        current.local.lowest_end_offset = current.log_end_offset
-        self._moves[move.topic_partition] = move
+    def _begin(self, topic_partition: TopicPartition) -> None:
+        move = self._moves[topic_partition] = _Move(topic_partition)
         self._after(PAUSE_MS, move)
 
     def _end(self, topic_partition: TopicPartition) -> None:
@@ -172,9 +168,9 @@ class ReplicaAlterLogDirsManager:
             return
         delay_ms = RETRY_MS
         try:
-            if move.is_resumed:
-                _forget_if_compacted(partition.log, future)
-                move.is_resumed = False
+            if not move.is_aligned:
+                _align(partition.log, future)
+                move.is_aligned = True
             copied_bytes = follow(partition.log, future, self.step_bytes)
             delay_ms = self._pause_ms(copied_bytes)
             if copied_bytes < self.step_bytes:
@@ -216,14 +212,38 @@ class _Move:
     """One replica's move between directories: a move that was given up and begun again is another
     one."""
 
-    def __init__(self, topic_partition: TopicPartition, *, is_resumed: bool = False) -> None:
+    def __init__(self, topic_partition: TopicPartition) -> None:
         self.topic_partition = topic_partition
-        # Whether an earlier process has begun it.
-        self.is_resumed = is_resumed
+        # Whether the copy agrees with the log as it was when the move began or went on.
+        self.is_aligned = False
         # Whether a flush was asked for since it caught up.
         self.is_flushed = False
         # The last error that stopped the move; logged once.
         self.trouble = ""
+
+
+def _align(current: Log, future: Log) -> None:
+    """Takes from a future log what it may not have any more after a restart, or after its directory
+    was offline: what the current log has lost since, and everything if tombstones may be gone that
+    it has not copied, as compaction did not wait for it."""
+    future.truncate_to(agreed_end(current, future))
+    is_empty = future.log_end_offset == future.log_start_offset
+    if not is_empty and current.cleaned_offset > future.log_end_offset:
+        future.truncate_fully_and_start_at(_first_batch_offset(current))
+
+
+def agreed_end(current: Log, future: Log) -> int:
+    """Up to where a future log has the history of the current one, by their leader epochs.
+
+    What the current log has lost before a restart is remembered nowhere else.
+    """
+    end_offset = min(current.log_end_offset, future.log_end_offset)
+    for epoch, start_offset in reversed(future.leader_epochs.entries):
+        known, known_end = current.leader_epochs.end_offset_for(epoch, current.log_end_offset)
+        if known == epoch:
+            return min(end_offset, known_end)
+        end_offset = min(end_offset, start_offset)
+    return end_offset
 
 
 def follow(current: Log, future: Log, max_bytes: int) -> int:
@@ -240,13 +260,6 @@ def follow(current: Log, future: Log, max_bytes: int) -> int:
     if future.log_start_offset < current.log_start_offset <= future.high_watermark:
         future.maybe_increment_log_start_offset(current.log_start_offset)
     return copied_bytes
-
-
-def _forget_if_compacted(current: Log, future: Log) -> None:
-    """Empties a future log from before a restart if tombstones may be gone that it has not copied:
-    its directory may have been offline meanwhile, when compaction did not wait for it."""
-    if current.cleaned_offset > future.log_end_offset:
-        future.truncate_fully_and_start_at(_first_batch_offset(current))
 
 
 def _truncate_diverged(current: Log, future: Log) -> None:

@@ -84,7 +84,7 @@ class LocalLog:
         self._is_listed = False
         # Whether a segment has been closed since the last flush.
         self._has_closed_segment = False
-        # The lowest end since a follower of this log has asked for it (see `alter_log_dirs`).
+        # The lowest end since a copy of this log was cut to it (see `alter_log_dirs`).
         self.lowest_end_offset = log_end_offset
         # The offset below which the log still has the records that a flush under way syncs.
         self._flushing_to = 0

@@ -15,6 +15,7 @@ from odradek.records.batch import split_batches
 from odradek.records.builder import RecordBatchBuilder, build_end_marker
 from odradek.records.reader import iter_records
 from odradek.records.record import Record
+from odradek.replication.alter_log_dirs import agreed_end
 from odradek.storage import names
 from odradek.storage.log.log import Log
 from odradek.testing.faulty_files import FaultyFileSystem
@@ -621,3 +622,33 @@ def test_a_copy_keeps_the_end_of_the_log_though_its_disk_was_full(directories: D
     cluster.create("orders", **SMALL, cleanup_policy="compact")
     assert directory_of(cluster) == directories.paths[1]
     assert cluster.replicas.partition(A).leader_log().log_end_offset == 8
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed", "offline"])
+def test_what_a_log_has_lost_before_its_move_goes_on_its_copy_loses(
+    directories: Directories, how: str
+) -> None:
+    """Records that a new leader has not got would be back in the place of its own: between two
+    steps of a move there may be hours, with a low rate or a full disk."""
+    cluster = begin(directories)
+    cluster.wait(6)
+    (future,) = cluster.log_manager.futures.all()
+    assert future.log_end_offset > 14
+    cluster.replicas.partition(A).leader_log().truncate_to(12)
+    cluster.change("orders", leader_epoch=1)
+    fill(cluster, 20, 100)
+    if how == "offline":
+        cluster.change("orders", offline=(1,))
+        cluster.wait(2)
+        cluster.change("orders", offline=(), leader_epoch=2)
+    else:
+        (directories.stop if how == "stopped" else directories.crash)(cluster)
+        cluster = directories.start()
+        cluster.create("orders", **SMALL)
+        cluster.change("orders", leader_epoch=2)
+    (future,) = cluster.log_manager.futures.all()
+    log = cluster.replicas.partition(A).leader_log()
+    assert agreed_end(log, future) == 12, "what is right is not copied again"
+    wait_for_swap(cluster)
+    assert directory_of(cluster) == directories.paths[1]
+    assert values_of(cluster) == numbers(12) + numbers(20, 100)
