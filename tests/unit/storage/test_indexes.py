@@ -5,11 +5,13 @@ import struct
 
 import pytest
 
+from odradek.errors import BrokerError
 from odradek.records.builder import build_end_marker
 from odradek.records.errors import CorruptRecords
 from odradek.records.reader import iter_records
 from odradek.storage import OffsetIndex, OsFileSystem, TimeIndex
 from odradek.storage.index.transaction_index import AbortedEntry, TransactionIndex, encode_check
+from odradek.testing.faulty_files import FaultyFileSystem
 
 SMALL = {"index_interval_bytes": "50"}
 
@@ -187,6 +189,31 @@ def test_an_entry_that_lies_is_mended(world, batches, values, entry):
         records = list(iter_records(b"".join(log.read(offset, 1, 12, True).records)))
         assert [record.offset for record in records] == [offset]
     assert [index.entry(n) for n in range(index.entry_count)] == before
+
+
+def test_an_index_that_a_full_disk_does_not_let_mend_costs_no_record(world, batches):
+    """Retention would go by the time of the first records alone, and drop the others, and nobody
+    would find them by their times."""
+    files = FaultyFileSystem()
+    log = world.log(world.start(files), **SMALL, retention_ms="1000")
+    start_ms = world.clock.wall_ms()
+    for n in range(20):
+        log.appender.append_as_leader([batches(b"%03d" % n, timestamp_ms=start_ms + n * 100)], 0)
+    segment = log.segments.first
+    log.appender.roll()
+    log.update_high_watermark(20)
+    index = segment.offset_index
+    with open(index.path, "r+b") as file:
+        file.write(b"\xff" * index.used_bytes)
+    files.is_full = True
+    with pytest.raises(BrokerError, match="KAFKA_STORAGE_ERROR"):
+        log.convert_offset(19)
+    files.is_full = False
+    assert log.fetch_offset_by_timestamp(start_ms + 1_900, 20).offset == 19
+    assert segment.max_timestamp == start_ms + 1_900
+    assert log.delete_old_segments(start_ms + 2_000) == 0
+    for n in range(20):
+        assert log.convert_offset(n) is not None
 
 
 @pytest.mark.leaves_damage

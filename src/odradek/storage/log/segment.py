@@ -285,9 +285,18 @@ class LogSegment:
         The transaction index stays: its entries cannot be told from one segment's records.
 
         Raises:
+            OSError: the disk refused; what is indexed so far is right.
             CorruptRecords: the records are damaged; those before the damage are indexed.
         """
         self.begin_rebuild()
+        try:
+            self._index_all()
+        except OSError:
+            # The largest of those so far would pass for the segment's.
+            self._forget_timestamps()
+            raise
+
+    def _index_all(self) -> None:
         scanner = self.scan()
         place = scanner.next()
         while place is not None:
