@@ -10,9 +10,10 @@ that is the moment of the append, since the high watermark is then the log end.
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
-from odradek.background import SlicedRound, do_each
+from odradek.background import SlicedRound, do_each, run_each
 from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
 from odradek.errors import BrokerError, ErrorCode, without_frames
@@ -192,8 +193,12 @@ class ReplicaManager:
 
     def _on_moved(self, partition: Partition) -> None:
         """Wakes the operations that wait for the partition, since its log has moved."""
-        do_each(self._move_listeners, lambda listener: listener(partition.topic_partition))
-        self.purgatories.wake_all(partition.operation_key, ROLE)
+        run_each(
+            [
+                lambda: self.purgatories.wake_all(partition.operation_key, ROLE),
+                *(partial(each, partition.topic_partition) for each in self._move_listeners),
+            ]
+        )
 
     def _on_broker_config(self, _names: frozenset[str]) -> None:
         self._roles.refresh_configs()

@@ -8,7 +8,8 @@ from unittest.mock import ANY
 
 import pytest
 
-from odradek.background import InlineBackground, SlicedRound
+from odradek.background import InlineBackground, SlicedRound, note_refusal
+from odradek.errors import BrokerError, ErrorCode
 from odradek.server.background import ThreadPoolBackground, ThreadWorkers
 
 
@@ -249,3 +250,14 @@ def test_a_round_that_is_under_way_is_not_begun_again() -> None:
     assert (done, ends) == ([1, 2, 3], ["end"])
     walk.begin()
     assert done == [1, 2, 3, 1, 2]
+
+
+def test_what_nobody_waits_for_says_why_it_was_refused(caplog: pytest.LogCaptureFixture) -> None:
+    """Fails when housekeeping that is refused for hours leaves no trace, or success leaves one."""
+    with caplog.at_level("INFO", "odradek.background"):
+        note_refusal("tokens are removed later", None)
+        note_refusal("tokens are removed later", [1])
+        assert caplog.messages == []
+        note_refusal("tokens are removed later", BrokerError(ErrorCode.NOT_CONTROLLER))
+    (message,) = caplog.messages
+    assert message.startswith("tokens are removed later: NOT_CONTROLLER")
