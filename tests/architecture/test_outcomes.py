@@ -1,4 +1,4 @@
-"""Nobody hands over a callback that looks away from the outcome of what was begun.
+"""No callback looks away from the outcome of what was begun.
 
 If this fails, an append, a delayed operation or a question can be refused without anybody
 noticing: an id stays in PREPARE, a member that has left stays in its group. `ignore` takes no
