@@ -4,13 +4,16 @@ Otherwise a test that moves the clock, or asks for the same ids again, gets them
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.sources import reads_sources, tree_of
 
 pytestmark = reads_sources
+
+Rule = Callable[[ast.Module], Iterator[str]]
+"""Lists what a module uses against it."""
 
 SOURCES = Path(__file__).resolve().parents[2] / "src" / "odradek"
 
@@ -40,9 +43,13 @@ EXCUSED = {
 }
 
 
-def modules() -> list[str]:
-    found = (str(path.relative_to(SOURCES)) for path in SOURCES.rglob("*.py"))
-    return sorted(one for one in found if one.split("/")[0] not in RIM)
+def modules(*, clients: bool) -> list[str]:
+    """Those of clients, or all that are not of the rim."""
+    found = (path.relative_to(SOURCES).as_posix() for path in SOURCES.rglob("*.py"))
+    floors = {one: one.split("/")[0] for one in found}
+    return sorted(
+        one for one, floor in floors.items() if (floor in CLIENTS if clients else floor not in RIM)
+    )
 
 
 def own_time_and_randomness(tree: ast.Module) -> Iterator[str]:
@@ -85,57 +92,47 @@ def is_forbidden(argument: ast.expr) -> bool:
     return isinstance(argument, ast.Constant) and argument.value in FORBIDDEN
 
 
+BROKERS_RULE, CLIENTS_RULE = own_time_and_randomness, frozen_readings
+
+
 @pytest.mark.parametrize(
-    "source",
+    ("rule", "source"),
     [
-        "import time",
-        "from time import monotonic",
-        "import os\nos.urandom(4)",
-        "from importlib import import_module\nimport_module('time')",
-        "from os import path\nimport secrets",
-        "from random import Random, SystemRandom",
-        "from random import choice",
-        "import uuid\nuuid.uuid4()",
-        "from uuid import UUID, uuid4",
-        "from datetime import datetime\ndatetime.now()",
+        (BROKERS_RULE, "import time"),
+        (BROKERS_RULE, "from time import monotonic"),
+        (BROKERS_RULE, "import os\nos.urandom(4)"),
+        (BROKERS_RULE, "from importlib import import_module\nimport_module('time')"),
+        (BROKERS_RULE, "from os import path\nimport secrets"),
+        (BROKERS_RULE, "from random import Random, SystemRandom"),
+        (BROKERS_RULE, "from random import choice"),
+        (BROKERS_RULE, "import uuid\nuuid.uuid4()"),
+        (BROKERS_RULE, "from uuid import UUID, uuid4"),
+        (BROKERS_RULE, "from datetime import datetime\ndatetime.now()"),
+        (CLIENTS_RULE, "import time\ntime.monotonic()"),
+        (CLIENTS_RULE, "import time\ndef ask(now=time.time): ..."),
+        (CLIENTS_RULE, "from time import monotonic"),
+        (CLIENTS_RULE, "from datetime import datetime\ndatetime.now()"),
     ],
 )
-def test_it_is_noticed(source: str) -> None:
+def test_it_is_noticed(rule: Rule, source: str) -> None:
     """A rule that sees nothing holds everywhere."""
-    assert list(own_time_and_randomness(ast.parse(source)))
+    assert list(rule(ast.parse(source)))
 
 
-def test_the_broker_has_no_time_and_no_randomness_of_its_own() -> None:
-    """Somebody reads the machine's clock, or draws an id, where a test cannot reach it."""
+@pytest.mark.parametrize(
+    ("rule", "is_client", "excused"),
+    [(BROKERS_RULE, False, set(EXCUSED)), (CLIENTS_RULE, True, set())],
+    ids=["brokers", "clients"],
+)
+def test_nobody_has_time_or_randomness_of_its_own(
+    rule: Rule, is_client: bool, excused: set[tuple[str, str]]
+) -> None:
+    """Somebody in a broker reads the machine's clock, or draws an id, where a test cannot reach it.
+    Or a client reads a clock that freezegun stops: a wait for an answer would never end, and tokens
+    would be judged by a date that nobody else has."""
     found = {
         (module, what)
-        for module in modules()
-        for what in own_time_and_randomness(tree_of(SOURCES / module))
+        for module in modules(clients=is_client)
+        for what in rule(tree_of(SOURCES / module))
     }
-    assert found == set(EXCUSED)
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "import time\ntime.monotonic()",
-        "import time\ndef ask(now=time.time): ...",
-        "from time import monotonic",
-        "from datetime import datetime\ndatetime.now()",
-    ],
-)
-def test_a_clock_that_stands_is_noticed(source: str) -> None:
-    """A rule that sees nothing holds everywhere."""
-    assert list(frozen_readings(ast.parse(source)))
-
-
-def test_clients_read_the_machine_s_clock_where_nobody_freezes_it() -> None:
-    """Under freezegun a wait for an answer would never end, and tokens would be judged by a date
-    that nobody else has."""
-    found = {
-        (path.relative_to(SOURCES).as_posix(), what)
-        for floor in CLIENTS
-        for path in (SOURCES / floor).rglob("*.py")
-        for what in frozen_readings(tree_of(path))
-    }
-    assert found == set()
+    assert found == excused

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from odradek.metadata.zookeeper import ZooKeeperSettings
 
 _OF_ZOOKEEPER: Final = ("zookeeper.ssl.", "zookeeper.sasl.", "zookeeper.connection.timeout.ms")
+_KINDS: Final = ("users", "tokens", "acls", "quotas")
 
 
 class ImportRefused(Exception):
@@ -84,7 +85,7 @@ def access_statements(access: KafkaAccess) -> list[Statement]:
 
 def told_of_access(summary: Mapping[str, int | str]) -> str:
     """A line about the users, tokens, ACLs and quotas in a summary; none if there are none."""
-    if not any(summary[name] for name in KafkaAccess().counts()):
+    if not any(summary[kind] for kind in _KINDS):
         return ""
     imported = "{users} users, {tokens} delegation tokens, {acls} ACLs, {quotas} quotas"
     return f"{imported.format(**summary)}; ACLs count with authorizer.class.name\n"
