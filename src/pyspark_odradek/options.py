@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from odradek.client.addresses import parse_bootstrap_servers
 from odradek.expressions import ExpressionError, UnreadableExpression, java_pattern
 from odradek.storage.names import LONGEST_LEASE_MS
 from odradek.suggestions import did_you_mean
@@ -65,8 +66,9 @@ _OWN: Final = (
 )
 _REQUEST_TIMEOUT: Final = "kafka.request.timeout.ms"
 _PATIENCE: Final = "kafkaConsumer.pollTimeoutMs"
+_SERVERS: Final = "kafka.bootstrap.servers"
 _CLIENT: Final = (
-    "kafka.bootstrap.servers",
+    _SERVERS,
     "kafka.client.id",
     "kafka.client.rack",
     "kafka.isolation.level",
@@ -178,7 +180,7 @@ class _Parser:
         path = self.options.get("path", "").strip()
         committed = self._isolation()
         if not path and client.bootstrap_servers is None:
-            raise ValueError("say where to read: kafka.bootstrap.servers, or path")
+            raise ValueError(f"say where to read: {_SERVERS}, or path")
         if path and committed:
             raise ValueError(
                 "kafka.isolation.level=read_committed needs the broker: leave out path"
@@ -321,7 +323,9 @@ class _Parser:
             )
             if self._has(option)
         }
-        servers = self._get("kafka.bootstrap.servers").strip() or None
+        servers = self._get(_SERVERS).strip() or None
+        if servers is not None:
+            parse_bootstrap_servers(servers, _SERVERS)
         client_id = self._get("kafka.client.id", ClientOptions.client_id)
         rack = self._get("kafka.client.rack").strip()
         return ClientOptions(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from odradek.client.addresses import parse_bootstrap_servers
 from odradek.client.security_options import NO_SECURITY_OPTIONS, SecurityOptions
 from odradek.records.compression import Compression
 from odradek.suggestions import did_you_mean
@@ -28,8 +29,9 @@ _OWN: Final = (
 )
 # The lowest and the highest level of the codecs that have levels, as in Kafka.
 _LEVELS: Final = {"gzip": (-1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}
+_SERVERS: Final = "kafka.bootstrap.servers"
 _CLIENT: Final = (
-    "kafka.bootstrap.servers",
+    _SERVERS,
     "kafka.client.id",
     "kafka.compression.type",
     *(f"kafka.compression.{codec}.level" for codec in _LEVELS),
@@ -124,9 +126,10 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOpti
     options = {name.lower(): value for name, value in given.items()}
     _refuse_unknown(options)
     _refuse_less(options)
-    servers = options.get("kafka.bootstrap.servers", "").strip()
+    servers = options.get(_SERVERS, "").strip()
     if not servers:
-        raise ValueError("say where to write: kafka.bootstrap.servers")
+        raise ValueError(f"say where to write: {_SERVERS}")
+    parse_bootstrap_servers(servers, _SERVERS)
     defaults = WriteOptions()
     codec = options.get("kafka.compression.type", "none").strip().lower()
     topic = options.get("topic", "").strip() or None

@@ -44,7 +44,7 @@ EXCUSED = {
 
 
 def modules(*, clients: bool) -> list[str]:
-    """Those of clients, or all that are not of the rim."""
+    """The modules of clients, or all outside the rim."""
     found = (path.relative_to(SOURCES).as_posix() for path in SOURCES.rglob("*.py"))
     floors = {one: one.split("/")[0] for one in found}
     return sorted(

@@ -1,6 +1,17 @@
 """Bootstrap addresses: `host:port` lists as users write them."""
 
-from typing import NamedTuple
+import re
+from typing import Final, NamedTuple
+
+from odradek.config.definition import ConfigError
+
+# Kafka's own: a name with other characters would be looked up for a minute. A listener's prefix
+# (PLAINTEXT://host:port) is often pasted along with the address.
+_ADDRESS: Final = re.compile(
+    r"(?:[0-9a-zA-Z%._-]*://)?\[?(?P<host>[0-9a-zA-Z%._:-]+)]?:0*(?P<port>[0-9]+)"
+)
+# More are none, and may be too many for `int`.
+_DIGITS_OF_A_PORT: Final = 5
 
 
 class Address(NamedTuple):
@@ -13,22 +24,29 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_bootstrap_servers(text: str) -> list[Address]:
-    """Reads `host:port,host:port`; IPv6 addresses are in brackets.
+def parse_bootstrap_servers(text: str, setting: str = "bootstrap.servers") -> list[Address]:
+    """Reads `host:port,host:port`, the value of a setting; IPv6 addresses are in brackets.
 
     Raises:
-        ValueError: no address is given, or one has no host or no port.
+        ConfigError: no address is given, or one is malformed; in the words of Kafka's clients.
     """
-    addresses = [_parse_address(part.strip()) for part in text.split(",") if part.strip()]
-    if not addresses:
-        raise ValueError(f"no broker is named in {text!r}")
-    return addresses
+    parts = [part for part in map(str.strip, text.split(",")) if part]
+    if not parts:
+        reason = "values must not be empty."
+        raise ConfigError(setting, text, reason, f"Configuration '{setting}' {reason}")
+    return [_parse_address(part, setting) for part in parts]
 
 
-def _parse_address(text: str) -> Address:
-    host, separator, port = text.rpartition(":")
-    # A listener's prefix (PLAINTEXT://host:port) is often pasted along with the address.
-    host = host.rpartition("://")[2].removeprefix("[").removesuffix("]")
-    if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise ValueError(f"{text!r} is no host:port")
-    return Address(host, int(port))
+def _parse_address(text: str, setting: str) -> Address:
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
+        raise _invalid("url", text, setting)
+    digits = match["port"]
+    if len(digits) > _DIGITS_OF_A_PORT or not 0 < int(digits) < 65_536:
+        raise _invalid("port", text, setting)
+    return Address(match["host"], int(digits))
+
+
+def _invalid(part: str, text: str, setting: str) -> ConfigError:
+    reason = f"Invalid {part} in {setting}"
+    return ConfigError(setting, text, reason, f"{reason}: {text}")

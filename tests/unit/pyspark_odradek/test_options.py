@@ -85,6 +85,7 @@ def test_options_of_the_connector_that_could_do_nothing_are_refused(name: str) -
         ({"kafka.value.deserializer": "x"}, "cast it in Spark"),
         ({"kafka.isolation.level": "read_committed", "path": "/d"}, "leave out path"),
         ({"kafka.bootstrap.servers": ""}, "where to read"),
+        ({"kafka.bootstrap.servers": "a b:1"}, "^Invalid url in kafka.bootstrap.servers: a b:1$"),
     ],
 )
 def test_mistakes_are_named(options: dict[str, str], words: str) -> None:

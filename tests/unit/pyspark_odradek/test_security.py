@@ -151,6 +151,12 @@ def test_a_pipeline_that_may_not_come_in_says_so(monkeypatch: pytest.MonkeyPatch
             runner.run_pipeline("lag", settings)
 
 
+def test_a_pipeline_without_an_address_says_so_before_spark_starts() -> None:
+    """It ended with a traceback."""
+    with pytest.raises(PipelineError, match=r"^Invalid url in bootstrap\.servers: a b:1$"):
+        runner.run_pipeline("lag", PipelineSettings("a b:1", "t"))
+
+
 def test_pipelines_look_after_topics_there(broker: odradek.Broker) -> None:
     settings = settings_of(broker, "made")
     assert topic_spans(settings) == {}

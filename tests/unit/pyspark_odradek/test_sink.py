@@ -64,6 +64,7 @@ def test_a_stream_to_one_topic_is_written_exactly_once_unless_told_otherwise() -
     ("options", "words"),
     [
         ({"kafka_bootstrap_servers": " "}, "say where to write"),
+        ({"kafka_bootstrap_servers": "a b:1"}, "^Invalid url in kafka.bootstrap.servers: a b:1$"),
         ({"exactlyOnce": "true"}, "exactlyOnce is for streams"),
         ({"kafka_acks": "0"}, "kafka.acks: 0 could lose records"),
         ({"kafka_enable_idempotence": "false"}, "could write a record twice"),

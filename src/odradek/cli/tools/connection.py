@@ -51,8 +51,6 @@ WARNING: Final = (
 CANNOT_BE_TOGETHER: Final = "Options --{} and --{} cannot be specified together."
 CANNOT_BE_USED: Final = 'Option "[{}]" can\'t be used with option "[{}]"'
 
-# Kafka's own. A name with other characters would be looked up for a minute.
-_ADDRESS: Final = re.compile(r"(?:[0-9a-zA-Z%._-]*://)?\[?[0-9a-zA-Z%._:-]*]?:[0-9]+")
 _HALF: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -353,17 +351,11 @@ def read_properties(path: str) -> dict[str, str]:
 
 
 def _check_addresses(name: str, text: str) -> None:
-    for each in text.split(","):
-        if not _is_address(each):
-            raise NoAddress(f"Invalid url in {name}: {each}")
-
-
-def _is_address(text: str) -> bool:
     try:
-        parse_bootstrap_servers(text)
-    except ValueError:
-        return False
-    return _ADDRESS.fullmatch(text.strip()) is not None
+        for each in text.split(","):
+            parse_bootstrap_servers(each, name)
+    except ConfigError as error:
+        raise NoAddress(str(error)) from None
 
 
 def check_host_and_port(arguments: argparse.Namespace) -> None:

@@ -51,7 +51,7 @@ class ClusterClient(ClusterCore[AsyncConnection]):
         """Does not connect yet.
 
         Raises:
-            ValueError: no broker is named, or one of them has no host or port.
+            ConfigError: no broker is named, or an address is malformed.
         """
         clock = clock if clock is not None else SystemClock()
         rng = rng if rng is not None else random.Random()

@@ -73,14 +73,15 @@ class ClusterCore(OfOneProcess, Generic[C]):
         """Does not connect yet.
 
         Raises:
-            ValueError: no broker is named, or one of them has no host or port.
+            ConfigError: no broker is named, or an address is malformed.
         """
         super().__init__()
         self.settings = settings
         self.clock = clock
         self.rng = rng
         self.metadata = ClusterMetadata()
-        self._bootstrap = parse_bootstrap_servers(",".join(settings.items(self.bootstrap_setting)))
+        servers = ",".join(settings.items(self.bootstrap_setting))
+        self._bootstrap = parse_bootstrap_servers(servers, self.bootstrap_setting)
         # As Kafka's own clients call themselves.
         self._client_id = settings.text("client.id") or f"{kind}-{next(_NUMBERS)}"
         self._retries = retries

@@ -11,6 +11,8 @@ from typing import Final
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from odradek.client.addresses import parse_bootstrap_servers
+from odradek.config.definition import ConfigError
 from odradek.errors import BrokerError
 from pyspark_odradek.errors import SourceError, reason_in
 from pyspark_odradek.pipelines.running.jobs import Job, OnceJob, Outcome, Tell, silent
@@ -44,6 +46,7 @@ def run_pipeline(
     pipeline = next((row for row in PIPELINES if row.name == name), None)
     if pipeline is None:
         raise PipelineError(f"there is no pipeline {name!r}")
+    _check_brokers(settings.bootstrap_servers)
     # The session's listener does not report a query that reads by TLS or SASL.
     progress = ProgressGroups(settings.brokers)
     with (
@@ -58,6 +61,13 @@ def run_pipeline(
                 return job.run(tell, stop.is_set)
         except (PySparkException, Py4JError, SourceError, BrokerError, OSError) as error:
             raise PipelineError(reason_in(str(error))) from error
+
+
+def _check_brokers(servers: str) -> None:
+    try:
+        parse_bootstrap_servers(servers)
+    except ConfigError as error:
+        raise PipelineError(str(error)) from None
 
 
 @contextmanager

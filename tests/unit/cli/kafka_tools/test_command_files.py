@@ -52,20 +52,25 @@ def test_half_a_character_is_told_by_its_property(tmp_path: Path) -> None:
         read_properties(str(file))
 
 
-@pytest.mark.parametrize("address", ["a b:1", "köln:9092", "localhost", "localhost:x", "host/a:1"])
-def test_an_address_that_kafka_cannot_read_is_refused_at_once(address: str) -> None:
-    """A name of other characters was looked up for a minute."""
-    given = argparse.Namespace(
-        command_config=None, command_property=[], bootstrap_server=f"localhost:9092,{address}"
-    )
-    with pytest.raises(NoAddress, match=f"Invalid url in bootstrap.servers: {address}"):
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("localhost:1,a b:1", "Invalid url in bootstrap.servers: a b:1"),
+        ("localhost", "Invalid url in bootstrap.servers: localhost"),
+        ("localhost:65536", "Invalid port in bootstrap.servers: localhost:65536"),
+        ("localhost:1,", "Configuration 'bootstrap.servers' values must not be empty."),
+    ],
+)
+def test_an_address_that_kafka_cannot_read_is_refused_in_its_words(text: str, words: str) -> None:
+    given = argparse.Namespace(command_config=None, command_property=[], bootstrap_server=text)
+    with pytest.raises(NoAddress) as caught:
         client_config(given)
+    assert str(caught.value) == words
 
 
-@pytest.mark.parametrize("address", ["[::1]:9092", "PLAINTEXT://a-b.example:1", "fe80::1%eth0:1"])
-def test_an_address_that_kafka_can_read_is_taken(address: str) -> None:
+def test_an_address_that_kafka_can_read_is_taken() -> None:
     """A script of somebody who has no other would fail."""
     given = argparse.Namespace(
-        command_config=None, command_property=[], bootstrap_server=f" {address} ,localhost:1"
+        command_config=None, command_property=[], bootstrap_server=" [::1]:9092 ,PLAINTEXT://a:1"
     )
     assert client_config(given)["bootstrap.servers"] == given.bootstrap_server
