@@ -51,6 +51,11 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 # A query's jobs are the group that has the id of its run.
 _RUN_ID: Final = "spark.jobGroup.id"
 
+_ADVICE: Final = (
+    "What cuts a batch into tasks must not change before it is done, nor what is in it. If records "
+    "were deleted before they were read again, set failOnDataLoss to false, here too"
+)
+
 _TEXT: Final = (BinaryType(), StringType())
 _ACCEPTED: Final[dict[str, tuple[DataType, ...]]] = {
     "key": _TEXT,
@@ -174,8 +179,11 @@ def write_once(
     run: "QueryRun",
     task: int,
     batch_id: int,
+    advice: str = _ADVICE,
 ) -> Prepared:
     """Writes the rows of a task of a batch, unless an earlier attempt has; they are not committed.
+
+    `advice` is for the user of a query whose earlier attempt wrote others.
 
     Raises:
         KafkaError: the broker refused records, or a newer attempt has taken over.
@@ -194,7 +202,8 @@ def write_once(
         tables = (_rows(options, batch) for batch in chain((first,), batches) if batch.num_rows)
         if not transaction.begin(batch_id):
             lacks = not options.fail_on_data_loss
-            share = transaction.repeated(_content_of(tables), may_lack_records=lacks)
+            content = _content_of(tables)
+            share = transaction.repeated(content, may_lack_records=lacks, advice=advice)
             return Prepared(0, run, share)
         writer = TopicWriter(cluster, options.write, SystemClock(), transaction)
         content = _content_of(_appended(writer, tables))

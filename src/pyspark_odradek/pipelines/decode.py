@@ -180,12 +180,14 @@ def decoding(
     letters = _letters(settings, letters_topic, output)
 
     def keep(batch: DataFrame, batch_id: int) -> None:
-        if not output.has(batch_id):
-            draft = output.draft(batch_id) or decide(batch, batch_id)
+        is_done = output.has(batch_id)
+        draft = output.draft(batch_id)
+        if not is_done:
+            draft = draft or decide(batch, batch_id)
             letters.write(_staged(batch.sparkSession, output, draft["letters"]), batch_id)
             output.commit(batch_id, draft["files"], {"schema": draft["schema"]})
-        if done := output.table.draft(batch_id):
-            output.table.drop(done["letters"])
+        if draft and draft["letters"]:
+            output.table.drop(draft["letters"])
             output.table.drop_draft(batch_id)
 
     def decide(batch: DataFrame, batch_id: int) -> Document:
@@ -194,21 +196,21 @@ def decoding(
             batch = _without(once(batch), decoded_before(batch.sparkSession, root))
         tried = decoded(batch.select(*COLUMNS), decoder, may_be_cut=is_redriven).persist()
         try:
-            return _drafted(tried, batch_id, output)
+            return _drafted(tried, batch_id, output, letters)
         finally:
             tried.unpersist()
 
     return output.job(write_stream(records, settings, name), keep, has_topic=True)
 
 
-def _drafted(tried: DataFrame, batch_id: int, output: Output) -> Document:
+def _drafted(tried: DataFrame, batch_id: int, output: Output, letters: Letters) -> Document:
     """Stages the rows and the letters of a batch, and keeps a draft if there are letters."""
     good = tried.where(f"{_REASON} IS NULL").withColumn("value", f.col("_row"))
     rows, failed = good.select(*COLUMNS), tried.where(f"{_REASON} IS NOT NULL")
     draft = {"files": output.stage(rows, batch_id), "schema": rows.schema.jsonValue()}
     if failed.isEmpty():
         return {**draft, "letters": []}
-    written = output.stage(dead_letters(failed), batch_id, part=_LETTERS)
+    written = output.stage(letters.cut(dead_letters(failed)), batch_id, part=_LETTERS)
     return output.keep_draft(batch_id, {**draft, "letters": written})
 
 

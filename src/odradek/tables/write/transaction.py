@@ -138,14 +138,16 @@ class BatchTransaction:
         """The id that shuts out an attempt at the same task that still runs."""
         return self._run.transactional_id(self._task)
 
-    def repeated(self, content: Content, *, may_lack_records: bool = False) -> Share:
+    def repeated(
+        self, content: Content, *, may_lack_records: bool = False, advice: str = ""
+    ) -> Share:
         """The share, after `begin` was False: it has to have the records that were written.
 
         With `may_lack_records` some may have been deleted since, before they were read again: then
         there are fewer. As many have to be the same.
 
         Raises:
-            OutdatedQuery: the batch is cut otherwise than it was, among more or fewer tasks.
+            OutdatedQuery: it has others; the message ends with the advice.
         """
         assert self._written is not None, "the batch is written"
         written = Content.read(self._written.metadata)
@@ -154,9 +156,7 @@ class BatchTransaction:
             raise OutdatedQuery(
                 f"query {self._run.query}: task {self._task} of the last batch was written "
                 f"with {written.records} records and is repeated with {content.records}, or with "
-                "others: what cuts a batch into tasks must not change before it is done, nor what "
-                "is in it. If records were deleted before they were read again, set "
-                "failOnDataLoss to false, here too"
+                f"others. {advice}"
             )
         return Share(self._task, content, is_written=True)
 

@@ -162,16 +162,20 @@ class Output:
         counts: the first one, if another run is at the batch as well.
         """
         draft = {**document, **self._plan(batch_id)}
-        if self.table.keep_draft(batch_id, draft):
-            return draft
-        return self.table.draft(batch_id) or draft
+        while not self.table.keep_draft(batch_id, draft):
+            if found := self._draft(batch_id):
+                return found
+        return draft
 
     def draft(self, batch_id: int) -> Document | None:
         """Returns the draft that an earlier attempt at a batch has left; None if there is none.
 
         A draft of another query, or of other offsets, is removed.
         """
-        found = self.table.draft(batch_id) if self.may_be_repeated else None
+        return self._draft(batch_id) if self.may_be_repeated else None
+
+    def _draft(self, batch_id: int) -> Document | None:
+        found = self.table.draft(batch_id)
         if found is None or self._plan(batch_id).items() <= found.items():
             return found
         self.table.drop_draft(batch_id)

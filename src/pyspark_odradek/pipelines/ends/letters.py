@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ONLY_TASK: Final = 0
+_ADVICE: Final = (
+    "The draft of the batch that said what was written is gone: run it once with the schemas that "
+    "there were"
+)
 
 
 class Letters:
@@ -45,8 +49,19 @@ class Letters:
         )
         self._topic: Final = topic
 
+    def cut(self, letters: DataFrame) -> DataFrame:
+        """Returns letters as the topic takes them, by its limit now: a repeated batch has to write
+        what it wrote, whatever the limit is by then.
+        """
+        limit = self._limit
+
+        def cut(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+            return fitted(batches, limit)
+
+        return letters.mapInArrow(cut, letters.schema)
+
     def write(self, letters: DataFrame | None, batch_id: int) -> None:
-        """Writes and commits the letters of a batch; None if it has none.
+        """Writes and commits the letters of a batch, which are cut; None if it has none.
 
         Raises:
             SourceError: another run has taken over, or the batch had other letters before.
@@ -55,23 +70,21 @@ class Letters:
         run = QueryRun(query, query, self._output.run, TopicPartition(self._topic, 0))
         share = Share(_ONLY_TASK, Content())
         if letters is not None:
-            share = _share_of(letters, self._options, run, batch_id, self._limit)
+            share = _share_of(letters, self._options, run, batch_id)
         # A batch without letters needs no transaction, unless an earlier attempt may have had some.
         if share.content.records or self._output.may_be_repeated:
             with telling_in_one_sentence():
                 commit_prepared(self._options, [Prepared(0, run, share)], batch_id)
 
 
-def _share_of(
-    letters: DataFrame, options: SinkOptions, run: QueryRun, batch_id: int, limit: int
-) -> Share:
+def _share_of(letters: DataFrame, options: SinkOptions, run: QueryRun, batch_id: int) -> Share:
     """Makes a task write the records, and returns what to commit."""
 
     def write(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         import pyarrow as pa
 
         with telling_in_one_sentence():
-            prepared = write_once(options, fitted(batches, limit), run, _ONLY_TASK, batch_id)
+            prepared = write_once(options, batches, run, _ONLY_TASK, batch_id, advice=_ADVICE)
         yield pa.RecordBatch.from_pydict({"share": [json.dumps(asdict(prepared.share))]})
 
     told = letters.repartition(1).mapInArrow(write, "share string").collect()

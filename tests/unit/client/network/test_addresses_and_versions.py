@@ -58,7 +58,7 @@ def test_what_is_no_port_is_named(port: str) -> None:
     ("text", "host"),
     [
         ("[::1]:9092", "::1"),
-        ("x://a-b_c.d:09092", "a-b_c.d"),
+        ("x://a-b_c.d:0009092", "a-b_c.d"),
         ("fe80::1%eth0:9092", "fe80::1%eth0"),
     ],
 )

@@ -240,3 +240,20 @@ def test_a_draft_of_another_batch_is_not_taken_up(tmp_path: Path, other: dict[st
     found = query.output().draft(0)
     assert found is not None
     assert found["files"] == [2]
+
+
+@pytest.mark.parametrize("other", [{"end": 50}, {"query": "another"}])
+def test_a_draft_of_another_batch_is_not_kept_in_place_of_ours(
+    tmp_path: Path, other: dict[str, Any]
+) -> None:
+    """It came behind our look, from a run that was held up: its files were committed as ours."""
+    query = Query(tmp_path)
+    query.plan(0)
+    held_up, ours = query.output(), query.output()
+    query.plan(0, **other)
+    assert ours.draft(0) is None
+    query.plan(0)
+    held_up.keep_draft(0, {"files": [1]})
+    query.plan(0, **other)
+    assert ours.keep_draft(0, {"files": [2]})["files"] == [2]
+    assert query.output().draft(0) == ours.draft(0)

@@ -16,7 +16,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 import odradek
-from odradek.client import Admin
+from odradek.client import Admin, ConfigChange, ConfigResource, sync
 from odradek.client.errors import error_for
 from odradek.errors import ErrorCode
 from pyspark_odradek.pipelines import (
@@ -27,7 +27,9 @@ from pyspark_odradek.pipelines import (
     redrive,
 )
 from pyspark_odradek.pipelines.ends.batches import Output
+from pyspark_odradek.pipelines.ends.files import FileSystem
 from pyspark_odradek.pipelines.ends.letters import Letters
+from pyspark_odradek.pipelines.ends.tables import Table
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
@@ -429,6 +431,87 @@ def test_a_batch_that_is_repeated_goes_by_the_schemas_that_there_were(
     assert sorted(row[1] for row in rows(spark, settings)) == [b"1", b"2", b"3", b"4"]
     assert list(tmp_path.glob("table/source=*/_letters/*")) == []
     assert list(tmp_path.glob("table/source=*/_manifest/draft-*")) == []
+
+
+@pytest.mark.parametrize(("first", "then"), [(20_000, 2_000_000), (2_000_000, 20_000)])
+def test_a_batch_that_is_repeated_writes_the_letters_that_it_wrote_whatever_their_limit_is(
+    spark, broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int, then: int
+) -> None:
+    """It was refused until the limit was what it had been: its letters were cut otherwise."""
+    topic = f"limited-{first}"
+    broker.create_topic(topic, partitions=1, config={"max.message.bytes": "2000000"})
+    broker.produce(topic, random.Random(7).randbytes(100_000))
+    own = {"max.message.bytes": str(first)}
+    broker.create_topic(f"{topic}-dead-letters", partitions=1, config=own)
+    settings = PipelineSettings(
+        broker.bootstrap_servers, topic, to=str(tmp_path / "table"), schema="id LONG"
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(Admin, "alter_configs", refuse)
+        dies_in(spark, Output, "commit", settings)
+    before = broker.records(f"{topic}-dead-letters")
+    change = ConfigChange("max.message.bytes", str(then))
+    with sync.Admin(broker.bootstrap_servers) as admin:
+        admin.alter_configs({ConfigResource.topic(f"{topic}-dead-letters"): [change]})
+    monkeypatch.setattr(Admin, "alter_configs", refuse)
+    decode.build(spark, settings).run()
+    assert broker.records(f"{topic}-dead-letters") == before
+    assert [len(letter.value or b"") for letter in before] == [5_000 if first < then else 100_000]
+
+
+def dies_in(spark, owner: type, step: str, settings: PipelineSettings) -> None:
+    """Runs `decode`, which is killed at a step."""
+
+    def dying(*_: object) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, step, dying)
+        with pytest.raises(PySparkException, match="Killed"):
+            decode.build(spark, settings).run()
+
+
+def test_a_batch_whose_draft_is_gone_says_what_helps(spark, broker, tmp_path: Path) -> None:
+    """It advised an option that letters do not have."""
+    broker.create_topic("draftless", partitions=1, config={"retention.ms": "-1"})
+    for value in ('{"id": "1"}', "none"):
+        broker.produce("draftless", value)
+    settings = PipelineSettings(
+        broker.bootstrap_servers, "draftless", to=str(tmp_path / "table"), schema="id LONG"
+    )
+    dies_in(spark, Output, "commit", settings)
+    [draft] = tmp_path.glob("table/source=topic/_manifest/draft-0.json")
+    draft.unlink()
+    with pytest.raises(PySparkException, match=r"run it once with the schemas that there were"):
+        decode.build(spark, replace(settings, schema="id STRING")).run()
+    decode.build(spark, settings).run()
+    assert len(broker.records("draftless-dead-letters", read_committed=True)) == 2
+
+
+def test_a_run_looks_once_for_what_an_earlier_one_has_left(
+    spark, broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each batch asked the file system for its draft, with letters or without."""
+    broker.create_topic("looked", partitions=1, config={"retention.ms": "-1"})
+    for value in ('{"id": 1}', "none", '{"id": 3}'):
+        broker.produce("looked", value)
+    asked: list[int] = []
+    draft = Table.draft
+
+    def noted(table: Table, batch_id: int) -> Any:
+        asked.append(batch_id)
+        return draft(table, batch_id)
+
+    monkeypatch.setattr(Table, "draft", noted)
+    settings = PipelineSettings(
+        broker.bootstrap_servers, "looked", to=str(tmp_path / "table"), schema="id LONG",
+        max_offsets_per_trigger=1,
+    )  # fmt: skip
+    decode.build(spark, settings).run()
+    assert asked == [0]
+    assert Table(FileSystem(spark), f"{settings.to}/source=topic").last_batch() == 2
+    assert list(tmp_path.glob("table/source=topic/_manifest/draft-*")) == []
+    assert list(tmp_path.glob("table/source=topic/_letters/*")) == []
 
 
 def test_every_record_is_in_the_table_or_a_letter_once(
