@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 _ONLY_TASK: Final = 0
 _ADVICE: Final = (
-    "The draft of the batch that said what was written is gone: run it once with the schemas that "
-    "there were"
+    "The draft that said which letters were written is gone: remove {}, and start the pipeline "
+    "once with the schemas that there were"
 )
 
 
@@ -70,21 +70,24 @@ class Letters:
         run = QueryRun(query, query, self._output.run, TopicPartition(self._topic, 0))
         share = Share(_ONLY_TASK, Content())
         if letters is not None:
-            share = _share_of(letters, self._options, run, batch_id)
+            advice = _ADVICE.format(self._output.table.draft_path(batch_id))
+            share = _share_of(letters, self._options, run, batch_id, advice)
         # A batch without letters needs no transaction, unless an earlier attempt may have had some.
         if share.content.records or self._output.may_be_repeated:
             with telling_in_one_sentence():
                 commit_prepared(self._options, [Prepared(0, run, share)], batch_id)
 
 
-def _share_of(letters: DataFrame, options: SinkOptions, run: QueryRun, batch_id: int) -> Share:
+def _share_of(
+    letters: DataFrame, options: SinkOptions, run: QueryRun, batch_id: int, advice: str
+) -> Share:
     """Makes a task write the records, and returns what to commit."""
 
     def write(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         import pyarrow as pa
 
         with telling_in_one_sentence():
-            prepared = write_once(options, batches, run, _ONLY_TASK, batch_id, advice=_ADVICE)
+            prepared = write_once(options, batches, run, _ONLY_TASK, batch_id, advice=advice)
         yield pa.RecordBatch.from_pydict({"share": [json.dumps(asdict(prepared.share))]})
 
     told = letters.repartition(1).mapInArrow(write, "share string").collect()

@@ -194,20 +194,24 @@ class Table:
         except FileNotFoundError:
             return None
 
+    def draft_path(self, batch_id: int) -> str:
+        """Returns the file of a batch's draft."""
+        return self._path(f"draft-{batch_id}")
+
     def keep_draft(self, batch_id: int, document: Document) -> bool:
         """Keeps what a batch will be, until it is committed; False if there is a draft of it."""
-        return self._files.create(self._path(_draft(batch_id)), seal(document))
+        return self._files.create(self.draft_path(batch_id), seal(document))
 
     def draft(self, batch_id: int) -> Document | None:
         """Returns the draft of a batch; None if there is none."""
         try:
-            return read_sealed(self._files, self._path(_draft(batch_id)))
+            return read_sealed(self._files, self.draft_path(batch_id))
         except FileNotFoundError:
             return None
 
     def drop_draft(self, batch_id: int) -> None:
         """Removes the draft of a batch."""
-        self._files.remove(self._path(_draft(batch_id)))
+        self._files.remove(self.draft_path(batch_id))
 
     def last_batch(self) -> int:
         """Returns the newest committed batch; -1 if there is none.
@@ -404,10 +408,6 @@ class Table:
 
     def _path(self, name: str) -> str:
         return f"{self.directory}/{MANIFEST}/{name}.json"
-
-
-def _draft(batch_id: int) -> str:
-    return f"draft-{batch_id}"
 
 
 def _place_of(path: str) -> str:
