@@ -238,7 +238,12 @@ class Attempt:
         return described.topic_id(self._settings.brokers, self._settings.topic)
 
     def _read(self) -> dict[str, Any]:
-        note: dict[str, Any] = json.loads(self._files.read(self._path))
+        text = self._files.read(self._path)
+        try:
+            note: dict[str, Any] = json.loads(text)
+        except ValueError:
+            # An earlier version noted the id alone.
+            note = {"topic_id": text, "groups": {}}
         return note
 
     def _write(self, note: Mapping[str, Any]) -> None:

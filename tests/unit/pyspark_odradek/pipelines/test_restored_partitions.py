@@ -83,6 +83,23 @@ def test_an_attempt_is_gone_on_with_in_its_own_topic(
     assert list((tmp_path / "_restored").iterdir()) == []
 
 
+def test_an_attempt_of_an_earlier_version_is_gone_on_with(
+    broker: odradek.Broker, tmp_path: Path
+) -> None:
+    """Its note has no groups, and ended the restore with a traceback."""
+    settings = PipelineSettings(broker.bootstrap_servers, "noted")
+    broker.create_topic("noted")
+    attempt = restore.Attempt(NO_SPARK, str(tmp_path), settings)
+    attempt.begin()
+    note = tmp_path / "_restored/noted.begun"
+    note.write_text(str(described.topic_id(settings.brokers, "noted")))
+    assert attempt.is_begun()
+    attempt.begin()
+    assert attempt.without_moved({"billing": {0: 5}}) == {"billing": {0: 5}}
+    note.write_text("d9c5f2a4-0b1e-4c8e-9a44-6a7a4a7bb001")
+    assert not attempt.is_begun()
+
+
 def test_a_group_that_has_gone_on_stays_where_it_is(broker: odradek.Broker, tmp_path: Path) -> None:
     """An attempt that went on behind one that was killed put a consumer back, to records that it
     had read."""
