@@ -54,6 +54,8 @@ class Handout:
         self._key = deserializing(key)
         self._value = deserializing(value)
         self._interceptors = interceptors
+        # Which may do with partitions what it likes, while their records are read.
+        self._has_users_code = not (key is None and value is None and not interceptors)
         # Whose held records `take_one` takes, one after the other.
         self._in_line: deque[PartitionPosition] = deque()
         self._consumed_records = fetcher.metrics.meter("records-consumed", FETCH_METRICS)
@@ -168,16 +170,23 @@ class Handout:
 
         def take(partition: TopicPartition, state: PartitionPosition) -> list[ConsumerRecord]:
             nonlocal left
-            read_from[partition] = state
+            if self._has_users_code:
+                read_from[partition] = state
             taken = state.take(left, self._key, self._value) if left > 0 else []
             left -= len(taken)
             return taken
 
         read = self._read(partitions, take)
         found = {partition: records for partition, records in read.items() if records}
+        return self._left_to_us(found, read_from) if read_from else found
+
+    def _left_to_us(
+        self, found: Records, read_from: Mapping[TopicPartition, PartitionPosition]
+    ) -> Records:
+        """The records as interceptors leave them, without partitions that these or a deserializer
+        have given up."""
         if found:
             found = self._intercepted(found)
-        # A deserializer or an interceptor may have given partitions up.
         lost = {
             partition
             for partition, state in read_from.items()
