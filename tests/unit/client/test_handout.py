@@ -44,14 +44,16 @@ def handout_of(count: int) -> tuple[Handout, CountedPositions]:
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def fetched_of(deserializer: Deserializer | None, *interceptors: Any) -> tuple[Handout, Positions]:
+def fetched_of(
+    deserializer: Deserializer | None, *interceptors: Any, of_keys: Deserializer | None = None
+) -> tuple[Handout, Positions]:
     """Two partitions with the records `b"0"` to `b"3"`, fetched and not read yet."""
     positions = Positions()
     positions.assign((FIRST, SECOND))
     for partition, state in positions.items():
         builder = RecordBatchBuilder(0)
         for offset in range(4):
-            builder.append(1, None, b"%d" % offset, [])
+            builder.append(1, b"%d" % offset, b"%d" % offset, [])
         state.seek(0)
         state.fetched(FetchedChunk(partition, 0, memoryview(builder.build()), None))
     fetcher = cast(
@@ -60,7 +62,7 @@ def fetched_of(deserializer: Deserializer | None, *interceptors: Any) -> tuple[H
             metrics=ClientMetrics(ManualClock(), "c"), pump=lambda: None, used_up=lambda: None
         ),
     )
-    return Handout(positions, fetcher, None, deserializer, interceptors), positions
+    return Handout(positions, fetcher, of_keys, deserializer, interceptors), positions
 
 
 def record(partition: int, offset: int) -> ConsumerRecord:
@@ -133,7 +135,7 @@ def give_up_and_take_again(positions: Positions) -> None:
 
 @pytest.mark.parametrize("reads_one", [False, True])
 @pytest.mark.parametrize("moved", [FIRST, SECOND])
-@pytest.mark.parametrize("by", ["deserializer", "interceptor"])
+@pytest.mark.parametrize("by", ["deserializer", "interceptor", "deserializer of keys"])
 def test_a_seek_amid_a_read_counts(by: str, moved: TopicPartition, reads_one: bool) -> None:
     """The consumer went on behind the records that the read had taken, as if nobody had sought."""
     handout, positions, seen = moving(by, seek(moved))
@@ -151,7 +153,7 @@ def test_a_seek_amid_a_read_counts(by: str, moved: TopicPartition, reads_one: bo
 
 
 @pytest.mark.parametrize("reads_one", [False, True])
-@pytest.mark.parametrize("by", ["deserializer", "interceptor"])
+@pytest.mark.parametrize("by", ["deserializer", "interceptor", "deserializer of keys"])
 def test_what_was_given_up_amid_a_read_is_not_given_out(by: str, reads_one: bool) -> None:
     """Another member may have them. Nothing is known of the partition when it is back."""
     handout, positions, _ = moving(by, give_up_and_take_again)
@@ -169,16 +171,19 @@ def moving(by: str, move: Move) -> tuple[Handout, Positions, list[bytes]]:
 
     def deserialize(value: bytes) -> bytes:
         seen.append(value)
-        if by == "deserializer" and len(seen) == 8:
+        if len(seen) == 8:
             move(positions)
         return value
 
     def on_consume(records: Any) -> Any:
-        if by == "interceptor":
-            move(positions)
+        seen.extend(each.value for some in records.values() for each in some)
+        move(positions)
         return records
 
-    handout, positions = fetched_of(deserialize, SimpleNamespace(on_consume=on_consume))
+    interceptors = [SimpleNamespace(on_consume=on_consume)] if by == "interceptor" else []
+    of_values = deserialize if by == "deserializer" else None
+    of_keys = deserialize if by == "deserializer of keys" else None
+    handout, positions = fetched_of(of_values, *interceptors, of_keys=of_keys)
     return handout, positions, seen
 
 
