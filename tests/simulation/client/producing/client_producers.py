@@ -640,8 +640,10 @@ class Life:
 
     def _lacks(self, number: int, error: BaseException, *, was_begun: bool) -> None:
         """A call failed: its transaction is not to be committed, unless it had ended before, as it
-        may have with whoever is fenced. Nothing is refused that was begun in it."""
-        is_late = isinstance(error, UsageError) and not was_begun
+        may have with whoever is fenced. Nothing is refused that was begun in it. A producer whose
+        end was refused for good may have been the first to commit."""
+        is_over = isinstance(error, UsageError) or self.life.state is TransactionState.FATAL
+        is_late = is_over and not was_begun
         if not (is_late or isinstance(error, TransactionAborted | FencedError)):
             self.incomplete.add(number)
 

@@ -159,6 +159,22 @@ def test_what_was_overtaken_does_not_come_behind_what_overtook_it() -> None:
     play(scenario)
 
 
+def test_what_is_overtaken_after_its_refusal_does_not_come_behind_what_overtook_it() -> None:
+    """The log lost its end between the two: it refused the first batch for what was before it, and
+    took the second, of whose producer it had nothing left."""
+
+    async def scenario(stage: Stage) -> None:
+        async with stage.producer() as producer:
+            await producer.send_and_wait("t", b"warm", partition=0)
+            stage.logs["t", 0].producers = {}
+            stage.fates = {b"A": [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]}
+            sent = [await producer.send("t", value, partition=0) for value in (b"A", b"B", b"C")]
+            assert await ends(*sent) == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 1, 2]
+        assert stage.values() == [b"warm", b"B", b"C"]
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("fate", [LOST, *AFTER_APPEND])
 def test_what_may_be_in_the_log_is_not_numbered_anew(fate: int) -> None:
     """Fails when the second batch, unacknowledged, gets a new sequence: it would be in the log

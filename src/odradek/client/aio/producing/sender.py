@@ -467,6 +467,7 @@ class Sender:
     def _succeeded(self, batch: ProducerBatch, answer: ProducePartitionResponse | None) -> None:
         self._accumulator.done(batch)
         self._delivered(batch, answer, None)
+        self._give_up_overtaken(batch.partition)
 
     def _all_failed(self, batches: list[ProducerBatch], error: KafkaError) -> None:
         for batch in batches:
@@ -495,6 +496,13 @@ class Sender:
             self._metrics.tried_again(batch)
         else:
             self._give_up([batch], error, answer)
+        self._give_up_overtaken(batch.partition)
+
+    def _give_up_overtaken(self, partition: TopicPartition) -> None:
+        overtaken = self._accumulator.overtaken(partition)
+        if overtaken:
+            text = "The log lost the records before these, and has later ones."
+            self._give_up(overtaken, error_for(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text))
 
     def _may_retry(self, batch: ProducerBatch, error: KafkaError) -> bool:
         age_ms = self._now_ms() - batch.created_ms

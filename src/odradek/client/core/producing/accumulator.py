@@ -366,6 +366,17 @@ class Accumulator:
         )
         return not batch.unanswered and not is_overtaken
 
+    def overtaken(self, partition: TopicPartition) -> list[ProducerBatch]:
+        """Lists the batches that would be numbered again, but behind which something that was sent
+        later is in the log. The answer that says so may come after the one that cost them their
+        numbers."""
+        queue = self._queues[partition]
+        if not self._numbers_sequences:
+            return []
+        return [
+            each for each in queue.failed if not each.is_numbered and _place(each) < queue.last_done
+        ]
+
     def lost_place(self, batch: ProducerBatch) -> None:
         """The log does not have the records before a batch, which will not be sent any more: the
         batch is numbered again, and so are those sent behind it when they have been answered. It
