@@ -2,7 +2,7 @@
 and `kafka.ssl.*`, with Kafka's names and values.
 
 They are checked when a query is planned and sent to its tasks, which connect with them as well:
-files that they name must exist on every machine.
+files and modules that they name must exist on every machine.
 """
 
 from collections.abc import Mapping
@@ -16,9 +16,6 @@ SECURITY_OPTIONS: Final = tuple(f"{PREFIX}{name}" for name in SECURITY_SETTINGS)
 _JAVAS: Final = "it is a class or a provider of Java's"
 _KERBEROS: Final = "GSSAPI is not spoken"
 _BROKERS_MATTER: Final = "brokers check tokens, not clients"
-_FUNCTION: Final = (
-    "a function does not travel to tasks: set kafka.sasl.oauthbearer.token.endpoint.url"
-)
 # Kafka's clients have these as well.
 REFUSED_SECURITY: Final[dict[str, str]] = {
     f"{PREFIX}{name}": why
@@ -43,7 +40,6 @@ REFUSED_SECURITY: Final[dict[str, str]] = {
             "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url "
             "sasl.oauthbearer.scope.claim.name",
         ),
-        (_FUNCTION, "sasl.oauthbearer.token.provider"),
     )
     for name in names.split()
 }

@@ -7,17 +7,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from odradek.client.settings import ADMIN_SETTINGS, TOKEN_PROVIDER, ClientSettings
+from odradek.client.settings import ADMIN_SETTINGS, ClientSettings
 from odradek.config.tables.rows import rows
 
 if TYPE_CHECKING:
     from odradek.client.core.network.handshake import LoginSource
     from odradek.client.security import ClientSecurity
 
-# A function does not travel.
-SECURITY_SETTINGS: Final = tuple(
-    row.name for row in rows("client_security") if row.name != TOKEN_PROVIDER
-)
+SECURITY_SETTINGS: Final = tuple(row.name for row in rows("client_security"))
 _HIDDEN: Final = "[hidden]"
 # A process has few logins, and a long-lived one gets new passwords.
 _MAX_LOGINS: Final = 16

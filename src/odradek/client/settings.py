@@ -5,6 +5,7 @@ as its value. Some settings are arguments of the client instead: serializers, wh
 and interceptors, which are objects.
 """
 
+import pkgutil
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -49,8 +50,8 @@ class ClientSettings:
         for name, value in given.items():
             if name not in rows:
                 raise _unknown(name, rows)
-            if name == TOKEN_PROVIDER and callable(value):
-                self._functions[name] = value
+            if name == TOKEN_PROVIDER and value:
+                self._functions[name] = _function(name, value)
                 continue
             self._values[name] = rows[name].parse(_as_text(value))
         self.given = frozenset(given)
@@ -98,6 +99,22 @@ def _as_text(value: object) -> str:
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))
     return "" if value is None else str(value)
+
+
+def _function(name: str, value: object) -> Callable[[], str]:
+    """The function itself, or the one that a text names as `package.module:function`: a name can
+    stand in a file, and travels to other processes, which import the module."""
+    found = value
+    if isinstance(value, str):
+        if ":" not in value:
+            raise ConfigError(name, value, "it must be package.module:function")
+        try:
+            found = pkgutil.resolve_name(value)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ConfigError(name, value, str(error)) from error
+    if not callable(found):
+        raise ConfigError(name, str(value), "it is not a function")
+    return found
 
 
 def _unknown(name: str, rows: Mapping[str, Setting]) -> ConfigError:

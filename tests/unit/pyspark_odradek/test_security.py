@@ -230,7 +230,10 @@ def writes(options: dict[str, str]) -> object:
         ({"kafka.sasl.mechansim": "PLAIN"}, r"did you mean kafka\.sasl\.mechanism"),
         ({"kafka.sasl.kerberos.service.name": "k"}, "GSSAPI is not spoken"),
         ({"kafka.ssl.engine.factory.class": "a.B"}, "a provider of Java's"),
-        ({"kafka.sasl.oauthbearer.token.provider": "a.b"}, "a function does not travel"),
+        (
+            {"kafka.sasl.oauthbearer.token.provider": "a.b"},
+            r"^kafka\.sasl\.oauthbearer\.token\.provider: it must be package\.module:function",
+        ),
         ({"kafka.sasl.oauthbearer.expected.issuer": "i"}, "brokers check tokens"),
         (
             {"kafka.sasl.login.callback.handler.class": "com.example.Tokens"},

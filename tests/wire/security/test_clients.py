@@ -6,7 +6,7 @@ password.
 
 import asyncio
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,10 +29,12 @@ WITH_PASSWORD: Final = ("plain", "scram", "scram+tls")
 USERS: Final = {"alice": "secret", "Ālice": "ß", 'Ālice,=" ': 'p;"=\\ß'}
 WRONG: Final = "no-password"
 TIMEOUT_S: Final = deadline_s(60)
+Brokers = Callable[[str], odradek.Broker]
+Client = Callable[[Login, bytes], bytes]
 
 
 @pytest.fixture(scope="module")
-def brokers() -> Iterator[Callable[[str], odradek.Broker]]:
+def brokers() -> Iterator[Brokers]:
     """One broker a word, which all clients share."""
     running: dict[str, odradek.Broker] = {}
 
@@ -123,22 +125,113 @@ def by_aiokafka(login: Login, value: bytes) -> bytes:
     return asyncio.run(asyncio.wait_for(work(), TIMEOUT_S))
 
 
-CLIENTS: Final = (by_confluent, by_kafka_python, by_aiokafka)
+class ByKcat:
+    """kcat, a process a call."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        self._program = program
+        self._folder = folder
+
+    def __call__(self, login: Login, value: bytes) -> bytes:
+        settings = self._settings(login)
+        self._run(settings, "-P", text=value)
+        return self._run(settings, "-C", "-o", "-1", "-e", "-q").removesuffix(b"\n")
+
+    def _settings(self, login: Login) -> dict[str, str]:
+        settings = login.confluent()
+        for name in [name for name in settings if name.endswith(".pem")]:
+            path = self._folder / name
+            path.write_text(settings.pop(name))
+            settings[name.replace(".pem", ".location")] = str(path)
+        if settings.pop("oauth_cb", None) is not None:
+            settings["enable.sasl.oauthbearer.unsecure.jwt"] = "true"
+            settings["sasl.oauthbearer.config"] = f"principal={login.name}"
+        return settings
+
+    def _run(self, settings: Mapping[str, str], *words: str, text: bytes = b"") -> bytes:
+        given = (word for each in settings.items() for word in ("-X", "=".join(each)))
+        # It waits for a topic of a broker that refuses it.
+        command = [self._program, *words, "-t", "t", "-m", "10", *given]
+        done = subprocess.run(
+            command, input=text, capture_output=True, timeout=TIMEOUT_S, check=False
+        )
+        if b"Authentication failed" in done.stderr:
+            raise Refused
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
 
-@pytest.mark.parametrize("client", CLIENTS, ids=lambda each: each.__name__)
+class ByJava:
+    """Kafka's own tools."""
+
+    def __init__(self, tools: JavaTools, folder: Path) -> None:
+        self._tools = tools
+        self._folder = folder
+
+    def __call__(self, login: Login, value: bytes) -> bytes:
+        path = str(self._folder / "client.properties")
+        lines = [f"{name}={_escaped(text.strip())}" for name, text in login.java().items()]
+        Path(path).write_text("\n".join(lines), encoding="ascii")
+        servers = login.java()["bootstrap.servers"]
+        words = ["--bootstrap-server", servers, "--command-config", path, "--topic", "t"]
+        # The producer's tool says only in a log that it was refused.
+        self._run("topics", [*words, "--describe"])
+        self._run("console-producer", words, value.decode() + "\n")
+        _, _, end = self._run("get-offsets", [*words, "--time", "latest"]).strip().split(":")
+        last = ["--partition", "0", "--offset", str(int(end) - 1), "--max-messages", "1"]
+        return self._run("console-consumer", [*words, *last]).strip().encode()
+
+    def _run(self, tool: str, words: list[str], text: str = "") -> str:
+        done = self._tools(tool, words, text)
+        if "command : Authentication failed" in done.output + done.errors:
+            raise Refused
+        assert done.status == 0, done
+        return done.output
+
+
+def _escaped(text: str) -> str:
+    """The text in a file of Java's properties, which is ISO-8859-1."""
+    text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    return "".join(each if each.isascii() else f"\\u{ord(each):04x}" for each in text)
+
+
+@pytest.fixture(scope="module")
+def client(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Client]:
+    """Writes a value to topic `t` and reads it there, or raises `Refused`."""
+    folder = tmp_path_factory.mktemp("client")
+    match request.param:
+        case "kcat":
+            yield ByKcat(request.getfixturevalue("kcat"), folder)
+        case "java":
+            programs = (request.getfixturevalue(name) for name in ("java", "kafka_class_path"))
+            with JavaTools(*programs, folder) as tools:
+                yield ByJava(tools, folder)
+        case name:
+            yield IN_PYTHON[name]
+
+
+IN_PYTHON: Final = {
+    "confluent": by_confluent,
+    "kafka-python": by_kafka_python,
+    "aiokafka": by_aiokafka,
+}
+CLIENTS: Final = (*IN_PYTHON, "kcat", "java")
+of_each_client: Final = pytest.mark.parametrize("client", CLIENTS, indirect=True)
+
+
+@of_each_client
 @pytest.mark.parametrize("word", WORDS)
-def test_a_client_comes_in(
-    brokers: Callable[[str], odradek.Broker], word: str, client: Callable[[Login, bytes], bytes]
-) -> None:
-    value = f"{client.__name__} by {word}".encode()
+def test_a_client_comes_in(brokers: Brokers, word: str, client: Client) -> None:
+    value = f"{client} by {word}".encode()
     assert client(brokers(word).login("alice"), value) == value
 
 
-@pytest.mark.parametrize("client", CLIENTS, ids=lambda each: each.__name__)
+@of_each_client
 @pytest.mark.parametrize("word", WITH_PASSWORD)
 def test_a_client_with_a_wrong_password_does_not(
-    brokers: Callable[[str], odradek.Broker], word: str, client: Callable[[Login, bytes], bytes]
+    brokers: Brokers, word: str, client: Client
 ) -> None:
     with pytest.raises(Refused):
         client(brokers(word).login("alice", WRONG), b"never")
@@ -147,45 +240,10 @@ def test_a_client_with_a_wrong_password_does_not(
     assert b"never" not in [record.value for record in brokers(word).records("t")]
 
 
-@pytest.mark.parametrize("client", CLIENTS, ids=lambda each: each.__name__)
+@of_each_client
 @pytest.mark.parametrize("word", ["plain", "scram"])
-def test_names_and_passwords_of_all_signs(
-    brokers: Callable[[str], odradek.Broker], word: str, client: Callable[[Login, bytes], bytes]
-) -> None:
-    value = f"{client.__name__} by {word} as another".encode()
+def test_names_and_passwords_of_all_signs(brokers: Brokers, word: str, client: Client) -> None:
+    value = f"{client} by {word} as another".encode()
     # kafka-python sends commas and equals signs of SCRAM's names as they are, which SCRAM forbids.
     name = "Ālice" if client is by_kafka_python else 'Ālice,=" '
     assert client(brokers(word).login(name), value) == value
-
-
-@pytest.mark.parametrize("word", ["plain", "scram", "mtls"])
-def test_kcat(
-    brokers: Callable[[str], odradek.Broker], word: str, kcat: str, tmp_path: Path
-) -> None:
-    settings = brokers(word).login("alice").confluent()
-    for name in [name for name in settings if name.endswith(".pem")]:
-        path = tmp_path / name
-        path.write_text(settings.pop(name))
-        settings[name.replace(".pem", ".location")] = str(path)
-    words = [word for each in settings.items() for word in ("-X", "=".join(each))]
-    done = subprocess.run(
-        [kcat, "-L", *words], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
-    assert 'topic "t"' in done.stdout, done.stderr
-
-
-def test_kafka_s_own_tools(
-    brokers: Callable[[str], odradek.Broker], java: str, kafka_class_path: str, tmp_path: Path
-) -> None:
-    with JavaTools(java, kafka_class_path, tmp_path) as tools:
-        for word in WORDS:
-            login = brokers(word).login("alice")
-            path = tmp_path / "client.properties"
-            properties = {name: text.replace("\\", "\\\\") for name, text in login.java().items()}
-            lines = [
-                f"{name}={text.strip()}".replace("\n", "\\n") for name, text in properties.items()
-            ]
-            path.write_text("\n".join(lines), encoding="utf-8")
-            servers = ["--bootstrap-server", brokers(word).bootstrap_servers]
-            done = tools("topics", [*servers, "--command-config", str(path), "--list"])
-            assert "t" in done.output.split(), (word, done)

@@ -412,6 +412,34 @@ def test_many_connections_share_one_question_and_the_loop_goes_on_meanwhile():
     assert fetched(login) is not terms[0]
 
 
+def this_module_s_token():
+    return "a.b.c"
+
+
+def test_a_function_can_be_named():
+    """A function itself travels neither in a file nor to another process."""
+    name = f"{__name__}:{this_module_s_token.__name__}"
+    login = client_security(settings_of(None, **{TOKEN_PROVIDER: name})).login
+    assert b"a.b.c" in message_of(fetched(login))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("json", "package.module:function"),
+        ("nosuch_module:token", "nosuch_module"),
+        ("json:nosuch", "nosuch"),
+        ("json:", "not a function"),
+        ("json:__name__", "not a function"),
+        ("js on:loads", "invalid format"),
+        (3, "not a function"),
+    ],
+)
+def test_a_function_that_is_not_there_is_refused(name, reason):
+    with pytest.raises(ConfigError, match=f"for configuration {TOKEN_PROVIDER}: .*{reason}"):
+        settings_of(None, **{TOKEN_PROVIDER: name})
+
+
 def test_a_function_that_gives_no_token_is_not_waited_for_for_ever():
     may_end = threading.Event()
     login = TokenLogin(lambda: str(may_end.wait(20)), limit_ms=10)
