@@ -20,9 +20,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 from confluent_kafka import Producer
@@ -48,23 +49,26 @@ RECORDS_PER_CALL = 10_000
 QUEUED_RECORDS_MAX = 300_000
 LATEST = -1
 DELETION_SECONDS = 1.5
+NO_SECURITY: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass
 class Target:
-    """A broker under test and what was measured of it, a list of rounds for each figure."""
+    """A broker under test, librdkafka's settings to log in to it, and what was measured of it, a
+    list of rounds for each figure."""
 
     name: str
     bootstrap: str
     pid: int | None
     figures: dict[str, list[float]] = field(default_factory=dict)
     topics: int = 0
+    security: Mapping[str, str] = NO_SECURITY
 
     def new_topic(self) -> str:
         """A fresh topic of one partition."""
         self.topics += 1
         topic = f"benchmark-{os.getpid()}-{self.topics}"
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, **self.security})
         settings = {"file.delete.delay.ms": "0"}
         admin.create_topics([NewTopic(topic, 1, 1, config=settings)])[topic].result(30)
         return topic
@@ -75,7 +79,7 @@ class Target:
         A virtual machine may pay several seconds a GB for memory that its host has to find
         first; with every workload in the same pages that is paid in the warm-up.
         """
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, **self.security})
         admin.delete_topics([topic])[topic].result(30)
         time.sleep(DELETION_SECONDS)
 
@@ -103,11 +107,17 @@ def measured(target: Target, name: str, megabytes: float, work: Callable[[], Non
 
 
 def produce(
-    bootstrap: str, topic: str, records: int, batch_bytes: int, acks: str | int = 1
+    bootstrap: str,
+    topic: str,
+    records: int,
+    batch_bytes: int,
+    acks: str | int = 1,
+    security: Mapping[str, str] = NO_SECURITY,
 ) -> None:
     """Sends records of 1 KiB to one partition and waits for every answer."""
     producer = Producer(
         {
+            **security,
             "bootstrap.servers": bootstrap,
             "acks": acks,
             "linger.ms": 5,
@@ -126,12 +136,15 @@ def produce(
     assert left == 0, f"{left} records were not acknowledged"
 
 
-def consume(bootstrap: str, topic: str, records: int) -> None:
+def consume(
+    bootstrap: str, topic: str, records: int, security: Mapping[str, str] = NO_SECURITY
+) -> None:
     """Reads the partition from its beginning with kcat and checks how much came."""
     command = [peers.kcat(), "-b", bootstrap, "-C", "-t", topic, "-p", "0", "-o", "beginning"]
     tuning = ["-X", "fetch.message.max.bytes=8388608", "-X", "queued.max.messages.kbytes=65536"]
+    login = [word for each in security.items() for word in ("-X", "=".join(each))]
     with tempfile.TemporaryFile() as out:
-        done = ["-c", str(records), "-q", "-f", "."]
+        done = [*login, "-c", str(records), "-q", "-f", "."]
         subprocess.run([*command, *tuning, *done], stdout=out, check=True, timeout=600)
         assert out.tell() == records, f"{out.tell()} of {records} records came"
 

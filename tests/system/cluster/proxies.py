@@ -7,14 +7,15 @@ healed, however late. Everything runs on one thread with an event loop of its ow
 
 import asyncio
 import contextlib
-import struct
+import os
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final, Self
 
-CLIENT_ID_AT: Final = 4 + 2 + 2 + 4 + 2
 ZOOKEEPER: Final = "zookeeper"
-Speaker = Callable[[bytes], str]
+# Takes the port of who opened a connection.
+Speaker = Callable[[int], str]
 
 
 def broker(broker_id: int) -> str:
@@ -22,12 +23,22 @@ def broker(broker_id: int) -> str:
     return f"broker-{broker_id}"
 
 
-def speaker_of_kafka(head: bytes) -> str:
-    """The opener of a connection to a broker: another broker, as the client id of its first request
-    says (`broker-1-fetcher`), or somebody else."""
-    (length,) = struct.unpack_from(">h", head, CLIENT_ID_AT - 2)
-    client_id = head[CLIENT_ID_AT : CLIENT_ID_AT + max(0, length)].decode()
-    return client_id.rpartition("-")[0] if client_id.startswith("broker-") else "client"
+def has_port(pid: int, port: int) -> bool:
+    """Whether a connection from a port of 127.0.0.1 is of that process. What it says may be
+    encrypted."""
+    address = f"0100007F:{port:04X}"
+    lines = Path("/proc/net/tcp").read_text().splitlines()
+    sockets = {f"socket:[{each.split()[9]}]" for each in lines if each.split()[1] == address}
+    descriptors = f"/proc/{pid}/fd"
+    return any(_link(f"{descriptors}/{each}") in sockets for each in os.listdir(descriptors))
+
+
+def _link(path: str) -> str:
+    """Where a link leads; "" if it has gone meanwhile."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
 
 
 class Switchboard:
@@ -54,7 +65,7 @@ class Switchboard:
 
     def forward(self, to: str, port: int, speaker: Speaker) -> int:
         """Passes connections on to a port of this machine, where `to` is; the port to connect to.
-        Of what is said first `speaker` tells who is there."""
+        `speaker` tells who opened one."""
 
         async def serve() -> asyncio.Server:
             return await asyncio.start_server(accept, "127.0.0.1", 0)
@@ -109,14 +120,11 @@ class Switchboard:
         port: int,
         speaker: Speaker,
     ) -> None:
-        head = await reader.read(1 << 16)
-        if not head:
-            return
-        way = frozenset((speaker(head), to))
+        _, opener = writer.get_extra_info("peername")
+        way = frozenset((speaker(opener), to))
         await self._pass(way)
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
         try:
-            far_writer.write(head)
             there = asyncio.ensure_future(self._pump(way, reader, far_writer))
             back = asyncio.ensure_future(self._pump(way, far_reader, writer))
             try:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Self
@@ -18,7 +18,7 @@ from tests.deadlines import deadline_ms, deadline_s
 from tests.system.cluster import faulty_machine
 from tests.system.cluster.history import Load, read_log, running
 from tests.system.cluster.polling import PATIENCE_S, until
-from tests.system.cluster.proxies import ZOOKEEPER, Switchboard, broker, speaker_of_kafka
+from tests.system.cluster.proxies import ZOOKEEPER, Switchboard, broker, has_port
 from tests.system.cluster.transactions import TransactionalLoad
 from tests.system.processes import fsck
 from tools.free_port import free_port
@@ -88,10 +88,12 @@ class LoggedBroker(BrokerProcess):
 
 
 class RunningCluster:
-    """The processes, the ways between them, and a look into ZooKeeper."""
+    """The processes, the ways between them, and a look into ZooKeeper. `settings` are those of the
+    brokers that come on top, or in place of `SETTINGS`."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, settings: Mapping[str, object] | None = None) -> None:
         self.home: Final = home
+        self._settings: Final = {**SETTINGS, **(settings or {})}
         self.ensemble: Final = ZooKeeperEnsemble(home, 3)
         self.board: Final = Switchboard()
         self.brokers: dict[int, LoggedBroker] = {}
@@ -118,7 +120,7 @@ class RunningCluster:
         self._resources.close()
 
     def _make(self, broker_id: int) -> LoggedBroker:
-        def own(_: bytes) -> str:
+        def own(_: int) -> str:
             return broker(broker_id)
 
         port, internal = free_port(), free_port()
@@ -126,13 +128,20 @@ class RunningCluster:
             f"127.0.0.1:{self.board.forward(ZOOKEEPER, node.port, own)}"
             for node in self.ensemble.nodes
         )
-        proxy = self.board.forward(broker(broker_id), internal, speaker_of_kafka)
+        proxy = self.board.forward(broker(broker_id), internal, self._speaker)
         advertised = f"PLAINTEXT://127.0.0.1:{port},INTERNAL://127.0.0.1:{proxy}"
         arguments = ["--zookeeper", ways, "--broker-id", str(broker_id)]
         arguments += ["--listener", f"INTERNAL://127.0.0.1:{internal}"]
-        for name, value in {**SETTINGS, "advertised.listeners": advertised}.items():
+        for name, value in {**self._settings, "advertised.listeners": advertised}.items():
             arguments += ["--set", f"{name}={value}"]
         return LoggedBroker(self.home, broker_id, port, *arguments)
+
+    def _speaker(self, port: int) -> str:
+        """The broker that opened a connection from a port, or somebody else."""
+        for broker_id, each in self.brokers.items():
+            if each.is_running and has_port(each.pid, port):
+                return broker(broker_id)
+        return "client"
 
     @property
     def bootstrap_servers(self) -> str:

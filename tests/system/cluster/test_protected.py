@@ -1,6 +1,8 @@
 """Three broker processes that meet in ZooKeeper and speak with each other over TLS, logged in by
-SCRAM."""
+SCRAM or PLAIN."""
 
+import random
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,6 +14,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.deadlines import deadline_ms
 from tests.system.cluster.polling import PATIENCE_S, until
+from tests.system.cluster.running_cluster import BROKERS, RunningCluster
+from tests.system.cluster.test_faults import FAULTS
+from tools import peers
 from tools.free_port import free_port
 from tools.zookeeper_node import zookeeper_ensemble
 
@@ -32,8 +37,6 @@ SETTINGS = {
     ),
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "super.users": "User:broker;User:alice",
-    "ssl.keystore.type": "PEM",
-    "ssl.truststore.type": "PEM",
     "zookeeper.session.timeout.ms": str(deadline_ms(2000)),
     "replica.lag.time.max.ms": str(deadline_ms(1500)),
     "replica.fetch.wait.max.ms": "200",
@@ -50,13 +53,7 @@ def test_a_leader_is_killed(tmp_path: Path) -> None:
     """Followers, the controller's commands or markers would not get through a listener that asks
     who is there; or the first broker could not know the users that are in ZooKeeper."""
     authority = CertificateAuthority(datetime.now(UTC))
-    own = authority.issue("broker", HOSTS)
-    (tmp_path / "broker.pem").write_text(own.certificate + own.key)
-    (tmp_path / "trusted.pem").write_text(authority.certificate)
-    stores = {
-        "ssl.keystore.location": tmp_path / "broker.pem",
-        "ssl.truststore.location": tmp_path / "trusted.pem",
-    }
+    stores = _stores(authority, tmp_path)
     properties = tmp_path / "server.properties"
     lines = (f"{name}={value}\n" for name, value in {**SETTINGS, **stores}.items())
     properties.write_text("".join(lines))
@@ -94,6 +91,52 @@ def test_a_leader_is_killed(tmp_path: Path) -> None:
         text = path.read_text()
         assert "Traceback" not in text
         assert not any(password in text for password in USERS.values())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    """A cluster whose brokers speak with each other over TLS, as one user."""
+    home = tmp_path_factory.mktemp("cluster")
+    users = {"username": "broker", "password": USERS["broker"], "user_broker": USERS["broker"]}
+    settings = {
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:SASL_SSL",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.internal.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.internal.plain.sasl.jaas.config": jaas_text("PLAIN", users),
+        **_stores(CertificateAuthority(datetime.now(UTC)), home),
+    }
+    try:
+        with RunningCluster(home, settings) as made:
+            yield made
+            made.stop_soundly()
+    except peers.PeerUnavailable as reason:
+        pytest.skip(f"PEER MISSING, NOT TESTED: {reason}")
+
+
+def test_one_fault_after_another(cluster: RunningCluster) -> None:
+    """Connections between brokers that break, hang or come anew amid a handshake or a login would
+    leave a replica behind for good."""
+    rng = random.Random(20261129)
+    with cluster.load("protected") as load:
+        for fault in rng.sample(FAULTS, len(FAULTS)):
+            fault(cluster, load, rng.choice(BROKERS))
+            load.await_progress()
+            cluster.await_in_sync("protected")
+    for each in cluster.brokers.values():
+        assert USERS["broker"] not in each.log.read_text()
+
+
+def _stores(authority: CertificateAuthority, home: Path) -> dict[str, object]:
+    """The settings of a broker's stores, whose files are written into `home`."""
+    own = authority.issue("broker", HOSTS)
+    (home / "broker.pem").write_text(own.certificate + own.key)
+    (home / "trusted.pem").write_text(authority.certificate)
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": home / "broker.pem",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": home / "trusted.pem",
+    }
 
 
 def _lose_a_leader(client: dict[str, str], brokers: dict[int, BrokerProcess]) -> None:
