@@ -62,7 +62,7 @@ class Target:
     pid: int | None
     figures: dict[str, list[float]] = field(default_factory=dict)
     topics: int = 0
-    security: Mapping[str, str] = NO_SECURITY
+    security: Mapping[str, str] = field(default_factory=dict)
 
     def new_topic(self) -> str:
         """A fresh topic of one partition."""

@@ -5,15 +5,21 @@ import logging
 import os
 import socket
 import ssl
+import threading
+from contextlib import suppress
 
 import pytest
-from tests.deadlines import deadline_s
+from tests.deadlines import deadline_ms, deadline_s
 from tests.scenario.security.conftest import connected
 
 import odradek
 from odradek.client import Admin, ConfigChange, ConfigResource, ConfigResourceType, Producer
-from odradek.client.errors import KafkaError
+from odradek.client.addresses import Address
+from odradek.client.aio.connection import open_connection
+from odradek.client.errors import KafkaError, NetworkError
+from odradek.client.security import ClientSecurity
 from odradek.errors import ErrorCode
+from odradek.event_loop import new_event_loop
 from odradek.server.in_process.protected.authority import HOSTS, CertificateAuthority
 
 pytest.importorskip("cryptography", reason="the extra `security`")
@@ -106,7 +112,33 @@ def test_handshakes_that_are_none(tls, rest):
     assert produce(tls.login("anybody", "").client())
 
 
-def test_many_handshakes_that_never_end_cost_little_and_are_closed():
+def test_a_broker_that_hangs_up_at_once_leaves_no_traceback():
+    """As a proxy does whose broker is away: it may be gone before the handshake begins."""
+    told = []
+    security = ClientSecurity(ssl.create_default_context())
+
+    def hang_up(listener):
+        with suppress(OSError):
+            while True:
+                listener.accept()[0].close()
+
+    async def connect_again_and_again(address):
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(context))
+        for _ in range(300):
+            with pytest.raises(NetworkError):
+                await open_connection(address, "c", deadline_ms(30_000), security=security)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=hang_up, args=(listener,)).start()
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(connect_again_and_again(Address(*listener.getsockname())))
+        listener.shutdown(socket.SHUT_RDWR)
+    assert told == []
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(1_000, marks=pytest.mark.slow)])
+def test_many_handshakes_that_never_end_cost_little_and_are_closed(count):
     from odradek.server import network_settings
 
     before = network_settings.SETUP_MAX_MS
@@ -116,7 +148,7 @@ def test_many_handshakes_that_never_end_cost_little_and_are_closed():
         with odradek.Broker(security="tls") as broker:
             broker.create_topic("t")
             host, port = broker.bootstrap_servers.rsplit(":", 1)
-            for _ in range(300):
+            for _ in range(count):
                 one = socket.create_connection((host, int(port)), 30)
                 one.sendall(b"\x16\x03\x01\x02\x00")
                 held.append(one)

@@ -120,11 +120,11 @@ class Switchboard:
         port: int,
         speaker: Speaker,
     ) -> None:
-        _, opener = writer.get_extra_info("peername")
-        way = frozenset((speaker(opener), to))
-        await self._pass(way)
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
         try:
+            # Asked only now: it takes time, and a killed broker is called again and again.
+            _, opener = writer.get_extra_info("peername")
+            way = frozenset((speaker(opener), to))
             there = asyncio.ensure_future(self._pump(way, reader, far_writer))
             back = asyncio.ensure_future(self._pump(way, far_reader, writer))
             try:

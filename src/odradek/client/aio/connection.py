@@ -436,6 +436,9 @@ async def _connect(connection: AsyncConnection, host: str) -> None:
         await loop.create_connection(lambda: connection, host, address.port)
         return
     below, _ = await loop.create_connection(asyncio.Protocol, host, address.port)
+    if below.is_closing():
+        # uvloop's TLS would write to it, and the loop log a traceback.
+        raise NetworkError(f"{address}: the broker closed the connection")
     transport = await loop.start_tls(
         below, connection, connection.tls, server_hostname=address.host
     )
