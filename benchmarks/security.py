@@ -70,6 +70,7 @@ ACLS_PER_CALL: Final = 1_000
 HANDSHAKES: Final = 3_000
 CLIENT_IDS: Final = 10_000
 WARM_UP: Final = 50_000
+KAFKA_PROTOCOLS: Final = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL"
 # More than anyone produces: quotas are counted, and nobody waits.
 QUOTA: Final = 1e12
 
@@ -147,7 +148,10 @@ def targets(home: Path) -> Iterator[list[Target]]:
         guarded = stack.enter_context(broker(**GUARDED))
         add_acls(guarded.bootstrap_servers, ACLS)
         kafka = stack.enter_context(
-            kafka_node.kafka_node(settings=own, listeners=[f"SSL://{at['KAFKA']}"])
+            kafka_node.kafka_node(
+                settings={**own, "listener.security.protocol.map": KAFKA_PROTOCOLS},
+                listeners=[f"SSL://{at['KAFKA']}"],
+            )
         )
         plain = ours.bootstrap_servers
         yield [
