@@ -99,7 +99,7 @@ def test_the_connector_with_a_wrong_password_does_not(
 
 
 def copied(spark: Any, source: str, options: dict[str, str]) -> list[str]:
-    """What a source reads of the numbers that it has written."""
+    """Writes numbers by a source, and returns what it reads of them."""
     numbers = spark.range(RECORDS).selectExpr("CAST(id AS STRING) AS value")
     numbers.write.format(source).mode("append").options(**options).option("topic", "t").save()
     topic = spark.read.format(source).options(**options).option("subscribe", "t").load()
