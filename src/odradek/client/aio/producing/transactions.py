@@ -27,6 +27,7 @@ from odradek.client.core.metadata import by_topic
 from odradek.client.core.producing.transaction_state import TransactionLife, TransactionState
 from odradek.client.core.retries import TimeLimit
 from odradek.client.errors import (
+    ClientClosed,
     CoordinatorError,
     KafkaError,
     NetworkError,
@@ -289,8 +290,8 @@ class TransactionManager:
                     await self._end_open(limit, commit=commit)
                     self._may_be_open = False
             except KafkaError as error:
-                # Without an answer it may have ended all the same: the same call can tell.
-                if not error.retriable:
+                # Without an answer it may have ended all the same: the same call can tell, if any.
+                if not (error.retriable or isinstance(error, ClientClosed)):
                     self.life.fail(error)
                 raise
             self.life.move(TransactionState.READY)
