@@ -112,6 +112,8 @@ def _function(name: str, value: object) -> Callable[[], str]:
             found = pkgutil.resolve_name(value)
         except (ImportError, AttributeError, ValueError) as error:
             raise ConfigError(name, value, str(error)) from error
+        except Exception as error:  # the module is the user's own
+            raise ConfigError(name, value, f"importing it failed: {error!r}") from error
     if not callable(found):
         raise ConfigError(name, str(value), "it is not a function")
     return found

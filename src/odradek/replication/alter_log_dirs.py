@@ -265,11 +265,12 @@ def follow(current: Log, future: Log, max_bytes: int) -> int:
 def _truncate_diverged(current: Log, future: Log) -> None:
     """Cuts what the current log has lost at its end since the last step.
 
-    A cut that the disk refuses is still due with the next step.
+    What the disk refuses of a cut is still due with the next step.
     """
     lowest = current.local.lowest_end_offset
     if lowest < future.log_end_offset:
         future.truncate_to(lowest)
+    future.finish_truncation()
     current.local.lowest_end_offset = current.log_end_offset
 
 

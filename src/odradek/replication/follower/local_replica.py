@@ -28,6 +28,7 @@ def append_fetched(log: Log, answer: FetchPartitionResponse) -> bool:
     Raises:
         BrokerError: CORRUPT_MESSAGE, or KAFKA_STORAGE_ERROR.
     """
+    log.finish_truncation()
     if answer.records:
         buffers = answer.records
         records = buffers[0] if len(buffers) == 1 else b"".join(buffers)

@@ -195,9 +195,20 @@ class Log:
             # An epoch in which this replica led and wrote nothing is no part of the history.
             self._end_epochs()
             return False
-        self._finish_truncation()
-        self._is_half_truncated = False
+        self.finish_truncation()
         return True
+
+    def finish_truncation(self) -> None:
+        """Does what the disk has refused to a truncation whose records have gone, if it has.
+
+        Whoever has truncated calls it before records follow: the cut is not due any more.
+
+        Raises:
+            BrokerError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
+        """
+        if self._is_half_truncated:
+            self._follow_cut()
+            self._is_half_truncated = False
 
     def _cut_end(self, offset: int) -> None:
         local = self.local
@@ -206,7 +217,7 @@ class Log:
         except OSError as error:
             raise self.log_directory.storage_error(error, f"truncating {local.path}") from error
 
-    def _finish_truncation(self) -> None:
+    def _follow_cut(self) -> None:
         """Brings what follows from the records to the log end, where they have gone already.
 
         First what no disk can refuse, so that it is true whatever happens to the rest.

@@ -18,7 +18,7 @@ from odradek.model import TopicPartition
 from odradek.records.errors import CorruptRecords
 from odradek.storage import names
 from odradek.storage.files import FileSystem
-from odradek.storage.log.local_log import LogListener
+from odradek.storage.log.local_log import LocalLog, LogListener
 from odradek.storage.log.log import Log
 from odradek.storage.log_directory import LogDirectory
 from odradek.storage.manager.loading import (
@@ -34,6 +34,29 @@ from odradek.storage.manager.logs_loader import NO_TOPIC_ID
 logger: Final = logging.getLogger(__name__)
 
 
+class _CopyListener(LogListener):
+    """The housekeeping of future logs: neither a number of records nor their age makes a flush due.
+
+    The current log has them too. With `flush.messages=1` a copy that is appended to would be under
+    a flush all the time, and could never take the log's place.
+    """
+
+    def __init__(self, housekeeping: LogListener) -> None:
+        self._housekeeping = housekeeping
+
+    def on_rolled(self, log: LocalLog) -> None:
+        """See `LogListener`."""
+        self._housekeeping.on_rolled(log)
+
+    def on_log_start_offset(self, log: LocalLog) -> None:
+        """See `LogListener`."""
+        self._housekeeping.on_log_start_offset(log)
+
+    def on_truncated(self, log: LocalLog) -> None:
+        """See `LogListener`."""
+        self._housekeeping.on_truncated(log)
+
+
 class FutureLogs:
     """The future logs of a broker, at most one for each partition."""
 
@@ -47,7 +70,7 @@ class FutureLogs:
     ) -> None:
         self._file_system = file_system
         self._deletion = deletion
-        self._listener = listener
+        self._listener = _CopyListener(listener)
         self._new_uuid = new_uuid
         self._logs = table.futures
         # Directory and name of those that are still to be opened.

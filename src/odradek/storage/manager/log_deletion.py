@@ -61,6 +61,8 @@ class LogDeletion:
         new_path = log.log_directory.file_path(names.partition_directory(topic_partition))
         self._rename(directory, path, target)
         try:
+            # First, as the other disk may be the quicker: a start would find the log in both.
+            self._sync(directory)
             self._rename(log.log_directory, log.local.path, new_path)
         except BrokerError:
             self._rename_back(directory, target, path)
@@ -126,6 +128,12 @@ class LogDeletion:
             self._file_system.rename(path, target)
         except OSError as error:
             raise directory.storage_error(error, f"renaming {path}") from error
+
+    def _sync(self, directory: LogDirectory) -> None:
+        try:
+            self._file_system.sync(directory.path)
+        except OSError as error:
+            raise directory.storage_error(error, f"syncing {directory.path}") from error
 
     def _rename_back(self, directory: LogDirectory, path: str, target: str) -> None:
         try:

@@ -281,7 +281,7 @@ class LogManager:
         # There is no snapshot of them where they are now.
         log.producers.snapshot_offset = UNKNOWN_OFFSET
         self.futures.forget(future)
-        self._logs.add(log)
+        self._adopt(log)
         self._deletion.delete_swapped(current)
         self.checkpoints.write_all_of(log.log_directory)
         return log

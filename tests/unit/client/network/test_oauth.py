@@ -440,6 +440,14 @@ def test_a_function_that_is_not_there_is_refused(name, reason):
         settings_of(None, **{TOKEN_PROVIDER: name})
 
 
+def test_a_module_that_cannot_be_imported_is_refused(tmp_path, monkeypatch):
+    """Whatever it raises, a tool would end with a traceback."""
+    (tmp_path / "no_tokens_here.py").write_text("raise RuntimeError('no key in the environment')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=f"{TOKEN_PROVIDER}: .*no key in the environment"):
+        settings_of(None, **{TOKEN_PROVIDER: "no_tokens_here:token"})
+
+
 def test_a_function_that_gives_no_token_is_not_waited_for_for_ever():
     may_end = threading.Event()
     login = TokenLogin(lambda: str(may_end.wait(20)), limit_ms=10)

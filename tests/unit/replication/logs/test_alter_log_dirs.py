@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.late_background import LateBackground
 from tests.unit.replication.fakes import Cluster
 
+from odradek.background import Background
 from odradek.config.topic import LogConfig, parse_topic_settings
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import AppendOrigin, TopicPartition
@@ -17,8 +19,10 @@ from odradek.records.reader import iter_records
 from odradek.records.record import Record
 from odradek.replication.alter_log_dirs import agreed_end
 from odradek.storage import names
+from odradek.storage.files import FileSystem
 from odradek.storage.log.log import Log
 from odradek.testing.faulty_files import FaultyFileSystem
+from odradek.testing.volatile_files import VolatileFileSystem
 
 A = TopicPartition("orders", 0)
 SMALL = {"segment_bytes": "400", "index_interval_bytes": "100", "file_delete_delay_ms": "10"}
@@ -33,10 +37,21 @@ class Directories:
         self.paths = [str(root / name) for name in "abc"]
         self.running: list[Cluster] = []
 
-    def start(self, file_system: object = None, **settings: str) -> Cluster:
+    def start(
+        self,
+        file_system: FileSystem | None = None,
+        background: Background | None = None,
+        **settings: str,
+    ) -> Cluster:
         first, *more = self.paths
         named = {name.replace("_", "."): value for name, value in settings.items()}
-        cluster = Cluster(first, file_system=file_system, more_directories=more, settings=named)
+        cluster = Cluster(
+            first,
+            file_system=file_system,
+            more_directories=more,
+            settings=named,
+            background=background,
+        )
         cluster.replicas.log_dir_moves.step_bytes = STEP_BYTES
         self.running.append(cluster)
         return cluster
@@ -120,7 +135,10 @@ def directory_of(cluster: Cluster) -> str:
 
 
 def begin(
-    directories: Directories, count: int = 30, file_system: object = None, **settings: str
+    directories: Directories,
+    count: int = 30,
+    file_system: FileSystem | None = None,
+    **settings: str,
 ) -> Cluster:
     """A broker whose replica lies in the first directory and is on its way to the second."""
     cluster = directories.start(file_system, **settings)
@@ -652,3 +670,91 @@ def test_what_a_log_has_lost_before_its_move_goes_on_its_copy_loses(
     wait_for_swap(cluster)
     assert directory_of(cluster) == directories.paths[1]
     assert values_of(cluster) == numbers(12) + numbers(20, 100)
+
+
+def test_what_a_full_disk_refuses_to_a_copy_that_was_cut_is_done_later(
+    directories: Directories,
+) -> None:
+    """Offsets would be given twice, after the next start: the copy ends where it should and nothing
+    says so, as compaction has left no batch in front of its end."""
+    files, background = FaultyFileSystem(), LateBackground(is_late=False)
+    cluster = directories.start(files, background)
+    cluster.create("orders", **SMALL, cleanup_policy="compact")
+    write(cluster, *((b"key", b"value") for _ in range(3)))
+    log = cluster.replicas.partition(A).leader_log()
+    log.local.log_end_offset = 6
+    log.appender.roll()
+    log.update_high_watermark(6)
+    write(cluster, (b"key", b"value"))
+    background.is_late = True  # its flush holds the copy back
+    cluster.replicas.log_dir_moves.alter(A, directories.paths[1])
+    (future,) = cluster.log_manager.futures.all()
+    wait_until(cluster, lambda: future.log_end_offset == 7)
+    assert len(future.segments) == 1
+    log.truncate_to(5)
+    files.is_full = True
+    cluster.wait(2)
+    assert future.log_end_offset == 5
+    files.is_full = False
+    background.catch_up()
+    cluster.wait(2_000)
+    wait_for_swap(cluster)
+    directories.stop(cluster)
+    cluster = directories.start()
+    cluster.create("orders", **SMALL, cleanup_policy="compact")
+    assert directory_of(cluster) == directories.paths[1]
+    assert cluster.replicas.partition(A).leader_log().log_end_offset == 5
+
+
+def test_a_move_ends_though_each_record_is_flushed(directories: Directories) -> None:
+    """Every step would find a flush of the copy under way, and leave the swap to the next one."""
+    background = LateBackground(is_late=False)
+    cluster = directories.start(background=background)
+    cluster.create("orders", **SMALL, flush_messages="1")
+    fill(cluster, 10)
+    background.is_late = True
+    cluster.replicas.log_dir_moves.alter(A, directories.paths[1])
+    sent = 10
+
+    def append() -> None:
+        nonlocal sent
+        background.run()
+        fill(cluster, 1, sent)
+        sent += 1
+
+    wait_for_swap(cluster, append)
+    assert directory_of(cluster) == directories.paths[1]
+    log = cluster.replicas.partition(A).leader_log()
+    for _ in range(2):
+        background.run()
+        assert log.local.recovery_point == log.log_end_offset == sent
+        append()
+    background.catch_up()
+    assert values_of(cluster) == numbers(sent)
+
+
+def test_a_power_failure_after_the_swap_leaves_one_log(
+    directories: Directories, tmp_path: Path
+) -> None:
+    """The new directory's disk may be the quicker one: a broker that finds the log in both does not
+    start."""
+    files, background = VolatileFileSystem(str(tmp_path)), LateBackground(is_late=False)
+    cluster = directories.start(files, background)
+    cluster.create("orders", **SMALL)
+    fill(cluster, 3)
+    background.is_late = True
+    cluster.replicas.log_dir_moves.alter(A, directories.paths[1])
+    (future,) = cluster.log_manager.futures.all()
+    wait_until(cluster, lambda: cluster.log_manager.flusher.is_flushing(future.local))
+    background.run()
+    wait_for_swap(cluster)
+    background.work.pop()()  # one thread syncs the moved log, another is yet to write checkpoints
+    left = Directories(tmp_path / "left")
+    files.survive(str(tmp_path / "left"), 0, zeros=False)
+    assert left.found()[1] == ["orders-0"]
+    after = left.start()
+    after.create("orders", **SMALL)
+    assert directory_of(after) == left.paths[1]
+    assert values_of(after) == numbers(3)
+    left.stop(after)
+    background.catch_up()

@@ -6,6 +6,7 @@ end where it should be looks for what else is missing.
 
 import errno
 import itertools
+from pathlib import Path
 
 import pytest
 from tests.late_background import LateBackground
@@ -13,7 +14,10 @@ from tests.unit.storage.cleaner.compacted import BACKOFF_MS, COMPACT, batch, mar
 from tests.unit.storage.conftest import ORDERS
 
 from odradek.errors import BrokerError
+from odradek.protocol.direct.fetch import FetchPartitionResponse
+from odradek.replication.follower.local_replica import append_fetched
 from odradek.storage import names
+from odradek.storage.producers.replay import snapshot_offsets
 from odradek.testing.faulty_files import FaultyFileSystem
 from odradek.timer import MockTimer
 
@@ -23,6 +27,14 @@ FULL, BROKEN = errno.ENOSPC, errno.EIO
 
 def truncated(log):
     log.truncate_to(14)
+
+
+def truncated_without_snapshots(log):
+    """The producers follow from the records alone, the ended transaction too."""
+    path = log.local.path
+    for offset in snapshot_offsets(log.log_directory.file_system, path):
+        Path(names.segment_file(path, offset, names.SNAPSHOT_SUFFIX)).write_bytes(b"damaged")
+    truncated(log)
 
 
 def begun_anew(log):
@@ -49,7 +61,8 @@ def prepared(world, manager):
     log.appender.roll()
     world.advance(BACKOFF_MS)
     for n in range(17, 24):
-        write(world, log, b"%d" % n, epoch=3 if n > 19 else 0)
+        of_one = {"producer_id": 8, "producer_epoch": 0, "base_sequence": n - 17}
+        write(world, log, b"%d" % n, epoch=3 if n > 19 else 0, **of_one)
     log.local.flush()
     log.maybe_increment_log_start_offset(6)
     manager.checkpoints.write_all_of(log.log_directory)
@@ -112,7 +125,7 @@ def attempt(shrink, log):
     return False
 
 
-SHRINKS = [truncated, begun_anew, truncated_below_its_start]
+SHRINKS = [truncated, truncated_without_snapshots, begun_anew, truncated_below_its_start]
 
 
 @pytest.mark.leaves_damage
@@ -124,7 +137,7 @@ def test_a_truncation_does_what_an_earlier_attempt_was_refused(world, shrink, co
     before = files.operations
     shrink(log)
     wanted, wanted_notes, total = told(log), noted(log), files.operations - before
-    if shrink is truncated:
+    if shrink in (truncated, truncated_without_snapshots):
         assert wanted["segments"][-1] == 14, "the end has no batch in front of it"
     assert wanted["stable"] == log.high_watermark, "the transaction has ended"
     background.catch_up()
@@ -183,3 +196,20 @@ def test_the_checkpoints_follow_a_truncation_that_was_refused(world):
     for name in (names.RECOVERY_POINT_CHECKPOINT, names.HIGH_WATERMARK_CHECKPOINT):
         assert directory.read_offsets(name)[ORDERS] <= 14
     truncated(log)
+
+
+@pytest.mark.leaves_damage
+def test_a_follower_does_the_rest_of_a_truncation_before_it_goes_on(world):
+    """Its leader has nothing more to cut: without a segment at the end the next start would find
+    the log shorter, and a leader give offsets twice."""
+    _, log, files, _ = begin(world, 0)
+    files.is_full = True
+    assert attempt(truncated, log)
+    assert log.log_end_offset == 14
+    assert log.segments.active.base_offset < 14
+    answer = FetchPartitionResponse(0, 0, 14, 14, 0)
+    with pytest.raises(BrokerError, match="rolling"):
+        append_fetched(log, answer)
+    files.is_full = False
+    append_fetched(log, answer)
+    assert log.segments.active.base_offset == 14
