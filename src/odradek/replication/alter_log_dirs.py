@@ -171,10 +171,7 @@ class ReplicaAlterLogDirsManager:
             if not move.is_aligned:
                 _align(partition.log, future)
                 move.is_aligned = True
-            copied_bytes = follow(partition.log, future, self.step_bytes)
-            delay_ms = self._pause_ms(copied_bytes)
-            if copied_bytes < self.step_bytes:
-                self._maybe_swap(move, partition, future)
+            delay_ms = self._advance(move, partition, future)
         except BrokerError as error:
             if str(error) != move.trouble:
                 move.trouble = str(error)
@@ -183,20 +180,33 @@ class ReplicaAlterLogDirsManager:
             if topic_partition in self._moves:
                 self._after(delay_ms, move)
 
+    def _advance(self, move: "_Move", partition: Partition, future: Log) -> int:
+        """Copies, and swaps if nothing is left behind; returns when the next step is due, in ms."""
+        assert partition.log is not None, f"the log of {partition.topic_partition} is moved"
+        if move.has_caught_up and self._logs.flusher.is_flushing(future.local):
+            return PAUSE_MS  # what is copied meanwhile might make another flush due, and so on
+        copied_bytes = follow(partition.log, future, self.step_bytes)
+        delay_ms = self._pause_ms(copied_bytes)
+        if copied_bytes < self.step_bytes:
+            self._maybe_swap(move, partition, future)
+        return delay_ms
+
     def _maybe_swap(self, move: "_Move", partition: Partition, future: Log) -> None:
         """Ends the move if the future log is equal, and on the disk but for its last records."""
         assert partition.log is not None, f"the log of {partition.topic_partition} is moved"
         if future.log_end_offset < partition.log.log_end_offset:
             return
-        if not move.is_flushed:
-            move.is_flushed = True
-            self._logs.flusher.flush(future.local)
-        if self._logs.flusher.is_flushing(future.local):
+        move.has_caught_up = True
+        flusher = self._logs.flusher
+        if move.flushes_left and future.local.needs_flush:
+            move.flushes_left -= 1
+            flusher.flush(future.local)
+        if flusher.is_flushing(future.local):
             return
         topic_partition = partition.topic_partition
         partition.log = self._logs.replace_current_with_future(topic_partition)
         self._end(topic_partition)
-        self._logs.flusher.flush(partition.log.local)
+        flusher.flush(partition.log.local)
         logger.info("%s lies in %s now", topic_partition, future.log_directory.path)
         self._on_moved(partition)
 
@@ -216,8 +226,9 @@ class _Move:
         self.topic_partition = topic_partition
         # Whether the copy agrees with the log as it was when the move began or went on.
         self.is_aligned = False
-        # Whether a flush was asked for since it caught up.
-        self.is_flushed = False
+        self.has_caught_up = False
+        # Flushes since then: one, which may take long, and one of what came meanwhile.
+        self.flushes_left = 2
         # The last error that stopped the move; logged once.
         self.trouble = ""
 

@@ -4,7 +4,9 @@ A checkpoint is replaced as a whole, in the background. Before a log that was cu
 its entry must not be above the cut, at whatever moment the machine stops: `limit` lowers it at once
 where that is needed, and knows from memory where it is not. A file that cannot be replaced, or that
 would be replaced again and again, is removed: a start without it has more to do, and that is all.
-Only log start offsets are more than that: without them deleted records would be back.
+Two are more than that: without log start offsets deleted records would be back, and without the
+offsets of compaction a copy on its way to another directory would not know which tombstones it has
+missed.
 """
 
 from collections.abc import Callable
@@ -18,6 +20,7 @@ from odradek.storage.files import FileSystem
 
 Offsets = dict[TopicPartition, int]
 
+_NEEDED: Final = (names.LOG_START_OFFSET_CHECKPOINT, names.CLEANER_CHECKPOINT)
 _MOST_LOWERINGS: Final = 5
 """How often the file is lowered between two other writes before it is removed: each time it is
 written as a whole, and requests wait."""
@@ -30,7 +33,7 @@ class CheckpointFile:
         self._file_system: Final = file_system
         self._directory: Final = directory
         self._path: Final = f"{directory}/{name}"
-        self._may_go: Final = name != names.LOG_START_OFFSET_CHECKPOINT
+        self._may_go: Final = name not in _NEEDED
         # Held by the thread that writes the file.
         self._writing: Final = Lock()
         # The contents; None if they were not looked at, or may be one thing or the other.
