@@ -765,3 +765,27 @@ def test_a_power_failure_after_the_swap_leaves_one_log(
     assert values_of(after) == numbers(3)
     left.stop(after)
     background.catch_up()
+
+
+def test_a_swap_of_which_the_first_name_cannot_be_synced_is_taken_back(
+    directories: Directories,
+) -> None:
+    """The log would be left under a name of those that are deleted with the next start."""
+    files = FaultyFileSystem()
+    cluster = begin(directories, file_system=files)
+    rename = files.rename
+
+    def refuse_what_follows(path: str, target: str) -> None:
+        if os.path.isdir(path) and files.fail_at is None:
+            files.fail_at = files.operations + 2
+        rename(path, target)
+
+    files.rename = refuse_what_follows  # type: ignore[method-assign]
+    wait_until(cluster, lambda: bool(cluster.log_manager.offline_dirs))
+    assert cluster.log_manager.offline_dirs == directories.paths[:1]
+    directories.crash(cluster)
+    assert directories.found() == [["orders-0"], ["orders-0-future"], []]
+    cluster = directories.start()
+    cluster.create("orders", **SMALL)
+    wait_for_swap(cluster)
+    assert values_of(cluster) == numbers(30)
