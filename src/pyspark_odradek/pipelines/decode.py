@@ -55,6 +55,8 @@ _TOPIC, _REDRIVEN = "topic", "redriven"
 _LETTERS: Final = "_letters"
 _LETTER: Final = f"key binary, value binary, headers {_HEADERS}"
 _PLACE: Final = {"topic": "string", "partition": "int", "offset": "long", "timestamp": "long"}
+# The same in the table, where times are Spark's.
+_PLACES: Final = "topic string, partition int, offset long, timestamp timestamp"
 # Those that a letter's last headers have.
 _TOLD: Final = tuple(f"{PREFIX}{name}" for name in ("reason", *_PLACE))
 # Milliseconds of which Spark can make microseconds.
@@ -238,9 +240,9 @@ def decoded_before(spark: SparkSession, root: str) -> DataFrame | None:
     """Returns the origins of the records in both parts of the table; None if there are none."""
     found = None
     for source in (_TOPIC, _REDRIVEN):
-        rows = read_table(spark, f"{root}/source={source}")
-        if rows is not None:
-            places = rows.select(*_PLACE)
+        # Not the values: the type of one may have changed.
+        places = read_table(spark, f"{root}/source={source}", _PLACES)
+        if places is not None:
             found = places if found is None else found.unionByName(places)
     return found
 

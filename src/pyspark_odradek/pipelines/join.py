@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pyspark_odradek.pipelines.ends.batches import open_output
-from pyspark_odradek.pipelines.ends.streams import event_time, read_topic, write_stream
+from pyspark_odradek.pipelines.ends.streams import distance, event_time, read_topic, write_stream
 from pyspark_odradek.pipelines.running.jobs import StreamJob
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
@@ -43,7 +43,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
 
 def join(one: DataFrame, other: DataFrame, by: str, within: str) -> DataFrame:
     """Returns the matches of two streams."""
-    apart = f.lit(within).cast("interval")
+    apart = distance(within)
     left, right = (
         records.withColumns({"_by": f.expr(by), "_time": event_time("timestamp")})
         for records in (one, other)

@@ -25,7 +25,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from pyspark_odradek.pipelines.ends.batches import open_output
-from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
+from pyspark_odradek.pipelines.ends.streams import distance, read_topic, write_stream
 from pyspark_odradek.pipelines.running.jobs import StreamJob
 from pyspark_odradek.pipelines.running.settings import PipelineSettings
 
@@ -157,7 +157,7 @@ def counted(
     `before` are the windows that the batch before left open, and `horizon` is its horizon, in
     microseconds: as local text it would depend on the time zone, and be ambiguous in autumn.
     """
-    newest = f.try_subtract(f.max(_time(settings)), _within(settings))
+    newest = f.try_subtract(f.max(_time(settings)), distance(settings.within))
     now = records.agg(f.unix_micros(newest).alias("now")).collect()[0].now
     is_late = _is_complete(_window(settings)["end"], horizon)
     windows = opened(records.where(~is_late), settings)
@@ -181,10 +181,6 @@ def _time(settings: PipelineSettings) -> Column:
     time, size = f.col("timestamp"), f.lit(settings.window).cast("interval")
     has_room = f.try_add(time, size).isNotNull() & f.try_subtract(time, size).isNotNull()
     return f.when(has_room, time)
-
-
-def _within(settings: PipelineSettings) -> Column:
-    return f.lit(settings.within).cast("interval")
 
 
 def _is_complete(end: Column, horizon: int | None) -> Column:

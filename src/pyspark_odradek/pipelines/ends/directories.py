@@ -194,8 +194,9 @@ def put_table(
             written.clear(number.batch, document)
 
 
-def read_table(spark: SparkSession, directory: str) -> DataFrame | None:
+def read_table(spark: SparkSession, directory: str, columns: str | None = None) -> DataFrame | None:
     """Reads the table of a pipeline in a directory, by its manifest; None if nothing was committed.
+    With `columns` (`n LONG, name STRING`) it reads only these; others need not go together.
 
     The end of the last query on it is unknown, so its files stay until this process ends: a process
     that runs for long, beside compactions, uses `reading_table`. A reader of Parquet that lists the
@@ -205,7 +206,7 @@ def read_table(spark: SparkSession, directory: str) -> DataFrame | None:
         PipelineError: its manifest is damaged, or its batches do not go together.
     """
     table = Table(FileSystem(spark), directory)
-    return _frame(spark, directory, table.snapshot_for_process())
+    return _frame(spark, directory, table.snapshot_for_process(), columns)
 
 
 @contextmanager
@@ -219,8 +220,11 @@ def reading_table(spark: SparkSession, directory: str) -> Iterator[DataFrame | N
         yield _frame(spark, directory, snapshot)
 
 
-def _frame(spark: SparkSession, directory: str, snapshot: Snapshot) -> DataFrame | None:
+def _frame(
+    spark: SparkSession, directory: str, snapshot: Snapshot, columns: str | None = None
+) -> DataFrame | None:
     paths = [f"{directory}/{file['path']}" for file in snapshot.files]
-    schema = schema_of(snapshot.documents)
+    by_case = spark.conf.get("spark.sql.caseSensitive") == "true"
+    schema = columns or schema_of(snapshot.documents, by_case=by_case)
     reader = spark.read if schema is None else spark.read.schema(schema)
     return reader.parquet(*paths) if paths else None

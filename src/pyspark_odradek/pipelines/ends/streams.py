@@ -1,4 +1,5 @@
-"""The parts that pipelines have in common: a topic as a stream, its event times, the trigger."""
+"""The parts that pipelines have in common: a topic as a stream, its event times and how far apart
+they are, the trigger."""
 
 from typing import Final
 
@@ -11,6 +12,10 @@ from pyspark_odradek.pipelines.running.settings import PipelineSettings
 
 # So far from 1970, in microseconds, event times are told apart.
 _FARTHEST_US: Final = 1 << 61
+_UNITS: Final = ("year", "month", "day", "hour", "minute", "second")
+# As long as those of watermarks.
+_HOURS_OF_A_DAY: Final = 24
+_DAYS_OF_A_MONTH: Final = 31
 
 
 def read_topic(
@@ -39,6 +44,18 @@ def event_time(time: str) -> Column:
     """
     found = f.greatest(f.unix_micros(time), f.lit(1 - _FARTHEST_US))
     return f.timestamp_micros(f.least(found, f.lit(_FARTHEST_US)) + _FARTHEST_US)
+
+
+def distance(interval: str) -> Column:
+    """Returns an interval that is as long wherever clocks change, and as long as in a watermark: by
+    itself a day of Spark's has 23 or 25 hours there.
+    """
+    given = f.lit(interval).cast("interval")
+    years, months, days, hours, minutes, seconds = (
+        f.extract(f.lit(unit), given) for unit in _UNITS
+    )
+    all_days = (years * 12 + months) * _DAYS_OF_A_MONTH + days
+    return f.make_interval(hours=all_days * _HOURS_OF_A_DAY + hours, mins=minutes, secs=seconds)
 
 
 def write_stream(frame: DataFrame, settings: PipelineSettings, name: str) -> DataStreamWriter:

@@ -25,6 +25,22 @@ def test_a_type_that_grew_is_the_larger_one_in_all_batches() -> None:
     assert schema_of(documents(small, large, small)) == large
 
 
+def test_a_key_of_a_map_that_grew_is_the_larger_one_in_all_batches() -> None:
+    """Protobuf's `map<int32, ...>` may become one of `int64`: Spark failed on the larger keys, and
+    on all where a key was text by then."""
+    small, large, text = (row(value=t.MapType(key, INT)) for key in (INT, LONG, STRING))
+    assert schema_of(documents(small, large, small)) == large
+    with pytest.raises(PipelineError, match=r"column value is int .* and string"):
+        schema_of(documents(small, text))
+
+
+def test_names_that_differ_in_case_are_one_column_unless_spark_tells_them_apart() -> None:
+    """Spark refuses to read two: the table could not be read any more."""
+    both = documents(row(value=row(Id=INT, shop=STRING)), row(value=row(shop=STRING, id=LONG)))
+    assert schema_of(both) == row(value=row(Id=LONG, shop=STRING))
+    assert schema_of(both, by_case=True) == row(value=row(Id=INT, shop=STRING, id=LONG))
+
+
 def test_types_that_do_not_go_together_are_named() -> None:
     """Spark would say so in the middle of a read, without the column."""
     both = documents(row(value=row(n=INT)), row(value=row(n=STRING)))

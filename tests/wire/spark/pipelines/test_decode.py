@@ -118,6 +118,40 @@ def test_a_number_that_grew_is_read_from_old_and_new_batches(spark, broker, tmp_
     assert [tuple(each) for each in found] == [(1, None), (5_000_000_000, "Vaduz")]
 
 
+def test_letters_come_back_to_a_table_in_which_a_type_has_changed(
+    spark, broker, tmp_path: Path
+) -> None:
+    """No letter could come back to it any more: `redrive` looks there for what it has."""
+    broker.create_topic("changed", partitions=2, config={"retention.ms": "-1"})
+    settings = PipelineSettings(broker.bootstrap_servers, "changed", to=str(tmp_path / "table"))
+    for values, schema in ((('{"n": 1}', '{"n": "two"}'), "n INT"), (('{"n": "x"}',), "n STRING")):
+        for partition, value in enumerate(values):
+            broker.produce("changed", value, partition=partition)
+        decode.build(spark, replace(settings, schema=schema)).run()
+    with pytest.raises(PipelineError, match=r"column value\.n is int .* and string"):
+        read_table(spark, f"{settings.to}/source=topic")
+    for _ in range(2):
+        redrive.build(spark, replace(settings, schema="n STRING")).run()
+    table = read_table(spark, f"{settings.to}/source=redriven")
+    assert table is not None
+    assert [row.n for row in table.select("value.n").collect()] == ["two"]
+
+
+def test_a_column_that_has_another_case_by_now_is_read_from_all_batches(
+    spark, broker, tmp_path: Path
+) -> None:
+    """Spark refused to read both: the table could not be read any more."""
+    broker.create_topic("renamed", partitions=1, config={"retention.ms": "-1"})
+    settings = PipelineSettings(broker.bootstrap_servers, "renamed", to=str(tmp_path / "table"))
+    for value, schema in (('{"Id": 1}', "Id INT"), ('{"id": 2}', "id LONG, Shop STRING")):
+        broker.produce("renamed", value)
+        decode.build(spark, replace(settings, schema=schema)).run()
+    table = read_table(spark, f"{settings.to}/source=topic")
+    assert table is not None
+    rows = table.orderBy("offset").select("value.id", "value.shop").collect()
+    assert [tuple(row) for row in rows] == [(1, None), (2, None)]
+
+
 def test_what_cannot_be_decoded_at_all_is_refused(spark, broker, tmp_path: Path) -> None:
     broker.create_topic("never")
     settings = PipelineSettings(broker.bootstrap_servers, "never", to=str(tmp_path / "table"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from pyspark.sql.functions import unix_seconds
+from pyspark.sql.functions import unix_micros, unix_seconds
 from tests.deadlines import deadline_s
 
 import odradek
@@ -32,6 +32,8 @@ from pyspark_odradek.pipelines import (
 )
 from pyspark_odradek.pipelines.bookkeeping.manifest import Manifest
 from pyspark_odradek.pipelines.ends.hours import begin_of_hour, utc_date, utc_hour
+from pyspark_odradek.pipelines.ends.streams import distance
+from pyspark_odradek.pipelines.window import counted
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
@@ -177,3 +179,40 @@ def test_hours_before_1970_are_those_of_utc(spark, zone: str) -> None:
         time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=at)
         assert (date, hour) == (f"{time:%Y-%m-%d}", f"{time:%H}")
         assert begin == at // 3600 * 3600
+
+
+def test_days_have_24_hours_also_where_clocks_change(spark, zone: str) -> None:
+    """If this fails, what is a day apart is not joined, or what is an hour more is; and a window is
+    complete an hour before its time, or behind it."""
+    hours, day_s = 366 * 24, 86_400
+    one = spark.range(hours).selectExpr(
+        "CAST(id AS STRING) AS key", "timestamp_seconds(1767225600 + id * 3600) AS timestamp"
+    )
+    for apart_s, matches in ((day_s, hours), (day_s + 1, 0), (-day_s, hours)):
+        moved = f"timestamp_seconds(unix_seconds(timestamp) + {apart_s}) AS timestamp"
+        assert join.join(one, one.selectExpr("key", moved), "key", "1 day").count() == matches
+    settings = PipelineSettings("", "orders", within="1 day", by="key")
+    for day in DAYS:
+        noon = int(datetime.fromisoformat(f"{day}T12:00Z").timestamp())
+        records = one.where(unix_seconds(one.timestamp) == noon)
+        assert counted(records, None, None, settings)[1] == (noon - day_s) * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("interval", "seconds"),
+    [
+        ("30 seconds", 30),
+        ("1.5 seconds", 1.5),
+        ("90 minutes", 5400),
+        ("36 hours", 36 * 3600),
+        ("2 days 30 hours", 78 * 3600),
+        ("1 week", 7 * 86_400),
+        ("1 month", 31 * 86_400),
+        ("1 year", 12 * 31 * 86_400),
+    ],
+)
+def test_an_interval_is_as_long_as_in_a_watermark(spark, zone, interval: str, seconds) -> None:
+    """If this fails, `join` and `window` go by another `within` than what Spark remembers."""
+    frame = spark.createDataFrame([(TIMES[0],)], "time timestamp")
+    ends = frame.select(unix_micros(frame.time + distance(interval))).collect()
+    assert ends[0][0] == (TIMES[0].timestamp() + seconds) * 1_000_000
