@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from odradek.background import Background, SlicedRound
+from odradek.background import Background, SlicedRound, log_mistake
 from odradek.clock import LONG_AGO_MS, Clock
 from odradek.config.broker import BrokerConfig
 from odradek.errors import BrokerError
@@ -255,9 +255,13 @@ class _Round:
             self._end(error)
             return
         except Exception as error:
-            # A bug: the caller logs it, but another log can be cleaned in its place.
+            # A bug, but another log can be cleaned in its place. Raised behind a pause it would end
+            # the broker, and again at each start.
             self._end(error)
-            raise
+            if isinstance(error, AssertionError):
+                raise
+            log_mistake(error)
+            return
         if step is None:
             self._end(None)
         else:

@@ -316,9 +316,9 @@ def contents_by_size(log):
     return [(s.base_offset, s.size_bytes) for s in log.segments.all() if s.size_bytes]
 
 
-def slowly_cleaned(world):
+def slowly_cleaned(world, files=None):
     """A manager whose cleaner may take 100 bytes a second, and a log that it has to clean."""
-    manager = world.start(properties={"log.cleaner.io.max.bytes.per.second": "100"})
+    manager = world.start(files, {"log.cleaner.io.max.bytes.per.second": "100"})
     log = world.log(manager, **COMPACT)
     for n in range(20):
         append(world, log, (b"k", b"%d" % n))
@@ -335,6 +335,27 @@ def test_a_throttled_cleaner_takes_its_time(world):
     for _ in range(60):
         world.advance(1000)
     assert log.cleaned_offset == 20
+
+
+class MistakenFiles(OsFileSystem):
+    """Files that a round cannot be made with, by a mistake in the code."""
+
+    def for_thread(self):
+        raise KeyError("mistaken")
+
+
+def test_a_mistake_in_a_round_costs_no_more_than_that_log(world, caplog):
+    """Behind a pause it ended the broker, at each start of it; without one it was logged."""
+    told = []
+    world.timer = MockTimer(on_error=lambda _, error: told.append(error))
+    manager, log = slowly_cleaned(world, MistakenFiles(64, durable=False))
+    world.advance(BACKOFF_MS)
+    for _ in range(60):
+        world.advance(1000)
+    assert told == []
+    assert (manager.cleaner.uncleanable, manager.cleaner.running) == ({ORDERS}, 0)
+    assert "KeyError: 'mistaken'" in caplog.text
+    append(world, log, (b"k", b"more"))
 
 
 def test_an_orderly_end_leaves_no_half_cleaned_segment(world):
