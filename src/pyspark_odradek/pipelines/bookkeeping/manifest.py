@@ -96,11 +96,15 @@ class Manifest:
         """A snapshot of the archive; its files are kept while it is read.
 
         Raises:
-            PipelineError: there is none, or its manifest is damaged.
+            PipelineError: there is none, or its manifest is damaged, or of another table.
         """
         if self.table.last_batch() < 0:
             raise PipelineError(f"{self.table.directory} is no archive: it has no manifest")
         with self.table.reading() as snapshot:
+            if not all("ranges" in file for file in snapshot.files):
+                raise PipelineError(
+                    f"{self.table.directory} is no archive: it is a table of another pipeline"
+                )
             yield Archived(entries(snapshot.files), snapshot)
 
     def compacting(self) -> Lock:

@@ -1,4 +1,6 @@
-"""If this fails, an audit beside an archive that goes on finds fault with a sound one."""
+"""Audits, and what else reads archives: if these fail, an audit finds fault with a sound one, or
+a mistaken directory is answered with a traceback.
+"""
 
 import json
 from pathlib import Path
@@ -6,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pyspark_odradek.pipelines import PipelineSettings, audit
+from pyspark_odradek.pipelines import PipelineError, PipelineSettings, audit, compact, restore
 from pyspark_odradek.pipelines.bookkeeping.manifest import Archived
 from pyspark_odradek.pipelines.ends.checkpoints import Checkpoint
 from pyspark_odradek.pipelines.ends.sealed import seal
@@ -46,3 +48,19 @@ def test_a_batch_that_comes_while_an_audit_begins_is_no_finding(
     job = audit.build(None, settings)  # type: ignore[arg-type]
     assert job.run().findings == []
     assert len(list((tmp_path / "_manifest").iterdir())) == 3
+
+
+@pytest.mark.parametrize("pipeline", [audit, compact, restore])
+@pytest.mark.parametrize("facts", [{}, {"offsets": ['{"t": {"0": 1}}']}])
+def test_a_table_of_another_pipeline_is_no_archive(
+    tmp_path: Path, pipeline: Any, facts: dict[str, Any]
+) -> None:
+    """That of `lag`, and that of `dedup`: there was a KeyError for what its documents lack."""
+    files = [{"path": "batch=0-9f2c11ab/part-0.parquet", "bytes": 1}]
+    (tmp_path / "_manifest").mkdir()
+    document = seal({"batch": 0, "files": files, **facts})
+    (tmp_path / "_manifest/batch-0.json").write_text(document)
+    job = pipeline.build(None, PipelineSettings("", "t", source=str(tmp_path)))
+    with pytest.raises(PipelineError, match="is no archive: it is a table of another pipeline"):
+        job.run()
+    assert sorted(path.name for path in tmp_path.rglob("*.json")) == ["batch-0.json"]
