@@ -58,14 +58,14 @@ class Output:
         """
         files = FileSystem(spark)
         self.table: Final = Table(files, directory, parts)
-        self.run: Final = uuid4().hex[:8]
-        # Only the first batch of a run may have begun before.
-        self.may_be_repeated = True
         self._files: Final = files
         self._lock: Final = lock or Lock(files, directory)
         self._take_up(checkpoint)
 
     def _take_up(self, checkpoint: str) -> None:
+        self.run = uuid4().hex[:8]
+        # Only the first batch of a run may have begun before.
+        self.may_be_repeated = True
         # First what is done and then the manifest, which has it by then.
         self.checkpoint = Checkpoint(self._files, checkpoint)
         done = self.checkpoint.last_commit()

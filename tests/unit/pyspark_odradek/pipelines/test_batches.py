@@ -257,3 +257,20 @@ def test_a_draft_of_another_batch_is_not_kept_in_place_of_ours(
     query.plan(0, **other)
     assert ours.keep_draft(0, {"files": [2]})["files"] == [2]
     assert query.output().draft(0) == ours.draft(0)
+
+
+def test_a_job_that_is_run_again_takes_up_what_its_last_run_has_left(tmp_path: Path) -> None:
+    """It decided anew, and wrote over the files that the draft names; and it passed for the run
+    before, which another one may have fenced meanwhile."""
+    query = Query(tmp_path)
+    query.plan(0)
+    output = query.output()
+    with output.alone():
+        output.commit(0, [])
+        query.done(0)
+        query.plan(1)
+        draft = output.keep_draft(1, {"files": [1]})
+        first = output.run
+    with output.alone():
+        assert output.draft(1) == draft
+        assert output.run != first

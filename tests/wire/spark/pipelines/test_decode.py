@@ -505,6 +505,34 @@ def dies_in(spark, owner: type, step: str, settings: PipelineSettings) -> None:
             decode.build(spark, settings).run()
 
 
+def test_a_job_that_is_run_again_completes_its_batch(spark, broker, tmp_path: Path) -> None:
+    """It wrote over the files of the draft that it then took up: no run came further."""
+    broker.create_topic("run-again", partitions=1, config={"retention.ms": "-1"})
+    for value in ('{"id": 1}', "none", '{"id": 3}'):
+        broker.produce("run-again", value)
+    settings = PipelineSettings(
+        broker.bootstrap_servers, "run-again", to=str(tmp_path / "table"), schema="id LONG",
+        max_offsets_per_trigger=1,
+    )  # fmt: skip
+    job, commit = decode.build(spark, settings), Output.commit
+
+    def dying(output: Output, batch_id: int, *document: Any) -> None:
+        if batch_id == 1:
+            raise Killed
+        commit(output, batch_id, *document)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Output, "commit", dying)
+        with pytest.raises(PySparkException, match="Killed"):
+            job.run()
+    job.run()
+    table = read_table(spark, f"{settings.to}/source=topic")
+    assert table is not None
+    assert sorted(row.offset for row in table.collect()) == [0, 2]
+    letters = broker.records("run-again-dead-letters", read_committed=True)
+    assert [letter.value for letter in letters] == [b"none"]
+
+
 def test_a_batch_whose_draft_is_gone_says_what_helps(spark, broker, tmp_path: Path) -> None:
     """It advised an option that letters do not have."""
     broker.create_topic("draftless", partitions=1, config={"retention.ms": "-1"})
