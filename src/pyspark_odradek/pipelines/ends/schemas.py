@@ -41,7 +41,7 @@ def schema_of(documents: Iterable[dict[str, Any]], *, by_case: bool = False) -> 
     told = [document.get("schema") for document in documents]
     if not told or None in told:
         return None
-    name_of = str if by_case else str.lower
+    name_of: Callable[[str], str] = str if by_case else str.lower
     found = reduce(lambda one, other: widened(one, other, "", name_of), map(_type_of, told))
     assert isinstance(found, StructType), "a table has columns"
     return found
