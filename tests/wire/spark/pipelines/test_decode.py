@@ -137,19 +137,22 @@ def test_letters_come_back_to_a_table_in_which_a_type_has_changed(
     assert [row.n for row in table.select("value.n").collect()] == ["two"]
 
 
-def test_a_column_that_has_another_case_by_now_is_read_from_all_batches(
+def test_columns_of_another_case_and_keys_that_grew_are_read_from_all_batches(
     spark, broker, tmp_path: Path
 ) -> None:
     """Spark refused to read both: the table could not be read any more."""
     broker.create_topic("renamed", partitions=1, config={"retention.ms": "-1"})
     settings = PipelineSettings(broker.bootstrap_servers, "renamed", to=str(tmp_path / "table"))
-    for value, schema in (('{"Id": 1}', "Id INT"), ('{"id": 2}', "id LONG, Shop STRING")):
+    for value, schema in (
+        ('{"Id": 1, "by": {"2": 3}}', "Id INT, by MAP<INT, INT>"),
+        ('{"id": 2, "by": {"5000000000": 4}}', "id LONG, Shop STRING, by MAP<LONG, INT>"),
+    ):
         broker.produce("renamed", value)
         decode.build(spark, replace(settings, schema=schema)).run()
     table = read_table(spark, f"{settings.to}/source=topic")
     assert table is not None
-    rows = table.orderBy("offset").select("value.id", "value.shop").collect()
-    assert [tuple(row) for row in rows] == [(1, None), (2, None)]
+    rows = table.orderBy("offset").select("value.id", "value.shop", "value.by").collect()
+    assert [tuple(row) for row in rows] == [(1, None, {2: 3}), (2, None, {5_000_000_000: 4})]
 
 
 def test_what_cannot_be_decoded_at_all_is_refused(spark, broker, tmp_path: Path) -> None:
