@@ -201,7 +201,7 @@ class Log:
     def finish_truncation(self) -> None:
         """Does what the disk has refused to a truncation whose records have gone, if it has.
 
-        Whoever has truncated calls it before records follow: the cut is not due any more.
+        Called before records follow a truncation: the cut itself is not due any more.
 
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.

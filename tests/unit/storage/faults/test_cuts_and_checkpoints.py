@@ -123,7 +123,7 @@ def test_what_is_written_after_a_loss_is_recovered(world, end):
     ends_where_it_was_damaged(world, manager, lost.base_offset)
 
 
-@pytest.mark.parametrize("name", [names.RECOVERY_POINT_CHECKPOINT, names.CLEANER_CHECKPOINT])
+@pytest.mark.parametrize("name", [names.RECOVERY_POINT_CHECKPOINT, names.HIGH_WATERMARK_CHECKPOINT])
 def test_a_checkpoint_for_which_there_is_no_room_goes(world, name):
     """A full disk would let it say more than is true; without it a start has more to do."""
     files = FaultyFileSystem()
@@ -139,6 +139,21 @@ def test_a_checkpoint_for_which_there_is_no_room_goes(world, name):
     files.is_full = False
     directory.write_offsets(name, {ORDERS: 18})
     assert directory.read_offsets(name) == {ORDERS: 18}
+
+
+@pytest.mark.parametrize("name", [names.LOG_START_OFFSET_CHECKPOINT, names.CLEANER_CHECKPOINT])
+def test_a_checkpoint_that_is_needed_stays_though_there_is_no_room(world, name):
+    """Without it deleted records would be back, or copies keep keys whose tombstones are gone."""
+    files = FaultyFileSystem()
+    (directory,) = world.start(files).directories
+    directory.checkpoint(name).prepare({ORDERS: 20})()
+    files.is_full = True
+    with pytest.raises(OSError, match="No space left"):
+        directory.limit_offset(name, ORDERS, 19)
+    assert directory.read_offsets(name) == {ORDERS: 20}
+    files.is_full = False
+    directory.limit_offset(name, ORDERS, 19)
+    assert directory.read_offsets(name) == {ORDERS: 19}
 
 
 @pytest.mark.leaves_damage
