@@ -749,6 +749,7 @@ def test_a_power_failure_after_the_swap_leaves_one_log(
     cluster = directories.start(files, background)
     cluster.create("orders", **SMALL)
     fill(cluster, 3)
+    files.sync(directories.paths[0])  # the log has been there for long
     background.is_late = True
     cluster.replicas.log_dir_moves.alter(A, directories.paths[1])
     (future,) = cluster.log_manager.futures.all()
