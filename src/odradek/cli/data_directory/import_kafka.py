@@ -33,12 +33,12 @@ from odradek.cli.data_directory.import_access import (
     told_of_access,
 )
 from odradek.cli.data_directory.unfinished_import import (
+    FILES,
     FOLDER,
     change_checkpoints,
     take_out,
     take_out_all,
     write_note,
-    write_synced,
 )
 from odradek.cli.data_directory.zookeeper_metadata import read_zookeeper
 from odradek.config import ConfigError
@@ -374,7 +374,6 @@ class Import:
             if not os.path.lexists(os.path.join(self._data_dir, names.META_PROPERTIES)):
                 data = checkpoints.encode_meta_properties(cluster_id, self._broker_id, uuid4())
                 self._write(names.META_PROPERTIES, data)
-            sync_path(self._data_dir)
 
     def _merge_checkpoints(
         self, sources: Sequence[SourceDirectory], topics: Sequence[PlannedTopic]
@@ -401,7 +400,7 @@ class Import:
         change_checkpoints(self._data_dir, gone, come)
 
     def _write(self, name: str, data: bytes) -> None:
-        write_synced(os.path.join(self._data_dir, name), data)
+        FILES.replace(os.path.join(self._data_dir, name), data, sync=True)
 
     # Metadata.
 

@@ -15,9 +15,11 @@ from typing import Final
 from odradek.metadata.sqlite import schema
 from odradek.metadata.sqlite.journal import StoredMetadata
 from odradek.model import TopicPartition
-from odradek.storage import checkpoints, names
-from odradek.system_calls import sync_path
+from odradek.storage import names
+from odradek.storage.checkpoint_file import CheckpointFile
+from odradek.storage.files import OsFileSystem
 
+FILES: Final = OsFileSystem(max_open_files=1)
 FOLDER: Final = "odradek-import.tmp"
 """The import's own folder in the data directory."""
 _NOTE: Final = "moved.json"
@@ -35,10 +37,9 @@ def write_note(data_dir: str, logs: Sequence[str]) -> None:
     Raises:
         OSError: the note is not there.
     """
-    folder = os.path.join(data_dir, FOLDER)
-    write_synced(os.path.join(folder, _NOTE), json.dumps(logs).encode())
-    sync_path(folder)
-    sync_path(data_dir)
+    path = os.path.join(data_dir, FOLDER, _NOTE)
+    FILES.replace(path, json.dumps(logs).encode(), sync=True)
+    FILES.sync(data_dir)
 
 
 def _noted(data_dir: str) -> list[TopicPartition]:
@@ -61,7 +62,7 @@ def take_out(data_dir: str, stored: StoredMetadata) -> None:
     for topic_partition in gone:
         _remove(os.path.join(data_dir, names.partition_directory(topic_partition)))
     change_checkpoints(data_dir, gone, {})
-    sync_path(data_dir)
+    FILES.sync(data_dir)
     _remove(os.path.join(data_dir, FOLDER))
 
 
@@ -88,34 +89,12 @@ def change_checkpoints(
         OSError: some are as they were.
     """
     for name in _CHECKPOINTS:
-        path = os.path.join(data_dir, name)
-        held = _read_offsets(path)
+        checkpoint = CheckpointFile(FILES, data_dir, name)
+        held = checkpoint.read()
         offsets = {each: offset for each, offset in held.items() if each not in gone}
         offsets.update(come.get(name, {}))
         if offsets != held:
-            write_synced(path, checkpoints.encode_offsets(offsets))
-
-
-def write_synced(path: str, data: bytes) -> None:
-    """Replaces a file; the content is on the disk, the name with the next sync of its directory.
-
-    Raises:
-        OSError: the old file is still there.
-    """
-    with open(path + names.TEMPORARY_SUFFIX, "wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(path + names.TEMPORARY_SUFFIX, path)
-
-
-def _read_offsets(path: str) -> dict[TopicPartition, int]:
-    """The entries of a checkpoint; none where a broker would find none either."""
-    try:
-        with open(path, "rb") as stream:
-            return checkpoints.parse_offsets(stream.read())
-    except (FileNotFoundError, checkpoints.CorruptCheckpoint):
-        return {}
+            checkpoint.prepare(offsets)()
 
 
 def _remove(path: str) -> None:

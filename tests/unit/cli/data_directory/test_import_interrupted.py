@@ -1,8 +1,9 @@
 """`odradek import` into a directory that is in use, or new, stopped at every step of its own.
 
-Its steps are the lines of its two modules, and whatever they remove; tried are those around each
-change in the directory. There the process is gone (a kill), or goes on with what an interrupt
-leaves to it; then a broker starts, or the import comes again, with another source.
+Its steps are the lines of its two modules and of those that write for it, and what they remove;
+tried are those around each change in the directory. There the process is gone (a kill), or goes on
+with what an interrupt leaves to it; then a broker starts, or the import comes again, with another
+source.
 """
 
 import linecache
@@ -24,9 +25,9 @@ from odradek.cli.main import INTERRUPTED, main
 from odradek.metadata.sqlite.database import Database
 from odradek.metadata.store import MetadataStoreError
 from odradek.model import TopicPartition
-from odradek.storage import checkpoints, names
+from odradek.storage import checkpoint_file, checkpoints, files, names
 
-FILES = {import_kafka.__file__, unfinished_import.__file__}
+FILES = {each.__file__ for each in (import_kafka, unfinished_import, checkpoint_file, files)}
 # What comes before does not touch the data directory.
 FIRST = "_check_identity"
 CHECKPOINTS = (
