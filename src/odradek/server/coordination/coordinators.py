@@ -125,8 +125,8 @@ class Coordinators:
         )
 
     def _create_share_state_topic(self, on_done: Callable[[], None]) -> None:
-        # The metadata tells whether it is there.
-        on_created: Callable[[object], None] = lambda _results: on_done()  # noqa: E731
         self._controller.auto_create_topics(
-            [SHARE_GROUP_STATE_TOPIC], TOPIC_CHANGE_TIMEOUT_MS, on_created
+            [SHARE_GROUP_STATE_TOPIC],
+            TOPIC_CHANGE_TIMEOUT_MS,
+            lambda _results: on_done(),  # the metadata tells whether it is there
         )
