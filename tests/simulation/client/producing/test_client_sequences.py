@@ -143,31 +143,18 @@ def test_a_refused_place_leaves_other_partitions_their_numbers() -> None:
     play(scenario)
 
 
-def test_what_was_overtaken_does_not_come_behind_what_overtook_it() -> None:
+@pytest.mark.parametrize(
+    "refusal", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+)
+def test_what_was_overtaken_does_not_come_behind_what_overtook_it(refusal: ErrorCode) -> None:
     """A broker that has nothing of a producer takes any number: the first of two batches was
-    refused for the moment, the second was taken."""
+    refused for the moment, or for what the log had lost before it, and the second was taken."""
 
     async def scenario(stage: Stage) -> None:
         async with stage.producer() as producer:
             await producer.send_and_wait("t", b"warm", partition=0)
             stage.logs["t", 0].producers = {}
-            stage.fates = {b"A": [ErrorCode.NOT_ENOUGH_REPLICAS]}
-            sent = [await producer.send("t", value, partition=0) for value in (b"A", b"B", b"C")]
-            assert await ends(*sent) == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 1, 2]
-        assert stage.values() == [b"warm", b"B", b"C"]
-
-    play(scenario)
-
-
-def test_what_is_overtaken_after_its_refusal_does_not_come_behind_what_overtook_it() -> None:
-    """The log lost its end between the two: it refused the first batch for what was before it, and
-    took the second, of whose producer it had nothing left."""
-
-    async def scenario(stage: Stage) -> None:
-        async with stage.producer() as producer:
-            await producer.send_and_wait("t", b"warm", partition=0)
-            stage.logs["t", 0].producers = {}
-            stage.fates = {b"A": [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]}
+            stage.fates = {b"A": [refusal]}
             sent = [await producer.send("t", value, partition=0) for value in (b"A", b"B", b"C")]
             assert await ends(*sent) == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 1, 2]
         assert stage.values() == [b"warm", b"B", b"C"]
