@@ -23,7 +23,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import TypeVar
 
 from confluent_kafka import Producer
@@ -49,7 +48,6 @@ RECORDS_PER_CALL = 10_000
 QUEUED_RECORDS_MAX = 300_000
 LATEST = -1
 DELETION_SECONDS = 1.5
-NO_SECURITY: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass
@@ -112,7 +110,7 @@ def produce(
     records: int,
     batch_bytes: int,
     acks: str | int = 1,
-    security: Mapping[str, str] = NO_SECURITY,
+    security: Mapping[str, str] = {},
 ) -> None:
     """Sends records of 1 KiB to one partition and waits for every answer."""
     producer = Producer(
@@ -136,9 +134,7 @@ def produce(
     assert left == 0, f"{left} records were not acknowledged"
 
 
-def consume(
-    bootstrap: str, topic: str, records: int, security: Mapping[str, str] = NO_SECURITY
-) -> None:
+def consume(bootstrap: str, topic: str, records: int, security: Mapping[str, str] = {}) -> None:
     """Reads the partition from its beginning with kcat and checks how much came."""
     command = [peers.kcat(), "-b", bootstrap, "-C", "-t", topic, "-p", "0", "-o", "beginning"]
     tuning = ["-X", "fetch.message.max.bytes=8388608", "-X", "queued.max.messages.kbytes=65536"]

@@ -30,6 +30,7 @@ from typing import Final
 
 from tools import kafka_node
 from tools.free_port import free_port
+from tools.pem_stores import pem_stores
 
 from benchmarks.broker import (
     RECORD_BYTES,
@@ -55,9 +56,10 @@ from odradek.acl import (
 from odradek.client import Producer
 from odradek.client.sync import Admin
 from odradek.model import AclOperation, ResourceType
-from odradek.server.in_process.protected.authority import HOSTS, CertificateAuthority
+from odradek.server.in_process.protected.authority import CertificateAuthority
 from odradek.testing.processes import BrokerProcess
 
+TLS: Final = {"ssl.enabled.protocols": "TLSv1.3"}
 MECHANISM: Final = "SCRAM-SHA-256"
 NAME, PASSWORD = "alice", "secret"
 # What has no ACLs is open: the benchmark adds them, and its topics have those of all topics.
@@ -73,20 +75,6 @@ WARM_UP: Final = 50_000
 KAFKA_PROTOCOLS: Final = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL"
 # More than anyone produces: quotas are counted, and nobody waits.
 QUOTA: Final = 1e12
-
-
-def stores(authority: CertificateAuthority, home: Path) -> dict[str, str]:
-    """A broker's settings for a certificate, whose files are written into `home`."""
-    own = authority.issue("broker", HOSTS)
-    (home / "broker.pem").write_text(own.certificate + own.key)
-    (home / "trusted.pem").write_text(authority.certificate)
-    return {
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(home / "broker.pem"),
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(home / "trusted.pem"),
-        "ssl.enabled.protocols": "TLSv1.3",
-    }
 
 
 @contextlib.contextmanager
@@ -126,7 +114,7 @@ def _topic(name: str) -> ResourcePattern:
 def targets(home: Path) -> Iterator[list[Target]]:
     """All brokers, each listener of which is one to be measured."""
     authority = CertificateAuthority(datetime.now(UTC))
-    own = stores(authority, home)
+    own = {**pem_stores(authority, home), **TLS}
     tls = {"security.protocol": "ssl", "ssl.ca.location": own["ssl.truststore.location"]}
     sasl = {
         "security.protocol": "sasl_plaintext",
@@ -186,12 +174,12 @@ def run_round(target: Target, records: int) -> None:
 
 
 def handshakes(home: Path) -> dict[str, float]:
-    """Seconds, a broker's CPU and its memory for `HANDSHAKES` connections that stay open."""
+    """A broker's CPU and memory for `HANDSHAKES` connections that stay open."""
     authority = CertificateAuthority(datetime.now(UTC))
     context = ssl.create_default_context(cadata=authority.certificate)
     port = free_port()
     listener = f"SSL://127.0.0.1:{port}"
-    with broker("--listener", listener, **stores(authority, home)) as running:
+    with broker("--listener", listener, **pem_stores(authority, home), **TLS) as running:
         held = []
         cpu, mb = cpu_seconds(running.pid), resident_mb(running.pid)
         for _ in range(HANDSHAKES):

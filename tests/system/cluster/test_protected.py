@@ -18,10 +18,11 @@ from tests.system.cluster.running_cluster import BROKERS, RunningCluster
 from tests.system.cluster.test_faults import FAULTS
 from tools import peers
 from tools.free_port import free_port
+from tools.pem_stores import pem_stores
 from tools.zookeeper_node import zookeeper_ensemble
 
 from odradek.security.jaas import jaas_text
-from odradek.server.in_process.protected.authority import HOSTS, CertificateAuthority
+from odradek.server.in_process.protected.authority import CertificateAuthority
 from odradek.testing.processes import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster faults")]
@@ -53,7 +54,7 @@ def test_a_leader_is_killed(tmp_path: Path) -> None:
     """Followers, the controller's commands or markers would not get through a listener that asks
     who is there; or the first broker could not know the users that are in ZooKeeper."""
     authority = CertificateAuthority(datetime.now(UTC))
-    stores = _stores(authority, tmp_path)
+    stores = pem_stores(authority, tmp_path)
     properties = tmp_path / "server.properties"
     lines = (f"{name}={value}\n" for name, value in {**SETTINGS, **stores}.items())
     properties.write_text("".join(lines))
@@ -103,7 +104,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
         "listener.name.internal.sasl.enabled.mechanisms": "PLAIN",
         "listener.name.internal.plain.sasl.jaas.config": jaas_text("PLAIN", users),
-        **_stores(CertificateAuthority(datetime.now(UTC)), home),
+        **pem_stores(CertificateAuthority(datetime.now(UTC)), home),
     }
     try:
         with RunningCluster(home, settings) as made:
@@ -124,19 +125,6 @@ def test_one_fault_after_another(cluster: RunningCluster) -> None:
             cluster.await_in_sync("protected")
     for each in cluster.brokers.values():
         assert USERS["broker"] not in each.log.read_text()
-
-
-def _stores(authority: CertificateAuthority, home: Path) -> dict[str, object]:
-    """The settings of a broker's stores, whose files are written into `home`."""
-    own = authority.issue("broker", HOSTS)
-    (home / "broker.pem").write_text(own.certificate + own.key)
-    (home / "trusted.pem").write_text(authority.certificate)
-    return {
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": home / "broker.pem",
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": home / "trusted.pem",
-    }
 
 
 def _lose_a_leader(client: dict[str, str], brokers: dict[int, BrokerProcess]) -> None:
