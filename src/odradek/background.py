@@ -15,6 +15,7 @@ they do many independent pieces of work side by side, and the caller waits for t
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -35,6 +36,14 @@ def note_refusal(what: str, outcome: object) -> None:
     """Logs that something is done later, if its outcome is an error: nobody waits for it."""
     if isinstance(outcome, BrokerError):
         logger.info("%s: %s", what, outcome)
+
+
+def note_refusals(what: str, outcomes: Iterable[object]) -> None:
+    """Logs in one line how many of several outcomes are errors, and which: as `note_refusal`."""
+    codes = Counter(each.code.name for each in outcomes if isinstance(each, BrokerError))
+    if codes:
+        told = ", ".join(f"{count} {name}" for name, count in codes.items())
+        logger.info("%s: %s", what, told)
 
 
 # Errors of the environment; the submitter of the work knows what they mean, and says so.

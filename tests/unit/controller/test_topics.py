@@ -152,6 +152,17 @@ def test_internal_topics_get_their_own_shape(kit_with: Any) -> None:
     assert configs["cleanup.policy"] == "compact"
 
 
+def test_it_is_told_why_an_internal_topic_cannot_be_created(
+    kit_with: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Clients that wait for their coordinator are not told, and ask ten times a second."""
+    kit = kit_with({"transaction.state.log.replication.factor": "3"})
+    for _ in range(3):
+        kit.ask(kit.controller.auto_create_topics, ["__transaction_state", "a" * 250], 1000)
+    (message,) = caplog.messages
+    assert message.startswith("__transaction_state cannot be created: INVALID_REPLICATION_FACTOR: ")
+
+
 def test_topics_are_deleted_by_name_and_by_id(kit: Any) -> None:
     """And unknown ones are told apart by how they were named."""
     kit.must_create("a")

@@ -8,7 +8,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from odradek.background import InlineBackground, SlicedRound, note_refusal
+from odradek.background import InlineBackground, SlicedRound, note_refusal, note_refusals
 from odradek.errors import BrokerError, ErrorCode
 from odradek.server.background import ThreadPoolBackground, ThreadWorkers
 
@@ -261,3 +261,14 @@ def test_what_nobody_waits_for_says_why_it_was_refused(caplog: pytest.LogCapture
         note_refusal("tokens are removed later", BrokerError(ErrorCode.NOT_CONTROLLER))
     (message,) = caplog.messages
     assert message.startswith("tokens are removed later: NOT_CONTROLLER")
+
+
+def test_many_refusals_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """A controller that is deposed would log each of a hundred thousand partitions."""
+    gone, full = BrokerError(ErrorCode.NOT_CONTROLLER), BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
+    with caplog.at_level("INFO", "odradek.background"):
+        note_refusals("leaderships that go back later", ["done", None])
+        assert caplog.messages == []
+        note_refusals("leaderships that go back later", ["done", gone, full, gone])
+    told = "leaderships that go back later: 2 NOT_CONTROLLER, 1 KAFKA_STORAGE_ERROR"
+    assert caplog.messages == [told]

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
-from odradek.background import note_refusal
+from odradek.background import note_refusal, note_refusals
 from odradek.controller.answers import one_each
 from odradek.controller.elected.context import ControllerContext
 from odradek.controller.elected.image_changes import with_partitions, without_refused
@@ -137,8 +137,7 @@ class ControllerEventQueue:
             if on_unwritten is not None:
                 on_unwritten([each for each, error in refused if error.code in _UNWRITTEN])
             elif self._context.is_open:
-                for each, error in refused:
-                    note_refusal(f"{each} is not changed", error)
+                note_refusals("partitions that are not changed", [error for _, error in refused])
 
         self.submit(prepare, on_done, with_refusals(planned))
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from odradek.background import note_refusal
+from odradek.background import note_refusals
 from odradek.config import BrokerConfig
 from odradek.controller.answers import (
     all_partitions,
@@ -102,8 +102,7 @@ class LeaderElections:
             changes = plan_balance(image, allowed)
             if changes:
                 logger.info("leaderships go back to preferred replicas: %d", len(changes))
-                note = partial(_note_refusals, changes)
-                self._store.change_partitions(changes, note)
+                self._store.change_partitions(changes, partial(_note_refusals, len(changes)))
 
     def _elect(
         self,
@@ -140,9 +139,7 @@ class LeaderElections:
         self._purgatory.try_complete_else_watch(operation, keys)
 
 
-def _note_refusals(
-    changes: Sequence[PartitionChange], outcome: list[PartitionImage | BrokerError] | BrokerError
-) -> None:
+def _note_refusals(count: int, outcome: list[PartitionImage | BrokerError] | BrokerError) -> None:
     """Logs the refusals: those leaderships go back with the next round."""
-    for change, each in zip(changes, one_each(outcome, len(changes)), strict=True):
-        note_refusal(f"the leadership of {change.topic_partition} goes back later", each)
+    outcomes = one_each(outcome, count)
+    note_refusals("leaderships that go back later", outcomes)

@@ -5,6 +5,7 @@ has a leader, answer in the order of the request. With `defer` that is done for 
 time (`slices`). After the time-out the remaining topics are still begun, but not waited for.
 """
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
@@ -45,7 +46,10 @@ from odradek.metadata.cache import MetadataCache
 from odradek.metadata.changes import topic_exists
 from odradek.metadata.image import MetadataDelta, TopicImage
 from odradek.metadata.store import MetadataStore, NewPartitions, NewTopic, OnDone
+from odradek.model import INTERNAL_TOPICS
 from odradek.purgatory import DelayedOperationPurgatory
+
+logger = logging.getLogger(__name__)
 
 CreateTopicPolicy: TypeAlias = Callable[[CreatableTopic], None]
 """May refuse a topic by raising BrokerError(POLICY_VIOLATION)."""
@@ -81,6 +85,8 @@ class TopicOperations:
         # same of the topics of each request that is being carried out.
         self._collisions: Final[dict[str, str]] = {}
         self._begun: Final[list[dict[str, str]]] = []
+        # Why internal topics could not be created when they were last asked for.
+        self._reasons: Final[dict[str, str]] = {}
         cache.on_published(self._on_published)
         self._note_topics(cache.image.topics.values())
 
@@ -159,7 +165,24 @@ class TopicOperations:
         """Creates topics that a client asked for and that do not exist, with the broker's
         defaults, internal ones in their own shape. The caller checks the client's permission."""
         topics = [requested_topic(self._config, name) for name in dict.fromkeys(names)]
-        self.create_topics(topics, timeout_ms, on_done)
+
+        def on_created(results: list[CreateTopicResult]) -> None:
+            for result in results:
+                if result.name in INTERNAL_TOPICS:
+                    self._note_internal(result)
+            on_done(results)
+
+        self.create_topics(topics, timeout_ms, on_created)
+
+    def _note_internal(self, result: CreateTopicResult) -> None:
+        """Logs why an internal topic is not created: clients that wait for it are not told, and ask
+        again and again."""
+        code = result.error_code
+        is_there = code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+        reason = "" if is_there else str(BrokerError(code, result.message))
+        if reason and self._reasons.get(result.name) != reason:
+            logger.warning("%s cannot be created: %s", result.name, reason)
+        self._reasons[result.name] = reason
 
     def delete_topics(
         self,
