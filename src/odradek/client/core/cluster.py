@@ -163,6 +163,8 @@ class ClusterCore(OfOneProcess, Generic[C]):
     ) -> Gen[ClusterMetadata]:
         """Like `metadata_gen`, and records when these may be asked for again."""
         before = self.metadata
+        # Each draws its pause at random: the same ones in every run with the same random numbers.
+        subjects = sorted(subjects, key=str)
         self._freshness.sent(subjects)
         try:
             answer = yield from self.metadata_gen(
