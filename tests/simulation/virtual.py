@@ -122,7 +122,7 @@ class Connection(asyncio.Transport):
 
     def abort(self) -> None:
         self.is_open = False
-        self.network.connections.discard(self)
+        self.network.connections.pop(self, None)
 
     close = abort
 
@@ -203,7 +203,7 @@ class Network:
         self.rng = rng
         self.serve = serve
         self.trouble = 0.0
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in the order in which they were made
         self.dead_brokers: set[int] = set()
         self.names: dict[str, list[str]] = {}
         self.unreachable: set[str] = set()
@@ -230,6 +230,6 @@ class Network:
         if port in self.dead_brokers or self.is_cut(host):
             raise ConnectionRefusedError(f"{host}:{port}")
         connection = Connection(self, host, port, protocol)
-        self.connections.add(connection)
+        self.connections[connection] = None
         protocol.connection_made(connection)
         return connection

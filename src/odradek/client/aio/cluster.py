@@ -60,7 +60,7 @@ class ClusterClient(ClusterCore[AsyncConnection]):
         self._updates: dict[tuple[bool, bool], _Update] = {}
         self._under_way: _Update | None = None
         self._asking = asyncio.Lock()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in their order, as a set is not
         self._opening: dict[tuple[Address, str], asyncio.Task[AsyncConnection]] = {}
 
     async def close(self) -> None:
@@ -221,12 +221,12 @@ class ClusterClient(ClusterCore[AsyncConnection]):
     def _begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Begins a task with many waiters; `close` ends it."""
         task = asyncio.create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._ended)
         return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled():
             task.exception()  # its callers may be cancelled
 

@@ -10,7 +10,7 @@ class Waking:
     """The calls of one client that wait at present; if none does, the next is woken."""
 
     def __init__(self) -> None:
-        self._waiting: set[Waited] = set()
+        self._waiting: dict[Waited, None] = {}  # in the order in which they began
         self.is_due = False
 
     def wake(self) -> None:
@@ -37,11 +37,11 @@ class Waking:
     def begin(self, waited: "Waited") -> None:
         """Adds a waiting call."""
         self.check()
-        self._waiting.add(waited)
+        self._waiting[waited] = None
 
     def end(self, waited: "Waited") -> None:
         """Removes a waiting call."""
-        self._waiting.discard(waited)
+        self._waiting.pop(waited, None)
 
 
 class Waited:

@@ -53,7 +53,7 @@ class Commits:
         self._is_automatic = has_group and settings.flag("enable.auto.commit")
         self._interval_ms = max(1, settings.number("auto.commit.interval.ms"))
         self._due_ms = clock.monotonic_ms() + self._interval_ms
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way: dict[asyncio.Task[None], None] = {}
         self._callbacks: deque[Callable[[], None]] = deque()
 
     async def commit(self, offsets: Offsets | None = None) -> None:
@@ -72,7 +72,7 @@ class Commits:
         wanted = self._wanted(offsets)
         if wanted:
             task = self._membership().commit(wanted)
-            self._under_way.add(task)
+            self._under_way[task] = None
             task.add_done_callback(partial(self._ended, wanted, callback))
 
     @property
@@ -148,7 +148,7 @@ class Commits:
         callback: CommitCallback | None,
         task: asyncio.Task[None],
     ) -> None:
-        self._under_way.discard(task)
+        self._under_way.pop(task, None)
         error: KafkaError | None = None
         if task.cancelled():
             error = ClientClosed("the consumer was closed before its commit was answered")

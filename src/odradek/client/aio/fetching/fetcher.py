@@ -114,7 +114,7 @@ class Fetcher:
         # When brokers were asked without waiting, since a chunk was last used up.
         self._looked_ms: dict[int, int] = {}
         self._placing: set[TopicPartition] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._refreshing: asyncio.Task[None] | None = None
         self._failures = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -196,12 +196,12 @@ class Fetcher:
         task = asyncio.create_task(work)
         if on_end is not None:
             task.add_done_callback(on_end)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._ended)
         return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         self._fetches = {key: each for key, each in self._fetches.items() if each is not task}
         self._refreshing = None if self._refreshing is task else self._refreshing
         if task.cancelled():

@@ -415,7 +415,7 @@ class Membership:
                 state.is_revoking = True
         await self._before_revoking()
         await self._tell("on_partitions_revoked", partitions)
-        self._positions.assign(self._positions.assigned - set(partitions))
+        self._positions.assign(sorted(self._positions.assigned - set(partitions)))
 
     async def _lose(self) -> None:
         """Drops all partitions: other members have them. If cancelled, it has to be called again:
