@@ -106,6 +106,7 @@ def test_tokens_expire_on_the_test_s_clock(caplog):
         settings["sasl.oauthbearer.token.provider"] = lambda: old
         with pytest.raises(AuthenticationError, match="invalid_token"):
             asyncio.run(asyncio.wait_for(produce(), deadline_s(60)))
+        assert "refused a token: it has expired 1000 ms ago" in caplog.text
 
 
 @pytest.mark.parametrize("wall_ms", [10**12, 4 * 10**12])

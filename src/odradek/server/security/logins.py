@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from odradek.clock import Clock
 from odradek.config import BrokerConfig, ConfigError
-from odradek.log_limit import printable
+from odradek.log_limit import LimitedLog, printable
 from odradek.security.jaas import JaasLine
 from odradek.security.sasl.authenticator import LoginRules
 from odradek.security.sasl.claims import ClaimRules, unsigned_validator
@@ -56,6 +56,7 @@ class Logins:
         self._credentials = credentials
         self._open_keys = open_keys
         self._random_bytes = random_bytes
+        self._refusals = LimitedLog(logger, clock)
         self._lines: dict[str, JaasLine] = {}
         self._validate: TokenValidator | None = None
         mechanisms = self._mechanisms()
@@ -114,7 +115,9 @@ class Logins:
         )
 
     def _on_token_refused(self, reason: str) -> None:
-        logger.info("Listener %s refused a token: %s", self._listener_name, printable(reason))
+        self._refusals.warning(
+            f"Listener {self._listener_name} refused a token: {printable(reason)}"
+        )
 
     def _validator(self, line: JaasLine) -> TokenValidator:
         url: str | None = self._of(JWKS_URL, OAUTHBEARER)
