@@ -42,6 +42,7 @@ NEEDED: Final = re.compile(
 TESTING: Final = (
     "confluent-kafka>=2.6",
     "hypothesis>=6.100",
+    "polars>=1.0",
     "pyarrow>=15",
     "pytest>=9.0,<9.2",
     "pytest-timeout>=2.4",
