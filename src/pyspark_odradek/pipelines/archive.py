@@ -12,16 +12,17 @@ ones. Within a file records are in the order of their partitions and offsets.
 With `format` it is a Delta or Iceberg table as well (`lake`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pyspark_odradek.pipelines.bookkeeping import described
 from pyspark_odradek.pipelines.bookkeeping.lake.table import open_table, refuse_unusable
-from pyspark_odradek.pipelines.bookkeeping.manifest import TIME_COLUMNS, ArchivedFile, Manifest
+from pyspark_odradek.pipelines.bookkeeping.manifest import TIME_COLUMNS, Manifest
+from pyspark_odradek.pipelines.bookkeeping.shares import records_per_file
 from pyspark_odradek.pipelines.ends.batches import open_output
 from pyspark_odradek.pipelines.ends.hours import utc_date, utc_hour
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
@@ -29,7 +30,6 @@ from pyspark_odradek.pipelines.running.jobs import StreamJob
 from pyspark_odradek.pipelines.running.settings import PipelineSettings
 
 _ORDER: Final = ("topic", "partition", "offset")
-_USUAL_RECORD_BYTES: Final = 128
 
 
 def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
@@ -54,7 +54,8 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
             manifest.check_topics(batch_id, output.checkpoint.offsets(batch_id))
             # As those of the batch before turned out: bytes are known when they are written.
             limit = records_per_file(manifest.batch_files(batch_id - 1), settings.file_bytes)
-            rows = arranged(batch, columns, limit) if columns else batch
+            share = f.floor(f.col("offset") / limit)
+            rows = arranged(batch, columns, share) if columns else batch
             files = manifest.look(output.stage(rows, batch_id, columns, limit))
             described.keep(batch.sparkSession, target, settings)
             output.commit(batch_id, [asdict(file) for file in files])
@@ -64,20 +65,10 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     return output.job(write_stream(records, settings, "archive"), keep)
 
 
-def arranged(records: DataFrame, columns: Sequence[str], limit: int) -> DataFrame:
-    """Arranges records for their files: those of one file together, in order, with the names of its
-    directories.
-
-    `limit` is how many records a file takes at most.
+def arranged(records: DataFrame, columns: Sequence[str], share: Column) -> DataFrame:
+    """Arranges records for their files: those of an hour with the same share together, in order,
+    with the names of their directories.
     """
     named = {"date": utc_date("timestamp"), "hour": utc_hour("timestamp")}
     with_names = records.withColumns({name: named[name] for name in columns})
-    share = f.floor(f.col("offset") / limit)
     return with_names.repartition(*columns, share).sortWithinPartitions(*columns, *_ORDER)
-
-
-def records_per_file(files: Iterable[ArchivedFile], file_bytes: int) -> int:
-    """Estimates the number of records in a file of this size from existing files."""
-    sizes = [(file.bytes, sum(piece.records for piece in file.ranges)) for file in files]
-    total, records = sum(size for size, _ in sizes), sum(count for _, count in sizes)
-    return max(1, file_bytes // max(1, total // records if records else _USUAL_RECORD_BYTES))

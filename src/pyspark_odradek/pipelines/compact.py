@@ -15,12 +15,13 @@ a week.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as f
 
-from pyspark_odradek.pipelines.archive import arranged, records_per_file
+from pyspark_odradek.pipelines.archive import arranged
 from pyspark_odradek.pipelines.audit import compare_files, records_by_partition
 from pyspark_odradek.pipelines.bookkeeping.lake.table import LakeTable, begun_table
 from pyspark_odradek.pipelines.bookkeeping.manifest import (
@@ -29,6 +30,7 @@ from pyspark_odradek.pipelines.bookkeeping.manifest import (
     Manifest,
     entries,
 )
+from pyspark_odradek.pipelines.bookkeeping.shares import Shares, records_in
 from pyspark_odradek.pipelines.ends.parquet import write_parquet
 from pyspark_odradek.pipelines.ends.tables import Number
 from pyspark_odradek.pipelines.running.jobs import OnceJob, Outcome
@@ -147,14 +149,11 @@ def _changed(path: str) -> str:
 
 def worth_it(files: Iterable[ArchivedFile], file_bytes: int) -> list[ArchivedFile]:
     """Returns the files to compact: those of hours that then have fewer."""
-    by_hour: defaultdict[str, list[ArchivedFile]] = defaultdict(list)
-    for file in files:
-        if file.bytes < file_bytes * _LARGE_ENOUGH:
-            by_hour[_hour_of(file)].append(file)
+    small = (file for file in files if file.bytes < file_bytes * _LARGE_ENOUGH)
     found = []
-    for _, small in sorted(by_hour.items()):
-        if len(small) > -(-sum(file.bytes for file in small) // file_bytes):
-            found += small
+    for hour in _by_hour(small):
+        if len(hour) > Shares(hour, file_bytes).most_files():
+            found += hour
     return found
 
 
@@ -162,21 +161,37 @@ def _written(
     manifest: Manifest, number: Number, small: list[ArchivedFile], file_bytes: int
 ) -> list[ArchivedFile]:
     found: list[ArchivedFile] = []
-    # An archive may have been begun with directories of another kind.
-    for columns, files in _by_columns(small).items():
-        limit = records_per_file(files, file_bytes)
-        target = manifest.new_place(number)
-        write_parquet(arranged(manifest.frame(files), columns, limit), target, columns, limit)
+    for files, limit, share in _jobs(small, file_bytes):
+        # An archive may have been begun with directories of another kind.
+        columns, target = tuple(files[0].times), manifest.new_place(number)
+        write_parquet(arranged(manifest.frame(files), columns, share), target, columns, limit)
         found += manifest.look(manifest.table.staged(target))
     return found
 
 
-def _by_columns(files: Iterable[ArchivedFile]) -> dict[tuple[str, ...], list[ArchivedFile]]:
-    """Returns files by the columns that their directories have: date and hour, date, or none."""
-    found: defaultdict[tuple[str, ...], list[ArchivedFile]] = defaultdict(list)
+def _jobs(
+    small: Iterable[ArchivedFile], file_bytes: int
+) -> Iterator[tuple[list[ArchivedFile], int, Column]]:
+    """Returns files that are written together, with the most records in one of their files and the
+    share of a record: a large hour by itself, since records of others may be smaller; the rest as
+    one file an hour.
+    """
+    rest: defaultdict[tuple[str, ...], list[ArchivedFile]] = defaultdict(list)
+    for hour in _by_hour(small):
+        shares = Shares(hour, file_bytes)
+        if shares.count > 1:
+            yield hour, shares.limit, shares.of_record()
+        else:
+            rest[tuple(hour[0].times)] += hour
+    for files in rest.values():
+        yield files, records_in(files), f.lit(0)
+
+
+def _by_hour(files: Iterable[ArchivedFile]) -> list[list[ArchivedFile]]:
+    found: defaultdict[str, list[ArchivedFile]] = defaultdict(list)
     for file in files:
-        found[tuple(file.times)].append(file)
-    return found
+        found[_hour_of(file)].append(file)
+    return [found[hour] for hour in sorted(found)]
 
 
 def _hour_of(file: ArchivedFile) -> str:

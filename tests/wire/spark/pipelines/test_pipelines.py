@@ -5,6 +5,7 @@ If these fail, an archive is not what the topic was, or nobody notices.
 
 import hashlib
 import json
+import random
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -344,6 +345,38 @@ def test_an_archive_does_not_go_on_with_a_topic_that_was_made_anew(
     kept = read_table(spark, str(settings.to))
     assert kept is not None
     assert [bytes(row.value) for row in kept.collect()] == [b"old"] * 3
+
+
+def test_an_hour_is_not_compacted_again_without_fewer_files(spark, broker, tmp_path: Path) -> None:
+    """Each run wrote the second hour again, into two files as before: each had the offsets up to a
+    multiple of so many. The third has more than a file takes. The last one has smaller records,
+    and was cut by the number of larger ones."""
+    broker.create_topic("small-files", partitions=2, config={"retention.ms": "-1"})
+    noise = random.Random(7)
+    for number in range(210):
+        hour = 3 if number >= 120 else min(number // 30, 2)
+        broker.produce(
+            "small-files", noise.randbytes(10 if hour == 3 else 5_000),
+            partition=number % 2 if hour == 2 else 0, timestamp=FIRST_TIME_MS + hour * HOUR_MS,
+        )  # fmt: skip
+    target = str(tmp_path / "archive")
+    settings = PipelineSettings(
+        broker.bootstrap_servers, "small-files", to=target, source=target,
+        max_offsets_per_trigger=20, file_bytes=200_000,
+    )  # fmt: skip
+    archive.build(spark, settings).run()
+    adaptive = spark.conf.get("spark.sql.adaptive.enabled")
+    # It puts the few records of a test together again.
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    try:
+        facts = [compact.build(spark, settings).run().facts for _ in range(2)]
+    finally:
+        spark.conf.set("spark.sql.adaptive.enabled", adaptive)
+    assert [each["files after"] for each in facts] == [5, 5]
+    assert facts[1]["files before"] == 5
+    documents = (tmp_path / "archive/_manifest").iterdir()
+    assert [path.name for path in documents] == ["compacted-0.json"]
+    assert audit.build(spark, settings).run().findings == []
 
 
 def test_a_compacted_topic_has_fewer_records_than_its_archive(spark, broker, tmp_path) -> None:
