@@ -16,7 +16,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 
 from odradek.errors import reason_of
 from pyspark_odradek.formats.errors import Undecodable, UnusableSchema
@@ -51,8 +51,18 @@ class Registry:
     """A source of schemas, which can be sent to workers."""
 
     def __init__(self, location: str) -> None:
+        """Remembers where it is, and asks nothing yet.
+
+        Raises:
+            UnusableSchema: the location is a URL that cannot be read.
+        """
         self.location: Final = location.rstrip("/")
         self._is_folder: Final = "://" not in location
+        try:
+            urlsplit("" if self._is_folder else self.location)
+        except ValueError as error:
+            # The location may have a password.
+            raise UnusableSchema(f"the URL of the registry cannot be read: {error}") from None
 
     def by_id(self, number: int) -> Schema:
         """Returns the schema that a prefix names.
@@ -121,10 +131,9 @@ class Registry:
             ) from None
 
     def _get(self, path: str) -> dict[str, Any] | None:
-        parts = urlsplit(self.location)
-        host = parts.netloc.rpartition("@")[2]
+        parts, public = urlsplit(self.location), self._parts()
         where, _, query = path.partition("?")
-        url = urlunsplit((parts.scheme, host, parts.path + where, query, ""))
+        url = urlunsplit(public._replace(path=public.path + where, query=query, fragment=""))
         request = urllib.request.Request(url, headers={"Accept": "application/json"})
         if parts.username is not None:
             # In a URL what is not a letter may be written as a number.
@@ -143,7 +152,12 @@ class Registry:
 
     def _shown(self) -> str:
         """The location, without a password."""
-        return self.location.replace(urlsplit(self.location).netloc.rpartition("@")[0] + "@", "")
+        return self.location if self._is_folder else urlunsplit(self._parts())
+
+    def _parts(self) -> SplitResult:
+        """The URL, without user and password."""
+        parts = urlsplit(self.location)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2])
 
 
 def _schema_in(document: Any) -> dict[str, Any]:

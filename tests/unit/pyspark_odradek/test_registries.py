@@ -3,6 +3,7 @@ question for each record."""
 
 import base64
 import json
+import re
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -53,6 +54,29 @@ def registry() -> Iterator[tuple[str, dict[str, Any], list[str]]]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+@pytest.mark.parametrize("name", ["us@er/schemas", "schemas@2", "http:/a@b"])
+def test_a_folder_is_named_as_it_is(tmp_path: Path, name: str) -> None:
+    """What was before its `@` was taken for a user, or the `@` left out: there is no such folder."""
+    folder = tmp_path / name
+    folder.mkdir(parents=True)
+    with pytest.raises(Undecodable, match=f"^{re.escape(str(folder))} has no schema 9$"):
+        Registry(str(folder)).by_id(9)
+
+
+def test_a_url_is_named_without_its_user_alone(
+    registry: tuple[str, dict[str, Any], list[str]],
+) -> None:
+    url, _, asked = registry
+    without = url.replace("user:secret@", "")
+    for given, shown in ((url, "/api"), (f"{url}@2", "/api@2"), (f"{without}@2", "/api@2")):
+        words = rf"^http://127\.0\.0\.1:\d+{shown} has no subject s$"
+        with pytest.raises(UnusableSchema, match=words):
+            Registry(given).newest("s")
+    assert asked[1].startswith("/api@2/subjects/s/versions/latest Basic ")
+    with pytest.raises(UnusableSchema, match="^the URL of the registry cannot be read: Invalid"):
+        Registry("http://user:secret@[1/")
 
 
 def test_avro_of_a_registry(registry: tuple[str, dict[str, Any], list[str]]) -> None:
