@@ -58,7 +58,7 @@ def registry() -> Iterator[tuple[str, dict[str, Any], list[str]]]:
 
 @pytest.mark.parametrize("name", ["us@er/schemas", "schemas@2", "http:/a@b"])
 def test_a_folder_is_named_as_it_is(tmp_path: Path, name: str) -> None:
-    """What was before its `@` was taken for a user, or the `@` left out: there is no such folder."""
+    """Without the `@` it is another folder, which is not there."""
     folder = tmp_path / name
     folder.mkdir(parents=True)
     with pytest.raises(Undecodable, match=f"^{re.escape(str(folder))} has no schema 9$"):
@@ -75,7 +75,7 @@ def test_a_url_is_named_without_its_user_alone(
         with pytest.raises(UnusableSchema, match=words):
             Registry(given).newest("s")
     assert asked[1].startswith("/api@2/subjects/s/versions/latest Basic ")
-    with pytest.raises(UnusableSchema, match="^the URL of the registry cannot be read: Invalid"):
+    with pytest.raises(UnusableSchema, match=r"^the URL of the registry cannot be read: Invalid"):
         Registry("http://user:secret@[1/")
 
 
