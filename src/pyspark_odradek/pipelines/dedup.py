@@ -23,7 +23,12 @@ from pyspark_odradek.pipelines.ends.directories import Mark
 from pyspark_odradek.pipelines.ends.files import FileSystem
 from pyspark_odradek.pipelines.ends.owners import Lock
 from pyspark_odradek.pipelines.ends.snapshots import is_there, no_topic
-from pyspark_odradek.pipelines.ends.streams import event_time, read_topic, write_stream
+from pyspark_odradek.pipelines.ends.streams import (
+    check_event_times,
+    event_time,
+    read_topic,
+    write_stream,
+)
 from pyspark_odradek.pipelines.running.jobs import StreamJob
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
@@ -37,7 +42,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
 
     Raises:
         PipelineError: there is no output, or there are two, or the directory belongs to something
-            else or was begun with another `by`, or there is no such topic.
+            else or was begun with another `by` or by an earlier version, or there is no such topic.
     """
     if settings.to is not None and settings.to_topic is not None:
         raise PipelineError(f"{_NAME} writes to one place: say --to DIR or --to-topic T, not both")
@@ -45,12 +50,14 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     once = dedup(records, settings.by, settings.within)
     if settings.to_topic is None:
         output = open_output(spark, settings, _NAME, same=("by",))
+        check_event_times(output.checkpoint, "directory")
         return output.job(write_stream(once, settings, _NAME))
     target = replace(settings, topic=settings.written(settings.to_topic))
     if not is_there(target):
         raise no_topic(target, " to write to")
     files = FileSystem(spark)
     checkpoint = Checkpoint(files, settings.checkpoint_or(None))
+    check_event_times(checkpoint, "topic and checkpoint")
     # There is no other directory of two runs at once.
     lock = Lock(files, checkpoint.path)
     # The other topic has its own number of partitions: there the key decides.

@@ -14,7 +14,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pyspark_odradek.pipelines.ends.batches import open_output
-from pyspark_odradek.pipelines.ends.streams import distance, event_time, read_topic, write_stream
+from pyspark_odradek.pipelines.ends.streams import (
+    check_event_times,
+    distance,
+    event_time,
+    read_topic,
+    write_stream,
+)
 from pyspark_odradek.pipelines.running.jobs import StreamJob
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
@@ -27,7 +33,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
 
     Raises:
         PipelineError: there is no other topic or no directory, or the directory belongs to
-            something else.
+            something else, or is of an earlier version.
     """
     if settings.other is None:
         raise PipelineError("join needs another topic (--with T)")
@@ -37,6 +43,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
     )
     both = replace(settings, topic=f"{settings.topic},{settings.other}")
     output = open_output(spark, both, _NAME, same=("by",))
+    check_event_times(output.checkpoint, "directory")
     joined = join(one, other, settings.by, settings.within)
     return output.job(write_stream(joined, settings, _NAME))
 

@@ -32,6 +32,14 @@ class Checkpoint:
         """The newest batch that Spark has completed; -1 if there is none."""
         return max(self._numbers("commits"), default=-1)
 
+    def watermark_ms(self) -> int:
+        """The watermark behind the newest completed batch; 0 if there is none yet."""
+        done = self.last_commit()
+        if done < 0:
+            return 0
+        found = json.loads(self._files.read(f"{self.path}/commits/{done}").splitlines()[1])
+        return int(found.get("nextBatchWatermarkMs", 0))
+
     def offsets(self, batch_id: int) -> list[str]:
         """Returns the end offsets of a batch for each source, as Spark has written them."""
         return self._files.read(f"{self.path}/offsets/{batch_id}").splitlines()[_LINES_BEFORE:]

@@ -7,11 +7,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from pyspark_odradek.pipelines.ends.checkpoints import Checkpoint
 from pyspark_odradek.pipelines.ends.snapshots import is_there, no_topic
-from pyspark_odradek.pipelines.running.settings import PipelineSettings
+from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
 # So far from 1970, in microseconds, event times are told apart.
 _FARTHEST_US: Final = 1 << 61
+# The year 10000. A watermark before it is of times that were not moved: it would be one of the year
+# -63000.
+_FIRST_MOVED_MS: Final = 253_402_300_800_000
 _UNITS: Final = ("year", "month", "day", "hour", "minute", "second")
 # As long as those of watermarks.
 _HOURS_OF_A_DAY: Final = 24
@@ -44,6 +48,21 @@ def event_time(time: str) -> Column:
     """
     found = f.greatest(f.unix_micros(time), f.lit(1 - _FARTHEST_US))
     return f.timestamp_micros(f.least(found, f.lit(_FARTHEST_US)) + _FARTHEST_US)
+
+
+def check_event_times(checkpoint: Checkpoint, other: str) -> None:
+    """Checks that what a query remembers has times as those of `event_time`; `other` is what the
+    user has to choose if not.
+
+    Raises:
+        PipelineError: it is of an earlier version, so no record would be near to those in it.
+    """
+    if 0 < checkpoint.watermark_ms() < _FIRST_MOVED_MS:
+        raise PipelineError(
+            f"{checkpoint.path} is of an earlier version: its times are not those of this one, "
+            f"which would find no record near to them. Choose another {other}: there everything "
+            "is read from the beginning"
+        )
 
 
 def distance(interval: str) -> Column:

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.errors import PySparkException
+from pyspark.sql.functions import col
 from tests.deadlines import deadline_s
 
 import odradek
@@ -343,6 +344,30 @@ def test_records_of_two_topics_meet(spark, broker, settings, put) -> None:
     ]
     with pytest.raises(PipelineError, match="join needs another topic"):
         join.build(spark, replace(settings, other=None))
+
+
+@pytest.mark.parametrize("pipeline", ["dedup", "dedup to a topic", "join"])
+def test_what_an_earlier_version_remembers_is_not_gone_on_with(
+    spark, broker, settings, put, tmp_path: Path, pipeline: str
+) -> None:
+    """It has the times of records as they are, and now they are moved: from the second batch on
+    repetitions were not left out, and records that it had did not meet any more."""
+    others = f"{settings.topic}-others"
+    broker.create_topic(others, partitions=1, config={"retention.ms": "-1"})
+    place, module = tmp_path / "out", join if pipeline == "join" else dedup
+    settings = replace(settings, other=others if pipeline == "join" else None)
+    if pipeline == "dedup to a topic":
+        place = tmp_path / "checkpoint"
+        settings = replace(settings, to=None, to_topic=others, checkpoint=str(place))
+    for topic in (settings.topic, others):
+        put(("a", "1", 0), ("b", "2", 90), topic=topic)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "event_time", col)
+        module.build(spark, settings).run()
+    before = sorted(path for path in place.rglob("*") if path.is_file())
+    with pytest.raises(PipelineError, match=r"is of an earlier version: .* Choose another"):
+        module.build(spark, settings)
+    assert sorted(path for path in place.rglob("*") if path.is_file()) == before
 
 
 def test_groups_that_are_behind(spark, broker, settings, put) -> None:
