@@ -35,7 +35,7 @@ from pyspark_odradek.formats import (
 )
 from pyspark_odradek.pipelines.ends.batches import CHECKPOINT, Output
 from pyspark_odradek.pipelines.ends.directories import ClaimedLock, read_table
-from pyspark_odradek.pipelines.ends.letter_sizes import CUT, LEAST_LIMIT
+from pyspark_odradek.pipelines.ends.letter_sizes import CUT, LEAST_LIMIT, WHOLE
 from pyspark_odradek.pipelines.ends.letters import Letters
 from pyspark_odradek.pipelines.ends.sealed import Document
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
@@ -86,7 +86,8 @@ def dead_letters_of(settings: PipelineSettings) -> str:
 def decoded(records: DataFrame, decoder: Decoder, *, may_be_cut: bool = False) -> DataFrame:
     """Returns the records with their `value` decoded, and a column with the reason of failures.
 
-    With `may_be_cut` a record whose headers say that it was cut gets a reason, too.
+    With `may_be_cut` the records are of letters: one that was cut gets a reason, too, and one that
+    is whole loses the header that says so.
     """
     outcome = t.StructType(
         [t.StructField("row", decoder.type), t.StructField("why", t.StringType())]
@@ -103,10 +104,11 @@ def decoded(records: DataFrame, decoder: Decoder, *, may_be_cut: bool = False) -
             raise SourceError(str(error)) from None
 
     tried = records.withColumn("_tried", f.udf(attempt, outcome, useArrow=False)("value"))
-    why = f.col("_tried.why")
-    if may_be_cut:
-        why = f.when(_is_cut(), f.lit(_IS_ELSEWHERE)).otherwise(why)
-    return tried.select("*", f.col("_tried.row").alias("_row"), why.alias(_REASON))
+    row, why = f.col("_tried.row").alias("_row"), f.col("_tried.why")
+    if not may_be_cut:
+        return tried.select("*", row, why.alias(_REASON))
+    why = f.when(_is_cut(), f.lit(_IS_ELSEWHERE)).otherwise(why)
+    return tried.select("*", row, why.alias(_REASON)).withColumn("headers", _unmarked())
 
 
 def once(letters: DataFrame) -> DataFrame:
@@ -117,7 +119,25 @@ def once(letters: DataFrame) -> DataFrame:
 
 
 def _is_cut() -> Column:
-    return f.exists("headers", lambda each: each["key"].startswith(CUT))
+    # What is cut ends with a note of that; a record may have its own headers of these names.
+    last = _last_name("headers")
+    return last.startswith(CUT) & (last != WHOLE)
+
+
+def _last_name(headers: Column | str) -> Column:
+    return f.get(headers, f.size(headers) - 1)["key"]
+
+
+def _marked(own: Column) -> Column:
+    """Returns headers that do not end as those of a record that was cut, unless it was."""
+    looks_cut = _last_name(own).startswith(CUT) & (f.col(_REASON) != _IS_ELSEWHERE)
+    mark = f.struct(f.lit(WHOLE).alias("key"), f.lit(b"").alias("value"))
+    return f.when(looks_cut, f.concat(own, f.array(mark))).otherwise(own)
+
+
+def _unmarked() -> Column:
+    own = f.slice("headers", 1, f.size("headers") - 1)
+    return f.when(_last_name("headers") == WHOLE, own).otherwise(f.col("headers"))
 
 
 def dead_letters(failed: DataFrame) -> DataFrame:
@@ -126,7 +146,8 @@ def dead_letters(failed: DataFrame) -> DataFrame:
     places = {"topic": f.col("topic"), "partition": f.col("partition"), "offset": f.col("offset")}
     told = [_header("reason", f.substring(_REASON, 1, _LONGEST_REASON))]
     told += [_header(name, place) for name, place in {**places, "timestamp": time}.items()]
-    headers = f.concat(f.coalesce("headers", f.array().cast(_HEADERS)), f.array(*told))
+    own = _marked(f.coalesce("headers", f.array().cast(_HEADERS)))
+    headers = f.concat(own, f.array(*told))
     return failed.select("key", "value", headers.alias("headers"))
 
 

@@ -8,6 +8,9 @@ is where the other headers say:
     odradek.cut.value     3000000 bytes, sha256 9f86d081884c7d659a2feaa0c55ad015...
     odradek.cut.key       200000 bytes, sha256 ...
     odradek.cut.headers   20 headers, sha256 ...
+
+These follow the record's own. If the last of those has such a name, `odradek.cut.nothing` follows
+it, so that a whole letter is not taken for a cut one.
 """
 
 import hashlib
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CUT: Final = "odradek.cut."
+WHOLE: Final = f"{CUT}nothing"
 CODEC: Final = Compression.ZSTD
 # The least limit of a dead-letter topic: the reason alone may have 4 000 bytes.
 LEAST_LIMIT: Final = 16_384

@@ -41,8 +41,8 @@ def test_hours_with_records_of_other_sizes_become_one_file_too() -> None:
 
 def test_an_hour_of_several_files_becomes_as_many_as_its_bytes_need() -> None:
     """Wherever the offsets of its partitions begin."""
-    small = [file_of((0, 50, 90), (1, 990, 1_000)), file_of((0, 90, 110), (1, 1_000, 1_040))]
-    small += [file_of((2, 7, 47), (3, 1, 21)), file_of((3, 21, 71))]
+    small = [file_of((0, 0, 51), (1, 100, 120)), file_of((1, 120, 151))]
+    small += [file_of((2, 9_000, 9_050), (3, 9_100, 9_120)), file_of((3, 9_120, 9_150))]
     shares = Shares(small, FILE_BYTES)
     assert shares.count == shares.most_files() == 3
 

@@ -356,6 +356,45 @@ def test_a_record_keeps_headers_of_its_own_that_are_named_as_those_of_letters(
     )
 
 
+def test_a_record_with_headers_of_its_own_named_as_those_of_what_is_cut_is_tried_again(
+    spark, broker, tmp_path: Path
+) -> None:
+    """It was taken for cut: no schema brought it back, though its letter is whole."""
+    broker.create_topic("seem-cut", partitions=1, config={"max.message.bytes": "2000000"})
+    own = [
+        [("odradek.cut.value", b"9 bytes"), ("from", b"test")],
+        [("from", b"test"), ("odradek.cut.value", b"9 bytes")],
+        [("odradek.cut.nothing", b"")],
+        [],
+    ]
+    for number, headers in enumerate(own):
+        broker.produce("seem-cut", f'{{"id": "{number}"}}', headers=headers)
+    noise = random.Random(7).randbytes(60_000)
+    broker.produce("seem-cut", noise, headers=own[1])
+    small = {"max.message.bytes": "20000"}
+    broker.create_topic("seem-cut-dead-letters", partitions=1, config=small)
+    settings = PipelineSettings(
+        broker.bootstrap_servers, "seem-cut", to=str(tmp_path / "table"), schema="id LONG"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decode, "_LARGEST_LETTER", 20_000)
+        decode.build(spark, settings).run()
+        # These come back to the topic once more, and are neither cut nor whole the less.
+        redrive.build(spark, replace(settings, schema="id STRING, more LONG NOT NULL")).run()
+        for _ in range(2):
+            redrive.build(spark, replace(settings, schema="id STRING")).run()
+    table = read_table(spark, f"{settings.to}/source=redriven")
+    assert table is not None
+    found = [
+        (row.value.id, [(each.key, bytes(each.value)) for each in row.headers or ()])
+        for row in table.orderBy("offset").collect()
+    ]
+    assert found == [(f"{number}", headers) for number, headers in enumerate(own)]
+    letters = broker.records("seem-cut-dead-letters", read_committed=True)
+    cut = [letter for letter in letters if dict(letter.headers)["odradek.offset"] == b"4"]
+    assert [letter.value for letter in cut] == [noise[:5_000]] * 4
+
+
 def test_letters_that_were_not_committed_are_not_tried_again(
     spark, broker, tmp_path: Path, monkeypatch
 ) -> None:

@@ -353,7 +353,7 @@ def test_an_hour_is_not_compacted_again_without_fewer_files(spark, broker, tmp_p
     and was cut by the number of larger ones."""
     broker.create_topic("small-files", partitions=2, config={"retention.ms": "-1"})
     noise = random.Random(7)
-    for number in range(210):
+    for number in range(320):
         hour = 3 if number >= 120 else min(number // 30, 2)
         broker.produce(
             "small-files", noise.randbytes(10 if hour == 3 else 5_000),
@@ -362,7 +362,7 @@ def test_an_hour_is_not_compacted_again_without_fewer_files(spark, broker, tmp_p
     target = str(tmp_path / "archive")
     settings = PipelineSettings(
         broker.bootstrap_servers, "small-files", to=target, source=target,
-        max_offsets_per_trigger=20, file_bytes=200_000,
+        max_offsets_per_trigger=25, file_bytes=200_000,
     )  # fmt: skip
     archive.build(spark, settings).run()
     adaptive = spark.conf.get("spark.sql.adaptive.enabled")
