@@ -230,7 +230,8 @@ def _drafted(tried: DataFrame, batch_id: int, output: Output, letters: Letters) 
     """Stages the rows and the letters of a batch, and keeps a draft if there are letters."""
     good = tried.where(f"{_REASON} IS NULL").withColumn("value", f.col("_row"))
     rows, failed = good.select(*COLUMNS), tried.where(f"{_REASON} IS NOT NULL")
-    draft = {"files": output.stage(rows, batch_id), "schema": rows.schema.jsonValue()}
+    files = [] if rows.isEmpty() else output.stage(rows, batch_id)
+    draft = {"files": files, "schema": rows.schema.jsonValue()}
     if failed.isEmpty():
         return {**draft, "letters": []}
     written = output.stage(letters.cut(dead_letters(failed)), batch_id, part=_LETTERS)

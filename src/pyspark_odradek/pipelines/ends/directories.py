@@ -223,8 +223,13 @@ def reading_table(spark: SparkSession, directory: str) -> Iterator[DataFrame | N
 def _frame(
     spark: SparkSession, directory: str, snapshot: Snapshot, columns: str | None = None
 ) -> DataFrame | None:
+    if not snapshot.documents:
+        return None
+    by_case = str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
+    # The schema of a batch without rows need not go with those of others.
+    documents = [each for each in snapshot.documents if each["files"]] or snapshot.documents[-1:]
+    schema = columns or schema_of(documents, by_case=by_case)
     paths = [f"{directory}/{file['path']}" for file in snapshot.files]
-    by_case = spark.conf.get("spark.sql.caseSensitive") == "true"
-    schema = columns or schema_of(snapshot.documents, by_case=by_case)
-    reader = spark.read if schema is None else spark.read.schema(schema)
-    return reader.parquet(*paths) if paths else None
+    if not paths:
+        return None if schema is None else spark.createDataFrame([], schema)
+    return (spark.read if schema is None else spark.read.schema(schema)).parquet(*paths)

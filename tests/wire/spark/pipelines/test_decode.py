@@ -137,6 +137,25 @@ def test_letters_come_back_to_a_table_in_which_a_type_has_changed(
     assert [row.n for row in table.select("value.n").collect()] == ["two"]
 
 
+def test_a_batch_without_rows_may_have_had_any_schema(spark, broker, tmp_path: Path) -> None:
+    """A first run with a wrong schema, which no value matched, spoiled the table for all others."""
+    broker.create_topic("at-first", partitions=1, config={"retention.ms": "-1"})
+    settings = PipelineSettings(broker.bootstrap_servers, "at-first", to=str(tmp_path / "table"))
+    parts = [f"{settings.to}/source={part}" for part in ("topic", "redriven")]
+    for value, schema in (("x", "id LONG"), ("y", "id STRING")):
+        assert read_table(spark, parts[1]) is None
+        broker.produce("at-first", f'{{"id": "{value}"}}')
+        decode.build(spark, replace(settings, schema=schema)).run()
+        found = read_table(spark, parts[0])
+        assert found is not None
+        assert [row.id for row in found.select("value.id").collect()] == ["y"] * (value == "y")
+    for schema in ("id LONG", "id STRING"):
+        redrive.build(spark, replace(settings, schema=schema)).run()
+    again = read_table(spark, parts[1])
+    assert again is not None
+    assert [row.id for row in again.select("value.id").collect()] == ["x"]
+
+
 def test_columns_of_another_case_and_keys_that_grew_are_read_from_all_batches(
     spark, broker, tmp_path: Path
 ) -> None:
@@ -153,6 +172,14 @@ def test_columns_of_another_case_and_keys_that_grew_are_read_from_all_batches(
     assert table is not None
     rows = table.orderBy("offset").select("value.id", "value.shop", "value.by").collect()
     assert [tuple(row) for row in rows] == [(1, None, {2: 3}), (2, None, {5_000_000_000: 4})]
+    # As Spark takes it, too.
+    spark.conf.set("spark.sql.caseSensitive", "True")
+    try:
+        apart = read_table(spark, f"{settings.to}/source=topic")
+        assert apart is not None
+        assert apart.schema["value"].dataType.names == ["Id", "by", "id", "Shop"]
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
 
 
 def test_what_cannot_be_decoded_at_all_is_refused(spark, broker, tmp_path: Path) -> None:
@@ -393,6 +420,8 @@ def test_a_record_with_headers_of_its_own_named_as_those_of_what_is_cut_is_tried
     letters = broker.records("seem-cut-dead-letters", read_committed=True)
     cut = [letter for letter in letters if dict(letter.headers)["odradek.offset"] == b"4"]
     assert [letter.value for letter in cut] == [noise[:5_000]] * 4
+    reasons = {dict(letter.headers)["odradek.reason"] for letter in cut[1:]}
+    assert reasons == {b"it is cut: the whole record is at its topic, partition and offset"}
 
 
 def test_letters_that_were_not_committed_are_not_tried_again(
