@@ -101,7 +101,7 @@ class Manifest:
         if self.table.last_batch() < 0:
             raise PipelineError(f"{self.table.directory} is no archive: it has no manifest")
         with self.table.reading() as snapshot:
-            if not all("ranges" in file for file in snapshot.files):
+            if not _is_of_archive(snapshot):
                 raise PipelineError(
                     f"{self.table.directory} is no archive: it is a table of another pipeline"
                 )
@@ -217,6 +217,12 @@ def entries(files: Iterable[Document]) -> list[ArchivedFile]:
         values: dict[str, Any] = {**entry, "ranges": [FileRange(**r) for r in entry["ranges"]]}
         found.append(ArchivedFile(**values))
     return found
+
+
+def _is_of_archive(snapshot: Snapshot) -> bool:
+    # Batches of `decode` may have no files at all; they have a schema.
+    has_schema = any("schema" in document for document in snapshot.documents)
+    return not has_schema and all("ranges" in file for file in snapshot.files)
 
 
 def _topic_ids(offsets: Iterable[str]) -> dict[str, UUID]:

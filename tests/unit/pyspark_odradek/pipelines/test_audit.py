@@ -51,11 +51,19 @@ def test_a_batch_that_comes_while_an_audit_begins_is_no_finding(
 
 
 @pytest.mark.parametrize("pipeline", [audit, compact, restore])
-@pytest.mark.parametrize("facts", [{}, {"offsets": ['{"t": {"0": 1}}']}])
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {},
+        {"offsets": ['{"t": {"0": 1}}']},
+        {"offsets": ['{"t": {"0": 1}}'], "schema": {}, "files": []},
+    ],
+)
 def test_a_table_of_another_pipeline_is_no_archive(
     tmp_path: Path, pipeline: Any, facts: dict[str, Any]
 ) -> None:
-    """That of `lag`, and that of `dedup`: there was a KeyError for what its documents lack."""
+    """That of `lag`, that of `dedup`, and of `decode` without rows: there was a KeyError for what
+    documents lack, and the last was audited as an archive that has nothing."""
     files = [{"path": "batch=0-9f2c11ab/part-0.parquet", "bytes": 1}]
     (tmp_path / "_manifest").mkdir()
     document = seal({"batch": 0, "files": files, **facts})
