@@ -7,7 +7,6 @@ from the first one on, so that there are not more of them.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column
@@ -47,21 +46,16 @@ class Shares:
 
     def of_record(self) -> Column:
         """Returns the share of a record, by its topic, partition and offset."""
-        moved = reduce(
-            lambda chosen, place: f.when(
-                (f.col("topic") == place[0]) & (f.col("partition") == place[1]),
-                f.col("offset") + self._shifts[place],
-            ).otherwise(chosen),
-            self._shifts,
-            f.col("offset"),
-        )
+        shifts = [f.lit(each) for place, shift in self._shifts.items() for each in (place, shift)]
+        shift = f.create_map(*shifts)[f.concat_ws("-", "topic", "partition")]
+        moved = f.col("offset") + shift
         return f.floor(moved % (self.limit * self.count) / self.limit)
 
     def _most_records(self, share: int) -> int:
         return sum(self._most_of(piece, share) for piece in self._pieces)
 
     def _most_of(self, piece: FileRange, share: int) -> int:
-        shift = self._shifts[piece.topic, piece.partition]
+        shift = self._shifts[_place(piece)]
         between = self._before(piece.end + shift, share) - self._before(piece.start + shift, share)
         return min(between, piece.records)
 
@@ -71,18 +65,22 @@ class Shares:
         return turns * self.limit + min(max(rest - share * self.limit, 0), self.limit)
 
 
-def _shifts(pieces: Iterable[FileRange]) -> dict[tuple[str, int], int]:
+def _place(piece: FileRange) -> str:
+    return f"{piece.topic}-{piece.partition}"
+
+
+def _shifts(pieces: Iterable[FileRange]) -> dict[str, int]:
     """Returns what to add to the offsets of each partition so that its first one follows the
     records of the partition before.
     """
-    starts: dict[tuple[str, int], int] = {}
-    records: Counter[tuple[str, int]] = Counter()
-    for piece in pieces:
-        place = (piece.topic, piece.partition)
+    starts: dict[str, int] = {}
+    records: Counter[str] = Counter()
+    for piece in sorted(pieces, key=lambda each: (each.topic, each.partition)):
+        place = _place(piece)
         starts[place] = min(piece.start, starts.get(place, piece.start))
         records[place] += piece.records
     shifts, before = {}, 0
-    for place in sorted(starts):
+    for place in starts:
         shifts[place] = before - starts[place]
         before += records[place]
     return shifts
