@@ -40,9 +40,10 @@ class Shares:
 
     def most_files(self) -> int:
         """Returns how many files there will be at most: a share has more than one if it has more
-        records than the limit.
+        records than the limit. Spark writes one also if there are no records.
         """
-        return sum(-(-self._most_records(share) // self.limit) for share in range(self.count))
+        files = (-(-self._most_records(share) // self.limit) for share in range(self.count))
+        return max(1, sum(files))
 
     def of_record(self) -> Column:
         """Returns the share of a record, by its topic, partition and offset."""

@@ -56,3 +56,10 @@ def test_an_hour_that_would_have_as_many_files_is_left_alone() -> None:
     assert Shares(gaps, FILE_BYTES).count == 2
     assert worth_it(gaps, FILE_BYTES) == []
     assert worth_it(gaps[:1], FILE_BYTES) == []
+
+
+def test_a_file_without_records_is_left_alone() -> None:
+    """Of a batch whose offsets were all of transactions' markers: Spark writes one for it again."""
+    empty = ArchivedFile("batch=0-1/f.parquet", 1_000, "")
+    assert worth_it([empty], FILE_BYTES) == []
+    assert worth_it([empty, empty], FILE_BYTES) == [empty, empty]
