@@ -185,6 +185,15 @@ class LogDirectory:
         except OSError as error:
             self.fail(error)
 
+    def when_synced(self, action: Callable[[], None]) -> None:
+        """Syncs the directory's list of logs in the background, then calls `action`; never if the
+        disk refuses, and one that fails goes offline."""
+        self.background.submit(
+            lambda: self.file_system.sync(self.path),
+            lambda _: action(),
+            self._on_background_error,
+        )
+
     def check(self) -> None:
         """Raises the error of every log in a failed directory.
 

@@ -72,10 +72,13 @@ class LogDeletion:
         log.local.moved(new_path)
         log.leader_epochs.moved(f"{new_path}/{names.LEADER_EPOCH_CHECKPOINT}")
 
-    def delete_swapped(self, log: Log) -> None:
-        """Removes a log in whose place there is another, after a delay."""
-        self._checkpoints.write_all_of(log.log_directory)
-        self._remove(log.log_directory, log.local.path, log.config.file_delete_delay_ms)
+    def delete_swapped(self, log: Log, successor: Log) -> None:
+        """Removes a log in whose place there is another, after a delay, and not before the name of
+        its successor is on the disk: a start after a power failure would find neither."""
+        directory, path = log.log_directory, log.local.path
+        delay_ms = log.config.file_delete_delay_ms
+        self._checkpoints.write_all_of(directory)
+        successor.log_directory.when_synced(lambda: self._remove(directory, path, delay_ms))
 
     def delete_directory(
         self, directory: LogDirectory, path: str, topic_partition: TopicPartition, delay_ms: int
@@ -138,6 +141,8 @@ class LogDeletion:
     def _rename_back(self, directory: LogDirectory, path: str, target: str) -> None:
         try:
             self._file_system.rename(path, target)
+            # The other name is on the disk.
+            self._file_system.sync(directory.path)
         except OSError as error:
             # Records appended to it from now on would be deleted at the next start.
             directory.fail(error)

@@ -282,7 +282,7 @@ class LogManager:
         log.producers.snapshot_offset = UNKNOWN_OFFSET
         self.futures.forget(future)
         self._adopt(log)
-        self._deletion.delete_swapped(current)
+        self._deletion.delete_swapped(current, log)
         self.checkpoints.write_all_of(log.log_directory)
         return log
 

@@ -30,6 +30,10 @@ STEP_BYTES = 300
 MARKER = {"base_offset": 0, "timestamp_ms": 1, "producer_epoch": 0, "coordinator_epoch": 1}
 
 
+class SlowDisk(BaseException):
+    """A disk that has not done yet what it was asked for."""
+
+
 class Directories:
     """Three log directories, and brokers over them one after the other."""
 
@@ -790,3 +794,92 @@ def test_a_swap_of_which_the_first_name_cannot_be_synced_is_taken_back(
     cluster.create("orders", **SMALL)
     wait_for_swap(cluster)
     assert values_of(cluster) == numbers(30)
+
+
+@pytest.mark.parametrize("refused", ["sync", "rename"])
+def test_a_swap_that_was_taken_back_stays_so_when_the_power_fails(
+    directories: Directories, tmp_path: Path, refused: str
+) -> None:
+    """The start would find the log under the name of one that is deleted, finish the swap, and
+    leave out what was acknowledged and synced since."""
+    files, background = VolatileFileSystem(str(tmp_path)), LateBackground(is_late=False)
+    cluster = directories.start(files, background)
+    cluster.create("orders", **SMALL)
+    fill(cluster, 3)
+    cluster.replicas.partition(A).leader_log().local.flush()
+    cluster.replicas.log_dir_moves.alter(A, directories.paths[1])
+    (future,) = cluster.log_manager.futures.all()
+    rename, refusals = files.rename, []
+
+    def refuse(path: str, target: str) -> None:
+        if path == future.local.path and not refusals:
+            refusals.append(path)
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        rename(path, target)
+
+    def refuse_sync(path: str, target: str) -> None:
+        rename(path, target)
+        if target.endswith("-delete") and not refusals:
+            refusals.append(path)
+            files.errno, files.fail_at = errno.ENOSPC, files.operations + 1
+
+    files.rename = refuse if refused == "rename" else refuse_sync  # type: ignore[method-assign]
+    wait_until(cluster, lambda: bool(refusals))
+    assert directory_of(cluster) == directories.paths[0]
+    fill(cluster, 5, 3)
+    cluster.replicas.partition(A).leader_log().local.flush()
+    for kept in range(files.pending_changes + 1):
+        left = Directories(tmp_path / f"left{kept}")
+        files.survive(str(tmp_path / f"left{kept}"), kept, zeros=False)
+        after = left.start()
+        after.create("orders", **SMALL)
+        assert values_of(after) == numbers(8), (kept, left.found())
+        left.stop(after)
+
+
+def test_a_log_that_has_moved_goes_when_the_new_name_is_on_the_disk(
+    directories: Directories, tmp_path: Path
+) -> None:
+    """A power failure would leave neither of the two under a name that the next start knows: with
+    `file.delete.delay.ms=0`, or a disk that takes long, the removal comes before the sync."""
+    files, background = VolatileFileSystem(str(tmp_path)), LateBackground(is_late=False)
+    cluster = directories.start(files, background)
+    cluster.create("orders", **SMALL)
+    fill(cluster, 3)
+    for path in directories.paths:
+        files.sync(path)
+    background.is_late = True
+    cluster.replicas.log_dir_moves.alter(A, directories.paths[1])
+    (future,) = cluster.log_manager.futures.all()
+    wait_until(cluster, lambda: cluster.log_manager.flusher.is_flushing(future.local))
+    background.run()
+    wait_for_swap(cluster)
+    waiting = [background.work.pop()]  # the flush of the moved log
+    change = files.change
+
+    def keep_waiting(what: str, path: str, *, writes: bool = False) -> None:
+        if path.startswith(directories.paths[1]):
+            raise SlowDisk(path)
+        change(what, path, writes=writes)
+
+    files.change = keep_waiting  # type: ignore[method-assign]
+    for _ in range(3):
+        while background.work:
+            work = background.work.popleft()
+            try:
+                work()
+            except SlowDisk:
+                waiting.append(work)
+        cluster.wait(20)
+    files.change = change  # type: ignore[method-assign]
+    files.sync(directories.paths[0])
+    left = Directories(tmp_path / "left")
+    files.survive(str(tmp_path / "left"), 0, zeros=False)
+    after = left.start()
+    after.create("orders", **SMALL)
+    assert values_of(after) == numbers(3), left.found()
+    left.stop(after)
+    background.work.extend(waiting)
+    background.catch_up()
+    cluster.wait(20)
+    assert directories.found() == [[], ["orders-0"], []]
