@@ -166,6 +166,8 @@ class FutureLogs:
     def _rename(self, directory: LogDirectory, name: str, target: str) -> None:
         try:
             self._file_system.rename(directory.file_path(name), directory.file_path(target))
+            # Before the log that was there is removed, which may lie on a quicker disk.
+            self._file_system.sync(directory.path)
         except OSError as error:
             directory.fail(error)
 

@@ -883,3 +883,42 @@ def test_a_log_that_has_moved_goes_when_the_new_name_is_on_the_disk(
     background.catch_up()
     cluster.wait(20)
     assert directories.found() == [[], ["orders-0"], []]
+
+
+def test_a_swap_that_a_start_finishes_is_on_the_disk_before_the_old_log_goes(
+    directories: Directories, tmp_path: Path
+) -> None:
+    """The disk of the old log may be the quicker one: after a power failure neither of the two
+    would have a name that the next start knows."""
+    files = VolatileFileSystem(str(tmp_path))
+    cluster = directories.start(files)
+    cluster.create("orders", **SMALL)
+    fill(cluster, 3)
+    cluster.replicas.partition(A).leader_log().local.flush()
+    cluster.replicas.log_dir_moves.alter(A, directories.paths[1])
+    rename = files.rename
+
+    def kill(path: str, target: str) -> None:
+        if path.endswith("-future"):
+            raise SlowDisk(path)
+        rename(path, target)
+
+    files.rename = kill  # type: ignore[method-assign]
+    with pytest.raises(SlowDisk):
+        wait_for_swap(cluster)
+    directories.crash(cluster)
+    assert directories.found() == [["orders-0-delete"], ["orders-0-future"], []]
+    files.rename = rename  # type: ignore[method-assign]
+    change, removed = files.change, []
+
+    def note(what: str, path: str, *, writes: bool = False) -> None:
+        change(what, path, writes=writes)
+        if what == "remove tree":
+            removed.append(path)
+            files.survive(str(tmp_path / "left"), 0, zeros=False)
+
+    files.change = note  # type: ignore[method-assign]
+    cluster = directories.start(files)
+    cluster.wait(1)
+    assert len(removed) == 1
+    assert Directories(tmp_path / "left").found()[1] == ["orders-0"]
