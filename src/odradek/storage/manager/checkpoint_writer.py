@@ -35,6 +35,8 @@ class CheckpointWriter:
         wanted = offsets()
         checkpoint = self.directory.checkpoint(name)
         if checkpoint.says(wanted):
+            # Also where a write was refused: a log that was cut may have put it right.
+            self._refused.discard(name)
             return
         self._is_writing = True
         self.directory.background.submit(

@@ -10,6 +10,7 @@ from tests.unit.storage.cleaner.compacted import append
 from tests.unit.storage.conftest import ORDERS
 
 from odradek.errors import BrokerError
+from odradek.model import TopicPartition
 from odradek.storage import names
 from odradek.testing.faulty_files import FaultyFileSystem
 from odradek.timer import MockTimer
@@ -271,3 +272,25 @@ def test_a_log_under_the_name_of_one_that_was_set_aside_begins_at_its_own_start(
     log = world.start(background=LateBackground()).get(ORDERS)
     assert log.local.recovery_point <= 0
     assert values(log) == [b"new %d" % n for n in range(24)]
+
+
+def test_a_deleted_log_goes_once_a_checkpoint_that_was_refused_is_there(world):
+    """Its folder would stay until the next start: what the disk had refused was written by another
+    way, as a segment was begun, so that nothing is left to write."""
+    files = FaultyFileSystem()
+    manager = world.start(files)
+    (directory,) = manager.directories
+    table = world.log(manager, **SETTINGS, cleanup_policy="compact")
+    write_again(world, table)
+    table.cleaned_offset = table.segments.active.base_offset
+    manager.checkpoints.write_all_of(directory)
+    files.is_full = True
+    table.truncate_to(table.segments.at(1).base_offset)
+    files.is_full = False
+    append(world, table, (b"k", b"v"))
+    table.appender.roll()
+    other = TopicPartition("other", 0)
+    manager.get_or_create(other, ANOTHER_ID, world.config(file_delete_delay_ms="0"))
+    manager.delete(other)
+    world.advance(1)
+    assert [name for name in os.listdir(directory.path) if name.startswith("other")] == []
