@@ -102,6 +102,8 @@ class Partition:
         now_ms = self._clock.monotonic_ms()
         log_end_offset = log.log_end_offset
         if is_new:
+            # It may not append anything before it is killed.
+            log.try_to_finish_truncation()
             self.leader_epoch_start_offset = log_end_offset
             log.appender.assign_epoch(image.leader_epoch, log_end_offset)
             if log.log_directory.failure is not None:
@@ -199,9 +201,12 @@ class Partition:
         Does not move the high watermark: the fetches are woken in between.
 
         Raises:
-            BrokerError: this broker cannot append at all (not leader, storage).
+            BrokerError: this broker cannot append at all (not leader, storage, damaged records).
         """
-        return self.leader_log().appender.append_as_leader(
+        log = self.leader_log()
+        # Of when it followed: without it the producers may be those of other records.
+        log.finish_truncation()
+        return log.appender.append_as_leader(
             batches, self.leader_epoch, origin, transaction_version
         )
 

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
+from odradek.background import note_refusal
 from odradek.config.topic import LogConfig
 from odradek.errors import BrokerError, ErrorCode
 from odradek.storage.errors import half_done
@@ -197,6 +198,14 @@ class Log:
             return False
         self.finish_truncation()
         return True
+
+    def try_to_finish_truncation(self) -> None:
+        """Like `finish_truncation`, but a refusal is only logged: it is done with a later attempt,
+        with the next records at the latest."""
+        try:
+            self.finish_truncation()
+        except BrokerError as error:
+            note_refusal(f"the truncation of {self.topic_partition} is finished later", error)
 
     def finish_truncation(self) -> None:
         """Does what the disk has refused to a truncation whose records have gone, if it has.

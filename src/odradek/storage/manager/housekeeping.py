@@ -88,6 +88,7 @@ class Housekeeping(LogListener):
         self._retention.begin()
 
     def _delete_old_segments_of(self, log: Log) -> None:
+        log.try_to_finish_truncation()
         try:
             log.delete_old_segments(self._clock.wall_ms())
         except BrokerError as error:
