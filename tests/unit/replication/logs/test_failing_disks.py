@@ -70,8 +70,8 @@ def fill(cluster: Cluster, count: int) -> None:
 def test_a_new_leader_that_appends_nothing_keeps_the_end_of_its_log(
     cluster: Cluster, files: FaultyFileSystem, tmp_path: Path, has_room: str
 ) -> None:
-    """Compaction has left nothing in front of the end, and a full disk refused the segment that says
-    so: after a kill the leader would give offsets again that consumers have passed."""
+    """Compaction has left nothing in front of the end, and a full disk refused the segment that
+    says so: after a kill the leader would give offsets again that consumers have passed."""
     cluster.create("orders", (1, 2))
     fill(cluster, 3)
     log = cluster.replicas.partition(A).leader_log()

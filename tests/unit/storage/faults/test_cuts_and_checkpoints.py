@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 from tests.late_background import LateBackground
-from tests.unit.storage.cleaner.compacted import append
+from tests.unit.storage.cleaner.compacted import COMPACT, append, batch, clean, contents
 from tests.unit.storage.conftest import ORDERS
 
 from odradek.errors import BrokerError
@@ -294,3 +294,64 @@ def test_a_deleted_log_goes_once_a_checkpoint_that_was_refused_is_there(world):
     manager.delete(other)
     world.advance(1)
     assert [name for name in os.listdir(directory.path) if name.startswith("other")] == []
+
+
+@pytest.mark.leaves_damage
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_table_that_was_cut_while_its_checkpoint_had_no_room_is_compacted_rightly(
+    world, is_killed
+):
+    """The checkpoint of compaction says more than is true until there is room for another: a
+    tombstone in what passes for compacted would go, and the value before it stay. Batches that
+    need another segment are refused meanwhile; Apache Kafka takes the directory offline.
+    """
+    settings = {**COMPACT, **SETTINGS, "delete_retention_ms": "0"}
+    files, background = FaultyFileSystem(), LateBackground(is_late=False)
+    manager = world.start(files, background=background)
+    log = world.log(manager, **settings)
+    held: dict[bytes, bytes] = {}
+    for n in range(24):
+        append(world, log, (b"old %d" % n, b"old"))
+        held.update({b"old %d" % n: b"old"} if n < 9 else {})
+    clean(world, log)
+    (directory,) = manager.directories
+    assert directory.read_offsets(names.CLEANER_CHECKPOINT) == {ORDERS: 24}
+    background.is_late = True
+    log.truncate_to(9)
+    change = files.change
+
+    def refuse(what, path, *, writes=False):
+        if path.endswith(f"{names.CLEANER_CHECKPOINT}.tmp"):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        change(what, path, writes=writes)
+
+    def write(key, value):
+        (info,) = log.appender.append_as_leader([batch(world, (key, value))], 0)
+        log.update_high_watermark(log.log_end_offset)
+        if not isinstance(info, BrokerError):
+            held[key] = value
+        return info
+
+    files.change = refuse
+    taken = [write(b"k%d" % (n % 2), None if n % 2 else b"new") for n in range(9)]
+    taken.append(write(b"k1", b"value before its tombstone"))
+    refused = [each for each in taken if isinstance(each, BrokerError)]
+    assert 0 < len(refused) < len(taken)
+    assert not world.failed
+    assert directory.read_offsets(names.CLEANER_CHECKPOINT) == {ORDERS: 24}
+    files.change = change
+    if is_killed:
+        world.crash(manager)
+        world.timer = MockTimer()
+        log = world.log(world.start(), **settings)
+        assert log.cleaned_offset <= 9
+    else:
+        background.catch_up()
+    assert log.log_end_offset == 9 + len(taken) - len(refused)
+    write(b"k1", b"value before its tombstone")
+    for n in range(9):
+        write(b"k%d" % (n % 2), None if n % 2 else b"newer")
+    for _ in range(3):
+        clean(world, log)
+    found = [(key, value) for _, key, value in contents(log) if value is not None]
+    assert sorted(found) == sorted((k, v) for k, v in held.items() if v is not None)
