@@ -14,7 +14,8 @@ Records that the current log loses meanwhile (by truncation, retention, DeleteRe
 one loses in its next step: a log remembers how low its end has been, and the leader epochs of both
 tell what was lost before a move goes on. Compaction of the log waits as long as there is a future
 one, since records whose tombstone is gone would come back. While the disk of the future log is
-offline nobody knows of it: one that ends below what was compacted is copied anew.
+offline nobody knows of it: one that ends below what was compacted, or has other batches than the
+current log has left, is copied anew.
 """
 
 import logging
@@ -239,8 +240,26 @@ def _align(current: Log, future: Log) -> None:
     it has not copied, as compaction did not wait for it."""
     future.truncate_to(agreed_end(current, future))
     is_empty = future.log_end_offset == future.log_start_offset
-    if not is_empty and current.cleaned_offset > future.log_end_offset:
+    if not is_empty and _may_have_missed_tombstones(current, future):
         future.truncate_fully_and_start_at(_first_batch_offset(current))
+
+
+def _may_have_missed_tombstones(current: Log, future: Log) -> bool:
+    """Whether the current log is compacted behind the end of the future one, by its own account; or
+    has not the same batches any more, where a kill came before that was noted."""
+    start = max(current.segments.first.base_offset, future.segments.first.base_offset)
+    end = future.log_end_offset
+    sizes = {_bytes_before(log, end) - _bytes_before(log, start) for log in (current, future)}
+    return current.cleaned_offset > end or len(sizes) > 1
+
+
+def _bytes_before(log: Log, offset: int) -> int:
+    """The bytes of the batches in front of that of `offset`."""
+    place = log.reader.place_of(offset)
+    if place is None:
+        return log.segments.size_bytes
+    whole = [each for each in log.segments.all() if each.base_offset < place.segment_base_offset]
+    return sum(each.size_bytes for each in whole) + place.position
 
 
 def agreed_end(current: Log, future: Log) -> int:

@@ -58,6 +58,11 @@ class CheckpointFile:
         except checkpoints.CorruptCheckpoint:
             return {}
 
+    @property
+    def is_unsure(self) -> bool:
+        """Whether the last write has failed, so that the file may say too little or too much."""
+        return self._is_unsure
+
     def says(self, offsets: Offsets) -> bool:
         """Whether the file has these offsets, for certain."""
         return self._held == offsets

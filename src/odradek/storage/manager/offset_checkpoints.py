@@ -79,6 +79,8 @@ class FinalOffsets:
         directory.write_offsets(names.RECOVERY_POINT_CHECKPOINT, _recovery_points(self._logs))
         directory.write_offsets(names.LOG_START_OFFSET_CHECKPOINT, _log_starts(self._logs))
         directory.write_offsets(names.HIGH_WATERMARK_CHECKPOINT, self._high_watermarks)
+        if directory.checkpoint(names.CLEANER_CHECKPOINT).is_unsure:
+            directory.write_offsets(names.CLEANER_CHECKPOINT, _cleaned_offsets(self._logs))
 
 
 def _high_watermarks(logs: Sequence[Log]) -> Offsets:

@@ -6,7 +6,14 @@ from uuid import UUID
 
 import pytest
 from tests.late_background import LateBackground
-from tests.unit.storage.cleaner.compacted import COMPACT, append, batch, clean, contents
+from tests.unit.storage.cleaner.compacted import (
+    BACKOFF_MS,
+    COMPACT,
+    append,
+    batch,
+    clean,
+    contents,
+)
 from tests.unit.storage.conftest import ORDERS
 
 from odradek.errors import BrokerError
@@ -296,6 +303,17 @@ def test_a_deleted_log_goes_once_a_checkpoint_that_was_refused_is_there(world):
     assert [name for name in os.listdir(directory.path) if name.startswith("other")] == []
 
 
+def refuse_to_note_what_is_compacted(files):
+    change = files.change
+
+    def refuse(what, path, *, writes=False):
+        if path.endswith(f"{names.CLEANER_CHECKPOINT}.tmp"):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        change(what, path, writes=writes)
+
+    files.change = refuse
+
+
 @pytest.mark.leaves_damage
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_table_that_was_cut_while_its_checkpoint_had_no_room_is_compacted_rightly(
@@ -318,12 +336,6 @@ def test_a_table_that_was_cut_while_its_checkpoint_had_no_room_is_compacted_righ
     assert directory.read_offsets(names.CLEANER_CHECKPOINT) == {ORDERS: 24}
     background.is_late = True
     log.truncate_to(9)
-    change = files.change
-
-    def refuse(what, path, *, writes=False):
-        if path.endswith(f"{names.CLEANER_CHECKPOINT}.tmp"):
-            raise OSError(errno.ENOSPC, "No space left on device", path)
-        change(what, path, writes=writes)
 
     def write(key, value):
         (info,) = log.appender.append_as_leader([batch(world, (key, value))], 0)
@@ -332,14 +344,14 @@ def test_a_table_that_was_cut_while_its_checkpoint_had_no_room_is_compacted_righ
             held[key] = value
         return info
 
-    files.change = refuse
+    refuse_to_note_what_is_compacted(files)
     taken = [write(b"k%d" % (n % 2), None if n % 2 else b"new") for n in range(9)]
     taken.append(write(b"k1", b"value before its tombstone"))
     refused = [each for each in taken if isinstance(each, BrokerError)]
     assert 0 < len(refused) < len(taken)
     assert not world.failed
     assert directory.read_offsets(names.CLEANER_CHECKPOINT) == {ORDERS: 24}
-    files.change = change
+    del files.change
     if is_killed:
         world.crash(manager)
         world.timer = MockTimer()
@@ -355,3 +367,20 @@ def test_a_table_that_was_cut_while_its_checkpoint_had_no_room_is_compacted_righ
         clean(world, log)
     found = [(key, value) for _, key, value in contents(log) if value is not None]
     assert sorted(found) == sorted((k, v) for k, v in held.items() if v is not None)
+
+
+def test_what_was_compacted_is_noted_at_the_end_if_a_full_disk_refused_it(world):
+    """The next start would compact it once more."""
+    files = FaultyFileSystem()
+    manager = world.start(files)
+    log = world.log(manager, **COMPACT)
+    write_again(world, log)
+    log.appender.roll()
+    refuse_to_note_what_is_compacted(files)
+    world.advance(BACKOFF_MS)
+    assert log.cleaned_offset == 24
+    assert manager.directories[0].read_offsets(names.CLEANER_CHECKPOINT) == {}
+    del files.change
+    manager.shutdown()
+    world.timer = MockTimer()
+    assert world.log(world.start(), **COMPACT).cleaned_offset == 24
