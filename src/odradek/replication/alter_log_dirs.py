@@ -2,8 +2,8 @@
 
 A move copies the current log into a future one, batch by batch and step by step on the event loop,
 each step so short that others have their turn. Once the future log has caught up it is put on the
-disk in the background; then, in the first step that leaves no record behind, it takes the place of
-the current log. Nothing can be appended within a step, so nothing is lost. A move continues after a
+disk in the background; then, in the first step that leaves no record behind, what came meanwhile is
+put there too, and it takes the place of the current log. Nothing can be appended within a step, so nothing is lost. A move continues after a
 restart, with its future log.
 
     request -> copying -> caught up -> on the disk -> swapped
@@ -193,7 +193,7 @@ class ReplicaAlterLogDirsManager:
         return delay_ms
 
     def _maybe_swap(self, move: "_Move", partition: Partition, future: Log) -> None:
-        """Ends the move if the future log is equal, and on the disk but for its last records."""
+        """Ends the move if the future log is equal, and on the disk as far as the current one is."""
         assert partition.log is not None, f"the log of {partition.topic_partition} is moved"
         if future.log_end_offset < partition.log.log_end_offset:
             return
@@ -204,6 +204,9 @@ class ReplicaAlterLogDirsManager:
             flusher.flush(future.local)
         if flusher.is_flushing(future.local):
             return
+        if future.local.recovery_point < partition.log.local.recovery_point:
+            # At once, as it is little: what was on the disk must be so after the swap.
+            future.local.flush()
         topic_partition = partition.topic_partition
         partition.log = self._logs.replace_current_with_future(topic_partition)
         self._end(topic_partition)

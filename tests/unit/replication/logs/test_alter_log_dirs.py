@@ -926,3 +926,36 @@ def test_a_swap_that_a_start_finishes_is_on_the_disk_before_the_old_log_goes(
     cluster.wait(1)
     assert len(removed) == 1
     assert Directories(tmp_path / "left").found()[1] == ["orders-0"]
+
+
+def test_what_was_on_the_disk_before_a_swap_is_so_after_it(
+    directories: Directories, tmp_path: Path
+) -> None:
+    """With `flush.messages=1` a record is acknowledged when it is on the disk: a power failure would
+    take the last ones, whose copies were yet to be synced."""
+    files, background = VolatileFileSystem(str(tmp_path)), LateBackground(is_late=False)
+    cluster = directories.start(files, background)
+    cluster.create("orders", **{**SMALL, "segment_bytes": "100000"})
+    fill(cluster, 10)
+    log = cluster.replicas.partition(A).leader_log()
+    log.local.flush()
+    cluster.replicas.log_dir_moves.alter(A, directories.paths[1])
+    background.is_late = True
+    sent = 10
+
+    def sync_and_append() -> None:
+        nonlocal sent
+        background.try_step()
+        fill(cluster, 1, sent)
+        sent += 1
+        log.local.flush()
+
+    wait_for_swap(cluster, sync_and_append)
+    assert sent > 11
+    left = Directories(tmp_path / "left")
+    files.survive(str(tmp_path / "left"), 0, zeros=False)
+    after = left.start()
+    after.create("orders", **SMALL)
+    assert values_of(after) == numbers(sent)
+    left.stop(after)
+    background.catch_up()
