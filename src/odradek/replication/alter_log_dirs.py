@@ -3,8 +3,8 @@
 A move copies the current log into a future one, batch by batch and step by step on the event loop,
 each step so short that others have their turn. Once the future log has caught up it is put on the
 disk in the background; then, in the first step that leaves no record behind, what came meanwhile is
-put there too, and it takes the place of the current log. Nothing can be appended within a step, so nothing is lost. A move continues after a
-restart, with its future log.
+put there too, and it takes the place of the current log. Nothing can be appended within a step, so
+nothing is lost. A move continues after a restart, with its future log.
 
     request -> copying -> caught up -> on the disk -> swapped
               |  ^
@@ -193,7 +193,8 @@ class ReplicaAlterLogDirsManager:
         return delay_ms
 
     def _maybe_swap(self, move: "_Move", partition: Partition, future: Log) -> None:
-        """Ends the move if the future log is equal, and on the disk as far as the current one is."""
+        """Ends the move if the future log is equal, and puts on the disk what of the current one
+        is there."""
         assert partition.log is not None, f"the log of {partition.topic_partition} is moved"
         if future.log_end_offset < partition.log.log_end_offset:
             return

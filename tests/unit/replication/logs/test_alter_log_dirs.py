@@ -931,8 +931,8 @@ def test_a_swap_that_a_start_finishes_is_on_the_disk_before_the_old_log_goes(
 def test_what_was_on_the_disk_before_a_swap_is_so_after_it(
     directories: Directories, tmp_path: Path
 ) -> None:
-    """With `flush.messages=1` a record is acknowledged when it is on the disk: a power failure would
-    take the last ones, whose copies were yet to be synced."""
+    """With `flush.messages=1` each record is soon on the disk: a power failure would take the last
+    ones, whose copies were yet to be synced."""
     files, background = VolatileFileSystem(str(tmp_path)), LateBackground(is_late=False)
     cluster = directories.start(files, background)
     cluster.create("orders", **{**SMALL, "segment_bytes": "100000"})
