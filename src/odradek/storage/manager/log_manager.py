@@ -261,7 +261,7 @@ class LogManager:
         """Replaces the current log by a future log that has become equal.
 
         The future log takes over the current log's producer state, which knows more than the
-        records.
+        records, unless damaged ones have kept it from following a truncation.
 
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR; the current log stays where it is, and has a future.
@@ -273,7 +273,9 @@ class LogManager:
             f"{topic_partition} ends at {current.log_end_offset}, "
             f"its future log at {future.log_end_offset}"
         )
-        log = Log(future.local, current.topic_id, future.leader_epochs, current.producers)
+        is_known = current.producers.map_end_offset == current.log_end_offset
+        producers = (current if is_known else future).producers
+        log = Log(future.local, current.topic_id, future.leader_epochs, producers)
         log.update_config(current.config)
         log.cleaned_offset = current.cleaned_offset
         log.update_high_watermark(current.high_watermark)

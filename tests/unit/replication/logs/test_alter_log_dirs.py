@@ -959,3 +959,40 @@ def test_what_was_on_the_disk_before_a_swap_is_so_after_it(
     assert values_of(after) == numbers(sent)
     left.stop(after)
     background.catch_up()
+
+
+def test_a_copy_knows_the_producers_that_a_damaged_log_has_forgotten(
+    directories: Directories,
+) -> None:
+    """A replica is moved from a disk that loses bits: after a cut the old log cannot tell from its
+    records what each producer has sent, and batches would be appended twice."""
+
+    def send(sequence: int) -> int:
+        builder = RecordBatchBuilder(producer_id=5, producer_epoch=0, base_sequence=sequence)
+        builder.append(1, None, b"x")
+        partition = cluster.replicas.partition(A)
+        data = [memoryview(bytearray(builder.build()))]
+        (outcome,) = partition.append_to_leader(data, AppendOrigin.CLIENT, 0)
+        assert not isinstance(outcome, BrokerError), outcome
+        return outcome.first_offset
+
+    background = LateBackground(is_late=False)
+    cluster = directories.start(background=background)
+    cluster.create("orders", **{**SMALL, "segment_bytes": "100000"})
+    assert [send(sequence) for sequence in range(20)] == [*range(20)]
+    log = cluster.replicas.partition(A).leader_log()
+    background.is_late = True
+    cluster.replicas.log_dir_moves.alter(A, directories.paths[1])
+    (future,) = cluster.log_manager.futures.all()
+    wait_until(cluster, lambda: future.log_end_offset == 20)
+    cluster.change("orders", leader=2, leader_epoch=1)
+    with open(log.segments.active.file.path, "r+b") as file:
+        file.write(bytes(8) + b"\xff" * 4)
+    with pytest.raises(BrokerError) as refused:
+        log.truncate_to(15)
+    assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
+    cluster.change("orders", leader=1, leader_epoch=2)
+    background.catch_up()
+    wait_for_swap(cluster)
+    assert directory_of(cluster) == directories.paths[1]
+    assert [send(sequence) for sequence in (14, 15, 15, 16)] == [14, 15, 15, 16]
