@@ -1,7 +1,6 @@
 """`ControllerContext`: the state that all parts of a controller share: the epoch, and what ends
 with it."""
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -9,7 +8,6 @@ from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.client import (
     Check,
     Created,
-    Failure,
     Node,
     OnChanged,
     OnChildren,
@@ -18,12 +16,11 @@ from odradek.metadata.zookeeper.client import (
     Operation,
     Refusal,
     ZooKeeperClient,
+    note_refused,
 )
 from odradek.metadata.zookeeper.reads import gather
 from odradek.metadata.zookeeper.watches import Watches
 from odradek.metadata.zookeeper.znodes import TopicNode
-
-logger = logging.getLogger(__name__)
 
 ANY_VERSION: Final = -1
 
@@ -81,8 +78,8 @@ class ControllerContext:
         self.zookeeper.commit([self._check, *operations], on_done or self._note_refusal)
 
     def _note_refusal(self, outcome: Created | Refusal) -> None:
-        if self.is_open and isinstance(outcome, Refusal) and outcome.failure is not Failure.NO_NODE:
-            logger.info("ZooKeeper refuses a change of the controller: %s", outcome.failure.name)
+        if self.is_open:
+            note_refused("ZooKeeper refuses a change of the controller", outcome)
 
     def note_node(self, topic: str, node: KnownNode) -> bool:
         """Notes what a topic's node holds; False where that was known. A read never undoes a later

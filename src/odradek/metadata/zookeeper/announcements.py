@@ -7,6 +7,7 @@ are removed before this broker has seen them (the connection was lost for long),
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, TypeAlias
 
 from odradek.errors import BrokerError
@@ -14,12 +15,11 @@ from odradek.metadata.store import OnDone
 from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.client import (
     LOST,
-    Created,
     Delete,
     Failure,
     Node,
-    Refusal,
     ZooKeeperClient,
+    note_refused,
 )
 from odradek.metadata.zookeeper.reads import gather
 from odradek.metadata.zookeeper.watches import Watches
@@ -96,8 +96,9 @@ class Announcements:
 
     def _purge(self, names: Sequence[str]) -> None:
         """Removes all but the latest; a broker that was away longer reads everything."""
+        note = partial(note_refused, "an old announcement is removed later")
         for name in names[:-KEPT]:
-            self._zookeeper.commit([Delete(f"{self._folder}/{name}")], _on_purged)
+            self._zookeeper.commit([Delete(f"{self._folder}/{name}")], note)
 
     def _read(self, nodes: Mapping[str, Node] | None, last: int) -> None:
         left = len(self._readers)
@@ -131,9 +132,3 @@ def _numbered(names: Iterable[str]) -> list[tuple[int, str]]:
         except ZnodeError as error:
             logger.error("an announcement is ignored: %s", error)
     return sorted(found)
-
-
-def _on_purged(outcome: Created | Refusal) -> None:
-    """Whatever is left goes with the next announcement."""
-    if isinstance(outcome, Refusal) and outcome.failure is not Failure.NO_NODE:
-        logger.info("an old announcement is removed later: %s", outcome.failure.name)

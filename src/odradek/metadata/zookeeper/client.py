@@ -11,6 +11,7 @@ is watched from the same moment on. The ensemble does not watch a node that coul
 `on_changed` is also called some time after a refused read.
 """
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
@@ -21,6 +22,8 @@ from odradek.metadata.store import MetadataStoreError
 
 if TYPE_CHECKING:
     from odradek.tls import TlsSettings
+
+logger: Final = logging.getLogger(__name__)
 
 LOST: Final = BrokerError(
     ErrorCode.BROKER_NOT_AVAILABLE, "The ZooKeeper session has ended; the outcome is unknown."
@@ -120,6 +123,13 @@ OnNode: TypeAlias = Callable[[Node | Failure | None], None]
 OnChildren: TypeAlias = Callable[[tuple[str, ...] | Failure], None]
 OnCommitted: TypeAlias = Callable[[Created | Refusal], None]
 OnChanged: TypeAlias = Callable[[], None]
+
+
+def note_refused(what: str, outcome: Created | Refusal) -> None:
+    """Logs what it means that a transaction is refused, if it is: nobody waits for it. That a node
+    is gone means nothing."""
+    if isinstance(outcome, Refusal) and outcome.failure is not Failure.NO_NODE:
+        logger.info("%s: %s", what, outcome.failure.name)
 
 
 class ZooKeeperClient(ABC):
