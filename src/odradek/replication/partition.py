@@ -204,8 +204,9 @@ class Partition:
             BrokerError: this broker cannot append at all (not leader, storage, damaged records).
         """
         log = self.leader_log()
-        # Of when it followed: without it the producers may be those of other records.
-        log.finish_truncation()
+        if log.is_half_truncated:
+            # When it followed: the producers may be those of other records.
+            log.finish_truncation()
         return log.appender.append_as_leader(
             batches, self.leader_epoch, origin, transaction_version
         )

@@ -65,7 +65,7 @@ class Log:
         # Everything below has been compacted, if that is the log's policy.
         self.cleaned_offset = 0
         # Whether records have gone by a truncation, and the disk has refused what follows from it.
-        self._is_half_truncated = False
+        self.is_half_truncated = False
         self.held_from_compaction: Final = Holding()
         self._held_from_retention: Final = Holding()
         # The offset from which on a schedule topic has pending records, set by its leader.
@@ -191,8 +191,8 @@ class Log:
             return True
         if offset < local.log_end_offset:
             self._cut_end(offset)
-            self._is_half_truncated = True
-        if not self._is_half_truncated:
+            self.is_half_truncated = True
+        if not self.is_half_truncated:
             # An epoch in which this replica led and wrote nothing is no part of the history.
             self._end_epochs()
             return False
@@ -215,9 +215,9 @@ class Log:
         Raises:
             BrokerError: KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
         """
-        if self._is_half_truncated:
+        if self.is_half_truncated:
             self._follow_cut()
-            self._is_half_truncated = False
+            self.is_half_truncated = False
 
     def _cut_end(self, offset: int) -> None:
         local = self.local
@@ -305,7 +305,7 @@ class Log:
         self.cleaned_offset = offset
         self.update_high_watermark(offset)
         local.listener.on_truncated(local)
-        self._is_half_truncated = False
+        self.is_half_truncated = False
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Drops the segments that retention does not keep; returns how many.
