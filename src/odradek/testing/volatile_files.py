@@ -48,14 +48,19 @@ class VolatileFileSystem(FaultyFileSystem):
         """How many changes of names are not on the disk for certain."""
         return len(self._pending)
 
-    def survive(self, target: str, kept_changes: int, *, zeros: bool) -> None:
+    def survive(
+        self, target: str, kept_changes: int, *, zeros: bool, quick: str | None = None
+    ) -> None:
         """Writes into the empty directory `target` what a power failure may leave.
 
-        The first `kept_changes` of the pending changes of names are there. With `zeros` a file
-        has the length that it had, filled up with zeros, else only what was synced.
+        The first `kept_changes` of the pending changes of names are there; where another disk is
+        behind, of those below the directory `quick` alone. With `zeros` a file has the length that
+        it had, filled up with zeros, else only what was synced.
         """
         tree = {directory: dict(names) for directory, names in self._durable.items()}
-        for change in self._pending[:kept_changes]:
+        there = None if quick is None else self._below(self._number(quick))
+        pending = [each for each in self._pending if there is None or each.directory in there]
+        for change in pending[:kept_changes]:
             _apply(tree, change)
         self._write_directory(_ROOT, target, tree, zeros)
 
@@ -183,6 +188,13 @@ class VolatileFileSystem(FaultyFileSystem):
         """The length that a file has now, 0 for one that is gone."""
         path = self._path_of(number, _ROOT, self._root_path)
         return os.path.getsize(path) if path is not None else 0
+
+    def _below(self, directory: int | None) -> set[int]:
+        """The numbers of a directory and of all directories below it."""
+        if directory is None or directory not in self._now:
+            return set()
+        below = [self._below(child) for child in self._now[directory].values()]
+        return {directory}.union(*below)
 
     def _path_of(self, number: int, directory: int, path: str) -> str | None:
         for name, child in self._now.get(directory, {}).items():
