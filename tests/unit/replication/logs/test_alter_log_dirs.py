@@ -19,7 +19,8 @@ from odradek.records.reader import iter_records
 from odradek.records.record import Record
 from odradek.replication.alter_log_dirs import agreed_end
 from odradek.storage import names
-from odradek.storage.files import FileSystem
+from odradek.storage.checkpoint_file import CheckpointFile
+from odradek.storage.files import FileSystem, OsFileSystem
 from odradek.storage.log.log import Log
 from odradek.testing.faulty_files import FaultyFileSystem
 from odradek.testing.volatile_files import VolatileFileSystem
@@ -558,6 +559,28 @@ def test_a_copy_that_was_away_while_its_log_was_compacted_is_made_anew(
     log = cluster.replicas.partition(A).leader_log()
     assert log.log_directory.path == str(place)
     assert [each.value for each in records_of(log) if each.key == b"key"] == []
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_a_copy_that_ends_below_what_was_compacted_is_made_anew(
+    directories: Directories, is_compacted: bool
+) -> None:
+    """As above: compacted batches may have as many bytes as before, since other timestamps in them
+    take more. Where nothing was compacted a move goes on where it was."""
+    cluster = begin(directories)
+    cluster.wait(3)
+    directories.stop(cluster)
+    if is_compacted:
+        note = CheckpointFile(OsFileSystem(), directories.paths[0], names.CLEANER_CHECKPOINT)
+        note.prepare({A: 25})()
+    cluster = directories.start()
+    (future,) = cluster.log_manager.futures.all()
+    assert 0 < future.log_end_offset < 20
+    cluster.create("orders", **SMALL)
+    assert cluster.replicas.partition(A).leader_log().cleaned_offset >= 20 * is_compacted
+    wait_for_swap(cluster)
+    assert future.local.cuts == int(is_compacted)
+    assert values_of(cluster) == numbers(30)
 
 
 def test_a_move_keeps_to_its_rate(directories: Directories) -> None:
