@@ -232,8 +232,8 @@ class _Move:
         # Whether the copy agrees with the log as it was when the move began or went on.
         self.is_aligned = False
         self.has_caught_up = False
-        # Flushes since then: one, which may take long, and one of what came meanwhile.
-        self.flushes_left = 2
+        # Flushes since then: one, which may take long, and two of what came meanwhile, ever less.
+        self.flushes_left = 3
         # The last error that stopped the move; logged once.
         self.trouble = ""
 
