@@ -64,7 +64,7 @@ def test_a_seed_tells_the_same_story_in_every_process(name: str) -> None:
 
 
 def _told_elsewhere(name: str, seeds: int, index: int) -> str:
-    """What `told` returns in a process of its own, as text."""
+    """Runs `told` in a process of its own; returns its output."""
     program = f"apart = [object() for _ in range({index * ADDRESSES_APART})]\n"
     program += f"from {told.__module__} import told\n"
     program += f"print(told({name!r}, {seeds}))"
