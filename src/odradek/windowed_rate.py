@@ -4,7 +4,6 @@ The windows are whole, and all but the last count even when nothing happened in 
 beginning may use up the limit of all these windows.
 """
 
-from collections import deque
 from math import ceil
 from typing import Final
 
@@ -15,8 +14,9 @@ class WindowedRate:
     def __init__(self, windows: int, window_ms: int) -> None:
         self._windows: Final = windows
         self._window_ms: Final = window_ms
-        # The beginning and the amount of the windows in which something happened, oldest first.
-        self._counted: Final[deque[list[int]]] = deque()
+        # The beginning and the amount of the windows in which something happened, oldest first. A
+        # deque would take more room than all of them: a broker has two rates for each client.
+        self._counted: Final[list[list[int]]] = []
         self._sum = 0
 
     def record(self, now_ms: int, amount: int) -> None:
@@ -31,7 +31,7 @@ class WindowedRate:
         """The rate now."""
         oldest_ms = self._oldest_ms(now_ms)
         while self._counted and self._counted[0][0] < oldest_ms:
-            self._sum -= self._counted.popleft()[1]
+            self._sum -= self._counted.pop(0)[1]
         return self._sum * 1000 / self._span_ms(now_ms)
 
     def wait_ms(self, now_ms: int, limit: int) -> int:
