@@ -261,7 +261,7 @@ def test_success_files_are_not_what_counts(spark, settings, tmp_path, pipeline: 
 
 
 def test_a_checkpoint_that_was_there_stays(spark, broker, settings, tmp_path) -> None:
-    volume.build(spark, settings).run()
+    volume.build(spark, replace(settings, **EVERYTHING)).run()
     commits = tmp_path / "out" / "_checkpoint" / "commits"
     assert (commits / "0").exists()
     with pytest.raises(FAILED, match="/nowhere"):
