@@ -22,6 +22,8 @@ from odradek.records.reader import iter_records
 
 S = TypeVar("S", bound="Stage")
 LOST = -100
+# Of a batch behind which another is taken, by a broker that has nothing of the producer.
+REFUSALS = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 """The batch is in the log, and nobody hears of it."""
 AFTER_APPEND = (
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
@@ -143,9 +145,7 @@ def test_a_refused_place_leaves_other_partitions_their_numbers() -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize(
-    "refusal", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
-)
+@pytest.mark.parametrize("refusal", REFUSALS)
 def test_what_was_overtaken_does_not_come_behind_what_overtook_it(refusal: ErrorCode) -> None:
     """A broker that has nothing of a producer takes any number: the first of two batches was
     refused for the moment, or for what the log had lost before it, and the second was taken."""
@@ -162,17 +162,18 @@ def test_what_was_overtaken_does_not_come_behind_what_overtook_it(refusal: Error
     play(scenario)
 
 
+@pytest.mark.parametrize("refusal", REFUSALS)
 @pytest.mark.parametrize("fate", [LOST, *AFTER_APPEND])
-def test_what_may_be_in_the_log_is_not_numbered_anew(fate: int) -> None:
+def test_what_may_be_in_the_log_is_not_numbered_anew(fate: int, refusal: ErrorCode) -> None:
     """Fails when the second batch, unacknowledged, gets a new sequence: it would be in the log
-    twice.
+    twice; or when the first one comes behind it.
     """
 
     async def scenario(stage: Stage) -> None:
         async with stage.producer() as producer:
             await producer.send_and_wait("t", b"warm", partition=0)
             stage.logs["t", 0].producers = {}
-            stage.fates = {b"A": [ErrorCode.NOT_ENOUGH_REPLICAS], b"B": [fate]}
+            stage.fates = {b"A": [refusal], b"B": [fate]}
             sent = [await producer.send("t", value, partition=0) for value in (b"A", b"B")]
             assert await ends(*sent) == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 1]
         assert stage.values() == [b"warm", b"B"]

@@ -160,7 +160,10 @@ class _Queue:
         self.topic_id: UUID | None = None  # as it was when something left last
         # The producer of which the broker has something, in which topic of the name.
         self.known: tuple[int, UUID | None] = (NO_PRODUCER_ID, None)
-        self.last_done = (0, 0)  # the last place, of those that have left, that is in the log
+        self.last_done = (
+            0,
+            0,
+        )  # the last place, of those that have left, that is or may be in the log
         self.next_sequence = 0
         self.has_gap = False
         self.not_before_ms = LONG_AGO_MS
@@ -342,6 +345,8 @@ class Accumulator:
         """Drops a batch that, as far as is known, is not in the log; it is not sent again."""
         queue = self._remove(batch)
         self.used_bytes -= batch.size_bytes
+        if batch.is_undecided:
+            queue.last_done = max(queue.last_done, _place(batch))
         # The batches sent behind it get the log's answer about their own numbers.
         if batch.is_numbered and not queue.has_numbered:
             self._mark_gap(queue)
@@ -368,14 +373,14 @@ class Accumulator:
 
     def overtaken(self, partition: TopicPartition) -> list[ProducerBatch]:
         """Lists the batches that would be numbered again, but behind which something that was sent
-        later is in the log. The answer that says so may come after the one that cost them their
-        numbers."""
+        later is in the log, or may be. The answer that says so may come after the one that cost
+        them their numbers."""
         queue = self._queues[partition]
         if not self._numbers_sequences:
             return []
-        return [
-            each for each in queue.failed if not each.is_numbered and _place(each) < queue.last_done
-        ]
+        undecided = (_place(each) for each in queue.failed if each.is_undecided)
+        last = max([queue.last_done, *undecided])
+        return [each for each in queue.failed if not each.is_numbered and _place(each) < last]
 
     def lost_place(self, batch: ProducerBatch) -> None:
         """The log does not have the records before a batch, which will not be sent any more: the
