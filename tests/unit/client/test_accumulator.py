@@ -141,6 +141,24 @@ def test_what_failed_goes_again_in_its_order_when_all_are_back() -> None:
     assert accumulator.drain(ONE).base_sequence == 3
 
 
+@pytest.mark.parametrize("is_sent_again", [True, False])
+def test_what_may_have_been_overtaken_is_told(is_sent_again: bool) -> None:
+    """The log refused the first for its place, and did not say whether it has the second."""
+    accumulator = Accumulator(linger_ms=0, batch_bytes=1)
+    put(accumulator, 1, 2, 3)
+    accumulator.done(accumulator.drain(ONE, 7, 0))
+    first, second = (accumulator.drain(ONE, 7, 0) for _ in range(2))
+    accumulator.lost_place(first)
+    accumulator.retry(first, 0)
+    assert accumulator.overtaken(ONE) == []
+    second.is_perhaps_in_log = True
+    if is_sent_again:
+        accumulator.retry(second, 0)
+    else:
+        accumulator.give_up(second)
+    assert accumulator.overtaken(ONE) == [first]
+
+
 def numbers(batch: ProducerBatch) -> tuple[int, int, int]:
     return batch.producer_id, batch.producer_epoch, batch.base_sequence
 
