@@ -171,6 +171,19 @@ def wait_until(cluster: Cluster, condition: Callable[[], bool]) -> None:
     raise AssertionError("it does not come to that")
 
 
+def swap_before_the_rest(
+    cluster: Cluster, directories: Directories, background: LateBackground
+) -> None:
+    """Moves the log to the second directory; what follows the swap in the background is yet to be
+    done."""
+    background.is_late = True
+    cluster.replicas.log_dir_moves.alter(A, directories.paths[1])
+    (future,) = cluster.log_manager.futures.all()
+    wait_until(cluster, lambda: cluster.log_manager.flusher.is_flushing(future.local))
+    background.run()
+    wait_for_swap(cluster)
+
+
 def test_a_replica_moves_while_it_is_appended_to(directories: Directories) -> None:
     """Acknowledged records would be lost, or consumers would wait for ever."""
     cluster = begin(directories)
@@ -781,12 +794,7 @@ def test_a_power_failure_after_the_swap_leaves_one_log(
     cluster.create("orders", **SMALL)
     fill(cluster, 3)
     files.sync(directories.paths[0])  # the log has been there for long
-    background.is_late = True
-    cluster.replicas.log_dir_moves.alter(A, directories.paths[1])
-    (future,) = cluster.log_manager.futures.all()
-    wait_until(cluster, lambda: cluster.log_manager.flusher.is_flushing(future.local))
-    background.run()
-    wait_for_swap(cluster)
+    swap_before_the_rest(cluster, directories, background)
     background.work.pop()()  # one thread syncs the moved log, another is yet to write checkpoints
     left = Directories(tmp_path / "left")
     files.survive(str(tmp_path / "left"), 0, zeros=False)
@@ -875,12 +883,7 @@ def test_a_log_that_has_moved_goes_when_the_new_name_is_on_the_disk(
     fill(cluster, 3)
     for path in directories.paths:
         files.sync(path)
-    background.is_late = True
-    cluster.replicas.log_dir_moves.alter(A, directories.paths[1])
-    (future,) = cluster.log_manager.futures.all()
-    wait_until(cluster, lambda: cluster.log_manager.flusher.is_flushing(future.local))
-    background.run()
-    wait_for_swap(cluster)
+    swap_before_the_rest(cluster, directories, background)
     waiting = [background.work.pop()]  # the flush of the moved log
     change = files.change
 

@@ -160,10 +160,8 @@ class _Queue:
         self.topic_id: UUID | None = None  # as it was when something left last
         # The producer of which the broker has something, in which topic of the name.
         self.known: tuple[int, UUID | None] = (NO_PRODUCER_ID, None)
-        self.last_done = (
-            0,
-            0,
-        )  # the last place, of those that have left, that is or may be in the log
+        # The last place, of those that have left, that is in the log, or may be.
+        self.last_done = (0, 0)
         self.next_sequence = 0
         self.has_gap = False
         self.not_before_ms = LONG_AGO_MS
