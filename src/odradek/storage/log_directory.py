@@ -185,6 +185,15 @@ class LogDirectory:
         except OSError as error:
             self.fail(error)
 
+    def rename_synced(self, path: str, target: str) -> None:
+        """Gives a log another name, which is then on the disk; a failing disk goes offline.
+        Blocks."""
+        try:
+            self.file_system.rename(path, target)
+            self.file_system.sync(self.path)
+        except OSError as error:
+            self.fail(error)
+
     def when_synced(self, action: Callable[[], None]) -> None:
         """Syncs the directory's list of logs in the background, then calls `action`; never if the
         disk refuses, and one that fails goes offline."""

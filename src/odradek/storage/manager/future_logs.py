@@ -164,12 +164,8 @@ class FutureLogs:
             logger.warning("%s has no current log; %s is set aside", topic_partition, target)
 
     def _rename(self, directory: LogDirectory, name: str, target: str) -> None:
-        try:
-            self._file_system.rename(directory.file_path(name), directory.file_path(target))
-            # Before the log that was there is removed, which may lie on a quicker disk.
-            self._file_system.sync(directory.path)
-        except OSError as error:
-            directory.fail(error)
+        # Synced before the log that was there is removed, which may lie on a quicker disk.
+        directory.rename_synced(directory.file_path(name), directory.file_path(target))
 
     def load(self, config: LogConfig) -> None:
         """Opens what was found; a log that cannot be opened is given up. Blocks."""

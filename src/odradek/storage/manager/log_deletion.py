@@ -65,7 +65,8 @@ class LogDeletion:
             self._sync(directory)
             self._rename(log.log_directory, log.local.path, new_path)
         except BrokerError:
-            self._rename_back(directory, target, path)
+            # Else records appended to it from now on would be deleted at the next start.
+            directory.rename_synced(target, path)
             raise
         current.local.abandon()
         current.local.moved(target)
@@ -137,12 +138,3 @@ class LogDeletion:
             self._file_system.sync(directory.path)
         except OSError as error:
             raise directory.storage_error(error, f"syncing {directory.path}") from error
-
-    def _rename_back(self, directory: LogDirectory, path: str, target: str) -> None:
-        try:
-            self._file_system.rename(path, target)
-            # The other name is on the disk.
-            self._file_system.sync(directory.path)
-        except OSError as error:
-            # Records appended to it from now on would be deleted at the next start.
-            directory.fail(error)
