@@ -8,7 +8,7 @@ from typing import Any
 from odradek.network.authentication import LoginGates
 from odradek.network.connection import Connection
 from odradek.network.socket_protocol import SocketProtocol
-from odradek.network.tls_protocol import TlsListener, TlsProtocol
+from odradek.network.tls.protocol import TlsListener, TlsProtocol
 
 
 class SecuredListener:

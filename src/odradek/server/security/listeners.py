@@ -16,7 +16,7 @@ from odradek.model import EndPoint
 from odradek.network.authentication import LoginGates
 from odradek.network.listener import ListenerError
 from odradek.network.secured import SecuredListener
-from odradek.network.tls_protocol import TlsListener
+from odradek.network.tls.protocol import TlsListener
 from odradek.security.sasl.signed_tokens import PublicKeys
 from odradek.server.security.broker_login import broker_login
 from odradek.server.security.jwks import JsonWebKeys

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from odradek.config import BrokerConfig
 from odradek.model import ANONYMOUS, EndPoint, KafkaPrincipal
-from odradek.network.tls_protocol import PeerRefused
+from odradek.network.tls.terms import PeerRefused
 from odradek.security.distinguished_name import alternative_names_of, subject_of
 from odradek.security.mapping_rules import mapped_name, parse_mapping_rules
 from odradek.security.principal import user
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class ListenerTls:
-    """See `tls_protocol.TlsTerms`. A change that is no good leaves everything as it was."""
+    """See `tls.terms.TlsTerms`. A change that is no good leaves everything as it was."""
 
     def __init__(
         self, config: BrokerConfig, endpoint: EndPoint, *, is_between_brokers: bool

@@ -3,7 +3,7 @@
 import pytest
 
 import odradek
-from odradek.network.tls_protocol import PeerRefused
+from odradek.network.tls.terms import PeerRefused
 
 
 def terms_of(broker):

@@ -1,162 +1,136 @@
-"""TLS between the transport and a connection: records in, plain bytes to the connection; and back.
+"""TLS of one connection: records in, plain bytes to the connection; plain bytes in, records out.
 
 The transport stays a plain one, so that a connection is admitted before its handshake, which costs
-more than all that follows, and closed when it takes too long. As the connection sees it, this is
-its transport.
+more than all that follows, and closed when it takes too long. As the connection sees it, the
+session is its transport.
+
+An answer is encrypted piece by piece, as the socket takes it: what waits for a slow client is not
+held twice, and the memory of a piece is used again while the processor's caches still have it.
+With the whole answer at once half of a broker's time went to fresh pages of memory.
+
+`TlsSession` is compiled, since some clients send a record of TLS for each record of theirs.
 """
 
 import asyncio
 import ssl
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast, final
 
 from odradek.log_limit import LimitedLog
-from odradek.model import KafkaPrincipal
 from odradek.network.connection import Connection
+from odradek.network.tls.terms import PeerRefused, TlsTerms
 from odradek.network.transport import Transport
 from odradek.protocol.primitives import Buffer
 
 RECORD_BYTES: Final = 16 * 1024
-SCRATCH_BYTES: Final = 256 * 1024
-FLUSH_BYTES: Final = 1024 * 1024
+# So much is encrypted before it is handed to the socket: more than transports like to hold, so
+# that they send it at once.
+PIECE_BYTES: Final = 128 * 1024
 _HANDSHAKE: Final = 0x16
 
 
-class PeerRefused(Exception):
-    """A certificate whose principal is not admitted; the text is for the log."""
-
-
-class TlsTerms(Protocol):
-    """The terms a listener sets for its clients."""
-
-    def context(self) -> ssl.SSLContext:
-        """The newest context, for a connection that has just come."""
-        ...
-
-    def principal_of(self, certificate: bytes | None) -> KafkaPrincipal:
-        """The principal of a certificate, in DER; None without a certificate.
-
-        Raises:
-            PeerRefused: it is not admitted.
-        """
-        ...
-
-
-class TlsListener:
-    """The state that the connections of one listener share."""
-
-    def __init__(self, terms: TlsTerms, log: LimitedLog) -> None:
-        self.terms = terms
-        self.log = log
-        # Records are taken over at once, so all connections receive into the same memory.
-        self.scratch: Final = memoryview(bytearray(SCRATCH_BYTES))
-
-
-class TlsProtocol(asyncio.BufferedProtocol):
+@final
+class TlsSession:
     """One connection's TLS. Its certificate gives its principal, unless a login follows."""
 
-    def __init__(
-        self,
-        listener: TlsListener,
-        admit: Callable[[Any], Connection | None],
-        on_lost: Callable[[Connection], None],
-    ) -> None:
-        self._listener = listener
-        self._admit = admit
-        self._on_lost = on_lost
+    def __init__(self, terms: TlsTerms, log: LimitedLog, transport: asyncio.BaseTransport) -> None:
+        self._terms = terms
+        self._log = log
+        self._plain = transport
+        self._transport = cast(Transport, transport)
         self._connection: Connection | None = None
-        self._socket: Transport | None = None
-        self._plain: asyncio.BaseTransport | None = None
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls: ssl.SSLObject | None = None
         self._is_established = False
-        self._is_paused = False
+        self._is_reading_paused = False
         self._is_closing = False
+        # What the connection has written and is not encrypted yet, while the socket is full.
+        self._is_full = False
+        self._unsent: deque[memoryview] = deque()
+        self._unsent_bytes = 0
 
-    # --- called by the transport ---------------------------------------------------------------
+    # --- called by the protocol ----------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Admits the connection, or drops it."""
-        self._socket = cast(Transport, transport)
-        self._plain = transport
-        self._connection = self._admit(self)
+    def admit(self, admit: Callable[[Any], Connection | None]) -> None:
+        """Has the listener make the connection, or drops it."""
+        self._connection = admit(self)
         if self._connection is None:
             self.abort()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """Ends the connection."""
+    def lost(self) -> Connection | None:
+        """Ends the session; returns its connection, which has ended too."""
         self._is_closing = True
-        connection, self._connection = self._connection, None
+        self._forget_unsent()
+        connection = self._connection
+        self._connection = None
         if connection is not None:
             connection.connection_lost()
-            self._on_lost(connection)
+        return connection
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002, asyncio's signature
-        """Returns the buffer to receive into."""
-        return self._listener.scratch
-
-    def buffer_updated(self, nbytes: int) -> None:
+    def received(self, records: memoryview) -> None:
         """Takes over the received bytes, and decrypts them."""
         if self._is_closing:
             return
-        received = self._listener.scratch[:nbytes]
-        if self._tls is None and not self._begin(received):
+        if self._tls is None and not self._begin(records):
             return
-        self._incoming.write(received)
+        self._incoming.write(records)
         self._advance()
 
     def pause_writing(self) -> None:
-        """Stops the handling of frames."""
+        """Encrypts nothing more; the connection handles no frame meanwhile."""
+        self._is_full = True
         if self._connection is not None:
             self._connection.pause_writing()
 
     def resume_writing(self) -> None:
-        """Continues."""
-        if self._connection is not None:
+        """Goes on with what is not encrypted yet, then with frames."""
+        self._is_full = False
+        self._send_more()
+        if self._connection is not None and not self._is_full:
             self._connection.resume_writing()
 
     # --- called by the connection, whose transport this is --------------------------------------
 
     def get_extra_info(self, name: str) -> Any:
         """Asks the transport about its socket."""
-        return None if self._plain is None else self._plain.get_extra_info(name)
+        return self._plain.get_extra_info(name)
 
     def writelines(self, list_of_data: list[Buffer], /) -> None:
-        """Encrypts and sends."""
-        tls = self._tls
-        if tls is None or self._is_closing:
+        """Encrypts and sends, the first ones at once, as long as the socket takes them."""
+        if self._tls is None or self._is_closing:
             return
         for piece in _pieces(list_of_data):
-            begin = 0
-            while begin < len(piece):
-                begin += tls.write(piece[begin:])
-                if self._outgoing.pending >= FLUSH_BYTES:
-                    self._flush()
-        self._flush()
+            self._unsent.append(piece)
+            self._unsent_bytes += len(piece)
+        self._send_more()
 
     def pause_reading(self) -> None:
         """No more calls of `get_buffer` until reading is resumed."""
-        self._is_paused = True
+        self._is_reading_paused = True
         if not self._is_closing:
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Undoes `pause_reading`; bytes received before are decrypted in a separate turn."""
-        self._is_paused = False
+        self._is_reading_paused = False
         if not self._is_closing:
             self._transport.resume_reading()
             asyncio.get_running_loop().call_soon(self._advance)
 
     def get_write_buffer_size(self) -> int:
-        """How many bytes are written and have not left, encrypted ones."""
-        return self._transport.get_write_buffer_size()
+        """How many bytes are written and have not left, encrypted or not."""
+        return self._transport.get_write_buffer_size() + self._unsent_bytes
 
     def close(self) -> None:
         """Sends TLS's close_notify, and closes when everything written has left."""
         if self._is_closing:
             return
+        while self._unsent:
+            self._encrypt_some()
+            self._flush()
         self._is_closing = True
         if self._tls is not None and self._is_established:
             with suppress(ssl.SSLError):  # the client's own close_notify, which is not awaited
@@ -167,24 +141,47 @@ class TlsProtocol(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """Closes at once."""
         self._is_closing = True
+        self._forget_unsent()
         self._transport.abort()
 
-    # --- records --------------------------------------------------------------------------------
+    # --- plain bytes to records ------------------------------------------------------------------
 
-    @property
-    def _transport(self) -> Transport:
-        assert self._socket is not None, "nothing is asked before there is a transport"
-        return self._socket
+    def _send_more(self) -> None:
+        while self._unsent and not self._is_full and not self._is_closing:
+            self._encrypt_some()
+            self._flush()
 
-    def _begin(self, received: memoryview) -> bool:
+    def _encrypt_some(self) -> None:
+        tls, unsent = self._tls, self._unsent
+        assert tls is not None, "nothing is written before the handshake"
+        while unsent and self._outgoing.pending < PIECE_BYTES:
+            piece = unsent[0]
+            count = tls.write(piece[:RECORD_BYTES])
+            self._unsent_bytes -= count
+            if count < len(piece):
+                unsent[0] = piece[count:]
+            else:
+                unsent.popleft()
+
+    def _forget_unsent(self) -> None:
+        self._unsent.clear()
+        self._unsent_bytes = 0
+
+    def _flush(self) -> None:
+        if self._outgoing.pending and not self._plain.is_closing():
+            self._transport.writelines([self._outgoing.read()])
+
+    # --- records to plain bytes ------------------------------------------------------------------
+
+    def _begin(self, records: memoryview) -> bool:
         """Makes ready for the handshake, if this is one."""
-        if received[0] != _HANDSHAKE:
+        if records[0] != _HANDSHAKE:
             self._refuse(
                 "what it sends is no TLS: the client uses PLAINTEXT or SASL_PLAINTEXT where this "
                 "listener has TLS (security.protocol)"
             )
             return False
-        context = self._listener.terms.context()
+        context = self._terms.context()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         return True
 
@@ -210,12 +207,12 @@ class TlsProtocol(asyncio.BufferedProtocol):
         assert connection is not None, "a handshake is somebody's"
         self._is_established = True
         if connection.gate is None:
-            connection.principal = self._listener.terms.principal_of(tls.getpeercert(True))
+            connection.principal = self._terms.principal_of(tls.getpeercert(True))
             connection.is_established = True
 
     def _decrypt(self, tls: ssl.SSLObject) -> None:
         """Passes all plain bytes to the connection, as long as it accepts them."""
-        while not (self._is_paused or self._is_closing):
+        while not (self._is_reading_paused or self._is_closing):
             connection = self._connection
             if connection is None or not (tls.pending() or self._incoming.pending):
                 return
@@ -231,13 +228,18 @@ class TlsProtocol(asyncio.BufferedProtocol):
         Raises:
             ssl.SSLWantReadError: there are none yet.
         """
-        filled = 0
+        filled, room = 0, len(view)
+        incoming = self._incoming
+        # Of a read into a buffer the stubs say that it gives bytes.
+        read = cast(Callable[[int, memoryview], int], cast(object, tls.read))
         try:
-            while filled < len(view):
-                count = cast(int, tls.read(len(view) - filled, view[filled:]))
+            while filled < room:
+                count = read(room - filled, view[filled:])
                 if count == 0:
                     break
                 filled += count
+                if not incoming.pending:
+                    break  # a read that finds nothing costs more than one of a record
         except ssl.SSLWantReadError:
             if not filled:
                 raise
@@ -245,17 +247,14 @@ class TlsProtocol(asyncio.BufferedProtocol):
             pass
         return filled
 
-    def _flush(self) -> None:
-        if self._outgoing.pending and self._plain is not None and not self._plain.is_closing():
-            self._transport.writelines([self._outgoing.read()])
-
     def _refuse(self, reason: str) -> None:
         """Ends the connection with the alert that TLS has for it, if any."""
         connection = self._connection
         if connection is not None:
-            self._listener.log.warning(f"Closing {connection.connection_id}: {reason}")
+            self._log.warning(f"Closing {connection.connection_id}: {reason}")
         self._flush()
         self._is_closing = True
+        self._forget_unsent()
         self._transport.close()
 
 

@@ -1,0 +1,1 @@
+"""TLS under the connections of a listener."""

@@ -1,0 +1,216 @@
+"""If one of these fails, answers over TLS come torn or out of order, or fill a broker's memory."""
+
+import asyncio
+import logging
+import ssl
+import struct
+from contextlib import suppress
+
+import pytest
+from tests.unit.network.fakes import FakeTransport, Harness, framed
+from tools.pem_stores import pem_stores
+
+from odradek.log_limit import LimitedLog
+from odradek.model import ANONYMOUS
+from odradek.network.tls.session import PIECE_BYTES, TlsSession
+from odradek.server.in_process.protected.authority import CertificateAuthority
+
+pytest.importorskip("cryptography", reason="the extra `security`")
+
+LARGE = bytes(range(256)) * 4096
+# Headers and tags of the records of a piece, and the record that passes its end.
+MOST_HELD = PIECE_BYTES + 20_000
+CLOSE_NOTIFY = b""
+
+
+class SlowSocket(FakeTransport):
+    """Holds what is written until it is told to deliver; full from the first byte on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.session: TlsSession | None = None
+        self.is_slow = False
+        self.most_held = 0
+        self.is_full = False
+
+    def is_closing(self) -> bool:
+        return self.closed or self.aborted
+
+    def get_extra_info(self, name: str) -> None:
+        return None
+
+    def writelines(self, buffers: list[bytes]) -> None:
+        super().writelines(buffers)
+        if not self.is_slow:
+            return
+        self.unread_bytes = len(self.written)
+        self.most_held = max(self.most_held, self.unread_bytes)
+        if not self.is_full:
+            self.is_full = True
+            self.session.pause_writing()
+
+    def take(self) -> bytes:
+        """What is held, as the client gets it; afterwards there is room."""
+        taken, self.writes, self.unread_bytes = self.written, [], 0
+        if self.is_full:
+            self.is_full = False
+            self.session.resume_writing()
+        return taken
+
+
+class Terms:
+    """A listener's: one certificate, and everybody is nobody."""
+
+    def __init__(self, made: ssl.SSLContext) -> None:
+        self._made = made
+
+    def context(self) -> ssl.SSLContext:
+        return self._made
+
+    def principal_of(self, certificate):
+        return ANONYMOUS
+
+
+class Pair:
+    """A broker's session whose handshake is done, and the client at its other end."""
+
+    def __init__(self, server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+        self.harness = Harness()
+        self.socket = SlowSocket()
+        log = LimitedLog(logging.getLogger("test"), self.harness.clock)
+        self.session = self.socket.session = TlsSession(Terms(server), log, self.socket)
+        self.session.admit(self.harness.connect)
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.client = client.wrap_bio(self._in, self._out, server_hostname="127.0.0.1")
+        for _ in range(3):
+            with suppress(ssl.SSLWantReadError):
+                self.client.do_handshake()
+            self.exchange()
+        self.socket.is_slow = True
+
+    def exchange(self) -> None:
+        """Carries what either has for the other."""
+        if self._out.pending:
+            self.session.received(memoryview(self._out.read()))
+        self._in.write(self.socket.take())
+
+    def ask(self, *bodies: bytes) -> None:
+        """Sends requests; the handler's answer is the same."""
+        self.client.write(framed(*bodies))
+        self.session.received(memoryview(self._out.read()))
+
+    def read(self) -> bytes:
+        """All that can be read now, and `CLOSE_NOTIFY` at the end."""
+        found = []
+        with suppress(ssl.SSLWantReadError):
+            while got := self.client.read(1 << 20):
+                found.append(got)
+        return b"".join(found)
+
+    def drain(self, most: int = 1000) -> bytes:
+        """Delivers until nothing is left, with a turn of the broker's loop after each."""
+        found = b""
+        for _ in range(most):
+            if not self.socket.writes:
+                return found
+            self._in.write(self.socket.take())
+            found += self.read()
+            self.harness.turn()
+        raise AssertionError("it never ends")
+
+
+@pytest.fixture(scope="module")
+def contexts(tmp_path_factory):
+    home = tmp_path_factory.mktemp("tls")
+    authority = CertificateAuthority()
+    stores = pem_stores(authority, home)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(stores["ssl.keystore.location"])
+    return server, ssl.create_default_context(cadata=authority.certificate)
+
+
+@pytest.fixture
+def pair(contexts):
+    return Pair(*contexts)
+
+
+def test_an_answer_is_encrypted_as_the_socket_takes_it(pair):
+    pair.ask(LARGE, b"second")
+    assert len(pair.harness.handler.handled) == 1, "nothing is handled while an answer waits"
+    assert pair.session.get_write_buffer_size() >= len(LARGE)
+    assert pair.drain() == framed(LARGE, b"second")
+    assert pair.socket.most_held <= MOST_HELD
+    assert pair.session.get_write_buffer_size() == 0
+
+
+def test_a_fast_socket_takes_all_of_it_at_once(pair):
+    pair.socket.is_slow = False
+    pair.ask(LARGE)
+    pair.exchange()
+    assert pair.read() == framed(LARGE)
+
+
+def test_what_is_written_while_the_socket_is_full_comes_behind(pair):
+    pieces = [struct.pack(">i", number) * 10_000 for number in range(20)]
+    for piece in pieces:
+        pair.session.writelines([piece[:5], piece[5:]])
+    assert pair.drain() == b"".join(pieces)
+    assert pair.socket.most_held <= MOST_HELD
+
+
+def test_a_session_that_closes_sends_what_waits_and_then_its_end(pair):
+    pair.session.writelines([LARGE])
+    pair.session.close()
+    assert pair.socket.closed
+    pair._in.write(pair.socket.take())
+    found = pair.read()
+    assert found == LARGE
+    assert pair.client.read(1) == CLOSE_NOTIFY
+
+
+def test_a_closed_session_writes_nothing_more(pair):
+    pair.session.close()
+    pair.session.close()
+    pair.session.writelines([LARGE])
+    assert pair.session.get_write_buffer_size() == pair.socket.unread_bytes
+
+
+@pytest.mark.parametrize("end", [TlsSession.abort, TlsSession.lost])
+def test_what_waits_is_forgotten_when_the_session_ends(pair, end):
+    pair.ask(LARGE)
+    end(pair.session)
+    pair.socket.take()
+    assert not pair.socket.written, "it went on"
+    assert pair.session.get_write_buffer_size() == 0
+    if end is TlsSession.lost:
+        assert pair.harness.answers.used_bytes == 0
+
+
+def test_records_that_are_none_end_the_session_in_the_middle_of_an_answer(pair):
+    pair.ask(LARGE)
+    pair.session.received(memoryview(b"\x17\x03\x03\x00\x20" + bytes(32)))
+    assert pair.socket.closed
+    pair.socket.take()
+    assert pair.session.get_write_buffer_size() == 0
+
+
+def test_many_small_records_in_one_read_are_all_decrypted(pair):
+    bodies = [b"%d" % number for number in range(500)]
+    for body in bodies:
+        pair.client.write(framed(body))
+    pair.socket.is_slow = False
+    pair.session.received(memoryview(pair._out.read()))
+    assert pair.harness.handler.handled == bodies
+
+
+def test_what_came_while_reading_was_paused_is_decrypted_in_a_turn_of_its_own(pair):
+    async def work() -> None:
+        pair.session.pause_reading()
+        pair.ask(b"early")
+        assert not pair.harness.handler.handled
+        pair.session.resume_reading()
+        assert not pair.harness.handler.handled
+        await asyncio.sleep(0)
+        assert pair.harness.handler.handled == [b"early"]
+
+    asyncio.run(work())
