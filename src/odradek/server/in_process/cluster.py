@@ -40,6 +40,7 @@ from odradek.server.in_process.arguments.kinds import (
 from odradek.server.in_process.arguments.quota_texts import read_quotas
 from odradek.server.in_process.arguments.settings import (
     TEST_DEFAULTS,
+    check_ports,
     check_settings,
     check_topic_settings,
     refuse_arguments,
@@ -184,7 +185,8 @@ class Cluster(OwnThread, FaultCalls):
     user `odradek`.
 
     Raises:
-        ValueError: a setting is illegal, or there is to be no broker.
+        ValueError: a setting is illegal, or gives one port to several brokers; or there is to be
+            no broker.
         TypeError: an argument is none of these.
         ImportError: the extra `security` is needed, and not installed.
     """
@@ -246,6 +248,7 @@ class Cluster(OwnThread, FaultCalls):
             for broker_id in range(1, brokers + 1)
         ]
         check_settings({**common, **_identity(1, racks)}, config, is_cluster=True)
+        check_ports(common, brokers)
 
     def __repr__(self) -> str:
         if not self._servers:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -18,6 +19,9 @@ from odradek.server.in_process.arguments.kinds import check_mapping, check_path
 from odradek.suggestions import did_you_mean
 
 logger = logging.getLogger(__name__)
+
+_ADDRESSES: Final = ("listeners", "advertised.listeners", "metrics.listener")
+_PORT: Final = re.compile(r":([0-9]+)\s*(?=[,/]|$)")
 
 TEST_DEFAULTS: Final[Mapping[str, str]] = {
     **SINGLE_NODE_DEFAULTS,
@@ -48,6 +52,21 @@ def check_settings(
     check_protection(config, settings, is_cluster=is_cluster)
     if idle := unserved(given):
         logger.warning("Settings without effect: %s", ", ".join(idle))
+
+
+def check_ports(settings: Mapping[str, str], brokers: int) -> None:
+    """Refuses a port that each of several brokers would take, or tell its clients of.
+
+    Raises:
+        ValueError: a setting names one.
+    """
+    for name in _ADDRESSES if brokers > 1 else ():
+        for port in _PORT.findall(settings.get(name, "")):
+            if int(port):
+                raise ValueError(
+                    f"{name} gives port {port} to each of {brokers} brokers, and only one can have "
+                    "it; give port 0, and each has a free one"
+                )
 
 
 def refuse_settings(config: Mapping[str, object], instead: Mapping[str, str]) -> None:
