@@ -141,11 +141,12 @@ def _reset_to_latest(picture: Picture) -> Iterator[str]:
             at_end = reading.offset == each.high_watermark > each.start_offset
             if each.committed is None and at_end and _is_of(reading, group):
                 older = each.high_watermark - each.start_offset
+                # Where it began is not known.
                 yield (
                     f"{group.group_id} has committed nothing of {each.where}, and "
-                    f"{reading.client_id} began at its end, {reading.offset}: "
-                    f"auto.offset.reset is latest, and the {_counted(older, 'record')} there "
-                    "are older"
+                    f"{reading.client_id} waits at its end, {reading.offset}: it has read the "
+                    f"{_counted(older, 'record')} there, or auto.offset.reset is latest and it has "
+                    "begun behind them"
                 )
 
 

@@ -11,6 +11,11 @@ from odradek import ManualClock
 from odradek.client import sync as blocking
 from odradek.server.explain.causes import CAUSES
 
+READ_OR_NOT = (
+    "billing has committed nothing of orders-0, and biller waits at its end, 3: it has read the 3 "
+    "records there, or auto.offset.reset is latest and it has begun behind them"
+)
+
 
 def causes(explanation):
     return [each.cause for each in explanation]
@@ -146,9 +151,18 @@ def test_reset_to_latest(broker):
         broker.produce("orders", f"old {number}")
     with consumer(broker, "orders", **{"auto.offset.reset": "latest"}) as late:
         found = explained(broker, late, "reset to latest")
-    assert "auto.offset.reset is latest, and the 3 records there are older" in the(
-        found, "reset to latest"
-    )
+    assert the(found, "reset to latest") == READ_OR_NOT
+
+
+def test_records_that_are_read_and_never_committed(broker):
+    """Fails when a consumer that has read all is said to have begun at the end."""
+    for number in range(3):
+        broker.produce("orders", f"old {number}")
+    with consumer(broker, "orders") as reading:
+        read = []
+        until(lambda: len(read) == 3, lambda: read.extend(reading.consume(3, 0.05)))
+        found = explained(broker, reading, "reset to latest")
+    assert the(found, "reset to latest") == READ_OR_NOT
 
 
 def test_records_that_are_read_and_not_committed(broker):
