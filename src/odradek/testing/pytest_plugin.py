@@ -14,7 +14,7 @@ asynchronous tests need no other fixtures, whatever runs them.
 comes with the extra `spark`. Override `odradek_spark_conf` to give it settings.
 
 When a test fails, its report describes all running brokers, whoever started them, except those that
-a fixture keeps for other tests.
+a fixture keeps for other tests, and those whose `with` block the error has left.
 
 The package is imported when the first fixture is asked for, so test runs that never use it do not
 become slower.
@@ -74,6 +74,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, 
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Notes what a test has left running: it is no other test's."""
     before = _running()
+    _take_left()
     try:
         return (yield)
     finally:
@@ -90,10 +91,19 @@ def pytest_runtest_makereport(
     if report.failed:
         asked_for = _fixtures_of(item)
         own = [each for each in _running() if _started_by.get(each, "") in ("", *asked_for)]
-        for number, running in enumerate(own, 1):
-            title = f"{type(running).__name__} {number}"
-            report.sections.append((f"odradek: {title}", running.report()))
+        running = ((type(each).__name__, each.report_or_reason()) for each in own)
+        for number, (kind, text) in enumerate([*_take_left(), *running], 1):
+            report.sections.append((f"odradek: {kind} {number}", text))
     return report
+
+
+def _take_left() -> list[tuple[str, str]]:
+    """The reports of brokers whose blocks were left with an error since it was asked last."""
+    registry = sys.modules.get(_REGISTRY)
+    found = [] if registry is None else list(registry.LEFT_BY_ERROR)
+    if registry is not None:
+        registry.LEFT_BY_ERROR.clear()
+    return found
 
 
 def _fixtures_of(item: pytest.Item) -> list[str]:

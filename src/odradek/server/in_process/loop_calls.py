@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from weakref import WeakSet
@@ -20,12 +21,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 REPORT_PATIENCE_S: Final = 5.0
+_MOST_LEFT: Final = 4
+_IN_A_TEST: Final = "PYTEST_CURRENT_TEST"
 FORKED: Final = (
     "it was started before this process was forked, and runs in the parent: clients reach it there "
     "by its bootstrap_servers, and no other call does"
 )
 RUNNING: "Final[WeakSet[LoopCalls]]" = WeakSet()
 """The brokers and clusters that run in this process, for the report about a failed test."""
+LEFT_BY_ERROR: "Final[deque[tuple[str, str]]]" = deque(maxlen=_MOST_LEFT)
+"""Kinds and reports of those whose `with` block a test has left with an error: when pytest reports
+the test, they have ended."""
 
 
 class LoopCalls:
@@ -101,6 +107,18 @@ class LoopCalls:
             return thread.run_within(see(), REPORT_PATIENCE_S)
         except TimeoutError:
             return "the broker's loop does not answer: something holds it up"
+
+    def report_or_reason(self) -> str:
+        """Returns `report`, or why there is none: a failed test is reported in any case."""
+        try:
+            return self.report()
+        except Exception as error:  # noqa: BLE001 - a user's clock is asked
+            return f"no report can be made: {error!r}"
+
+    def _on_left(self, error: BaseException | None) -> None:
+        """The `with` block ends; with an error pytest is going to ask what has been here."""
+        if error is not None and _IN_A_TEST in os.environ:
+            LEFT_BY_ERROR.append((type(self).__name__, self.report_or_reason()))
 
     def explain(
         self,

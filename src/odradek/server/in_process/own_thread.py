@@ -71,6 +71,7 @@ class OwnThread(TimeCalls):
     ) -> None:
         if self._is_left_by_child(error):
             return
+        self._on_left(error)
         try:
             self.stop()
         finally:
@@ -87,6 +88,7 @@ class OwnThread(TimeCalls):
     ) -> None:
         if self._is_left_by_child(error):
             return
+        self._on_left(error)
         try:
             await self.stop_async()
         finally:
