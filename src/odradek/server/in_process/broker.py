@@ -326,7 +326,7 @@ class Broker(OwnThread, FaultCalls):
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of every listener, as clients take it."""
+        """`host:port` of the first listener, as clients take it."""
         return self._running().bootstrap_servers
 
     @property

@@ -1,9 +1,10 @@
 """Describes running brokers in lines of text: for the report of a failed test."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from odradek.errors import BrokerError
+from odradek.model import TopicPartition
 from odradek.server.broker import BrokerServer
 from odradek.server.explain.answers import Explanation, explain
 from odradek.server.explain.painting import Painter
@@ -55,20 +56,27 @@ def _section(label: str, entries: Iterator[str], otherwise: str = "") -> list[st
 
 
 def _topics(helpers: BrokerHelpers) -> Iterator[str]:
-    """A line for each topic that has records; the empty ones share the last."""
-    ends: dict[str, list[str]] = {}
+    """A line for each topic that has records, or no leader somewhere; the empty ones share the
+    last."""
+    ends = helpers.end_offsets()
     empty = []
-    for where, end in helpers.end_offsets().items():
-        partitions = ends.setdefault(where.topic, [])
-        if end:
-            partitions.append(f"{where.partition} at {end}")
-    for topic, partitions in ends.items():
-        if partitions:
-            yield f"{topic}: ends of partitions {_few(partitions)}"
+    for topic, count in helpers.topics().items():
+        by_index = {index: ends.get(TopicPartition(topic, index)) for index in range(count)}
+        parts = list(_of_partitions(by_index))
+        if parts:
+            yield f"{topic}: {'; '.join(parts)}"
         else:
             empty.append(topic)
     if empty:
         yield f"empty: {_few(empty)}"
+
+
+def _of_partitions(ends: Mapping[int, int | None]) -> Iterator[str]:
+    """The ends of partitions that have records, and those without an end, which nobody leads."""
+    if written := [f"{index} at {end}" for index, end in ends.items() if end]:
+        yield f"ends of partitions {_few(written)}"
+    if unled := [str(index) for index, end in ends.items() if end is None]:
+        yield f"no leader of partitions {_few(unled)}"
 
 
 def _few(names: list[str]) -> str:

@@ -199,7 +199,7 @@ class BrokerHelpers:
         before = self.end_offsets()
 
         async def look() -> list[ConsumerRecord] | None:
-            await reader.read_on()
+            await reader.read_what_is_led()
             return reader.records() if reader.count >= count else None
 
         try:
@@ -209,7 +209,7 @@ class BrokerHelpers:
             if self.brokers.find(topic) is None:
                 found = self.brokers.no_topic(topic)
             else:
-                found = f"{topic} has {reader.count} of {count} records"
+                found = f"{topic} has {reader.count} of {count} records{reader.unread_in_words}"
             grown = self._growth_in_words(topic, before)
             raise TimeoutError(f"{found} after {timeout_s:g} s{grown}") from None
 

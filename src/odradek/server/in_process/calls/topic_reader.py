@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.core.consuming.fetched import FetchedChunk
-from odradek.errors import BrokerError, ErrorCode
+from odradek.errors import BrokerError, ErrorCode, without_frames
 from odradek.model import TopicPartition
 from odradek.replication.delayed.fetch import DelayedFetch
 from odradek.replication.fetch import CONSUMER_REPLICA_ID, FetchInfo, FetchParams
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 READ_BYTES: Final = 1 << 20
 NEVER_MS: Final = 2**31 - 1
+# An election is under way, or is awaited.
+_WITHOUT_LEADER: Final = (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 class TopicReader:
@@ -32,6 +34,7 @@ class TopicReader:
         self._params = FetchParams(CONSUMER_REPLICA_ID, NEVER_MS, 1, READ_BYTES, read_committed)
         self._positions: dict[int, int] = {}
         self._records: list[ConsumerRecord] = []
+        self._unread: BrokerError | None = None
 
     @property
     def count(self) -> int:
@@ -49,12 +52,35 @@ class TopicReader:
             BrokerError: a partition cannot be read.
         """
         for index in self._indexes():
-            while (chunk := self._next_chunk(index)) is not None:
-                while taken := chunk.take(1000, None, None):
-                    self._records += taken
-                if not self._moved_to(index, chunk.position):
-                    break
-                await asyncio.sleep(0)  # others are served between two chunks
+            await self._read_partition(index)
+
+    async def _read_partition(self, index: int) -> None:
+        while (chunk := self._next_chunk(index)) is not None:
+            while taken := chunk.take(1000, None, None):
+                self._records += taken
+            if not self._moved_to(index, chunk.position):
+                break
+            await asyncio.sleep(0)  # others are served between two chunks
+
+    async def read_what_is_led(self) -> None:
+        """Reads on; a partition that has no leader at the moment is read when it has one again.
+
+        Raises:
+            BrokerError: a partition cannot be read.
+        """
+        self._unread = None
+        for index in self._indexes():
+            try:
+                await self._read_partition(index)
+            except BrokerError as error:
+                if error.code not in _WITHOUT_LEADER:
+                    raise
+                self._unread = without_frames(error)
+
+    @property
+    def unread_in_words(self) -> str:
+        """Why a partition could not be read, for the end of a sentence; empty if all could."""
+        return "" if self._unread is None else f" ({self._unread.message})"
 
     async def arrow_table(self, ranges: "Iterable[OffsetRange]", columns: Sequence[str]) -> "Table":
         """The records of ranges as an Arrow table."""
@@ -79,7 +105,8 @@ class TopicReader:
         return arrow_table(batches, schema)
 
     def park(self, wake: Callable[[], None]) -> list[DelayedFetch]:
-        """Calls `wake` when there is more to read, at once if there is already."""
+        """Calls `wake` when there is more to read, at once if there is already. Where nobody leads,
+        a change of the metadata wakes."""
         return [
             fetch
             for index, position in self._positions.items()
@@ -90,7 +117,10 @@ class TopicReader:
         self, where: TopicPartition, position: int, wake: Callable[[], None]
     ) -> DelayedFetch | None:
         info = FetchInfo(where, position, READ_BYTES)
-        replicas = self._brokers.leader(where).replicas
+        try:
+            replicas = self._brokers.leader(where).replicas
+        except BrokerError:
+            return None
         # Whoever wakes reads anew.
         return replicas.fetch_messages(self._params, [info], lambda _results: wake())
 

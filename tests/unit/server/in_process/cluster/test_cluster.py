@@ -1,6 +1,7 @@
 """`odradek.Cluster`: records survive the loss of a broker, and clients find the next leader."""
 
 import asyncio
+import re
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -186,6 +187,53 @@ def test_mistakes_are_told_where_they_are_made() -> None:
         cluster.kill(2)
         cluster.kill(2)
         assert not cluster.broker(2).is_running
+
+
+def test_waiting_for_records_while_nobody_leads() -> None:
+    """A broker that is away for a moment would end the wait, and its topic be missing in the
+    report."""
+
+    async def main() -> None:
+        async with odradek.Cluster(2) as cluster:
+            await cluster.create_topic_async("orders", replication_factor=1)
+            leader = cluster.leader("orders")
+            assert leader is not None
+            await cluster.produce_async("orders", "one")
+            await leader.stop_async()
+            assert "topics  orders: no leader of partitions 0\n" in cluster.report()
+            told = r"^orders has 0 of 2 records \(there is no leader of orders-0\) after 0 s$"
+            with pytest.raises(TimeoutError, match=told):
+                await cluster.wait_for_async("orders", 2, timeout=0)
+            waiting = asyncio.create_task(cluster.wait_for_async("orders", 2, FOREVER_S))
+            await asyncio.sleep(0)  # it has begun to wait
+            await leader.start_async()
+            await cluster.produce_async("orders", "two")
+            assert [record.value for record in await waiting] == [b"one", b"two"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("listeners", "PLAINTEXT://127.0.0.1:{}"),
+        ("listeners", "PLAINTEXT://127.0.0.1:0 , EXTERNAL://[::1]:{}"),
+        ("advertised.listeners", "PLAINTEXT://127.0.0.1:{}"),
+        ("metrics.listener", "http://127.0.0.1:{}"),
+        ("metrics.listener", "http://127.0.0.1:{}/"),
+    ],
+)
+def test_one_port_for_several_brokers(name: str, address: str) -> None:
+    """The second broker would find it in use, or clients would be told of one broker three times.
+    A broker that is alone may have it."""
+    given = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,EXTERNAL:PLAINTEXT"}
+    refusal = rf"^{re.escape(name)} gives port 9392 to each of 3 brokers, .* give port 0, and each "
+    with pytest.raises(ValueError, match=refusal):
+        odradek.Cluster(config={**given, name: address.format(9392)})
+    odradek.Cluster(1, config={**given, name: address.format(9392)})
+    with odradek.Cluster(2, config={**given, name: address.format(0)}) as cluster:
+        addresses = cluster.bootstrap_servers.split(",")
+        assert len(set(addresses)) == len(addresses)
 
 
 def test_on_the_running_loop() -> None:
