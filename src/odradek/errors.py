@@ -198,7 +198,7 @@ class LogDirFailure(EnvironmentFailure):
     def __init__(self, directory: str, cause: OSError | None = None) -> None:
         self.directory: Final = directory
         self.cause: Final = cause
-        reason = "failed" if cause is None else f"failed: {cause}"
+        reason = "failed" if cause is None else f"failed: {text_of(cause)}"
         super().__init__(f"log directory {directory} {reason}")
 
 

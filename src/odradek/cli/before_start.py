@@ -13,7 +13,8 @@ from odradek.config import BrokerConfig
 from odradek.config.protection import check_protection
 from odradek.errors import reason_of
 from odradek.metadata.sqlite import schema
-from odradek.network.listener import SocketOptions, bind_socket
+from odradek.network import ListenerError, SocketOptions, format_host_port
+from odradek.network.listener import bind_socket
 from odradek.server.errors import StartError
 from odradek.storage import checkpoints, names
 
@@ -106,14 +107,27 @@ def check_metadata(directories: tuple[str, ...]) -> None:
 def check_addresses(config: BrokerConfig) -> None:
     """Refuses a start whose ports are taken, before there is a new directory."""
     for endpoint in config.listeners:
+        name = f"{endpoint.listener_name}://{format_host_port(endpoint.host, endpoint.port)}"
+        _check_address(name, endpoint.host, endpoint.port, "with --port or --listener")
+    metrics = config["metrics.listener"]
+    if metrics is not None:
+        # Most brokers serve no metrics.
+        from odradek.server.monitoring.monitoring import parse_address
+
         try:
-            bind_socket(endpoint.host, endpoint.port, SocketOptions()).close()
-        except OSError as error:
-            name = f"{endpoint.listener_name}://{endpoint.host}:{endpoint.port}"
-            reason = reason_of(error)
-            raise StartError(
-                f"Cannot listen on {name}: {reason}; give another address with --port or --listener"
-            ) from error
+            host, port = parse_address(metrics)
+        except ListenerError as error:
+            raise StartError(str(error)) from error
+        _check_address(metrics, host, port, "in metrics.listener")
+
+
+def _check_address(name: str, host: str, port: int, where: str) -> None:
+    try:
+        bind_socket(host, port, SocketOptions()).close()
+    except OSError as error:
+        raise StartError(
+            f"Cannot listen on {name}: {reason_of(error)}; give another address {where}"
+        ) from error
 
 
 def _is_own(name: str) -> bool:

@@ -5,6 +5,7 @@ connection to: the loop that accepts is the loop that serves.
 """
 
 import asyncio
+import errno
 import logging
 import os
 import socket
@@ -33,6 +34,14 @@ OS_DEFAULT: Final = -1
 
 class ListenerError(Exception):
     """A listener cannot be opened; the text names it and the reason."""
+
+
+def cannot_listen(address: str, error: OSError) -> ListenerError:
+    """Returns the error of an address that cannot be had, with what to do where another program
+    has it."""
+    is_taken = error.errno == errno.EADDRINUSE
+    advice = "; give another port, or port 0 for a free one" if is_taken else ""
+    return ListenerError(f"Cannot listen on {address}: {reason_of(error)}{advice}")
 
 
 class ListenerSecurity(Protocol):
@@ -216,8 +225,7 @@ class Listener:
 
     def _unavailable(self, error: OSError) -> ListenerError:
         name, _, host, port = self.endpoint
-        reason = reason_of(error)
-        return ListenerError(f"Cannot listen on {name}://{format_host_port(host, port)}: {reason}")
+        return cannot_listen(f"{name}://{format_host_port(host, port)}", error)
 
     # --- the life of a connection ----------------------------------------------------------
 

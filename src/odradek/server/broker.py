@@ -24,7 +24,7 @@ from odradek.client.security import NO_SECURITY, ClientSecurity
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
 from odradek.controller import Controller, ProducerIdManager
-from odradek.errors import LogDirFailure
+from odradek.errors import LogDirFailure, text_of
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.dispatcher import Dispatcher
 from odradek.handlers.records.fetch_sessions import FetchSessionCache
@@ -147,7 +147,7 @@ class BrokerServer:
             if isinstance(error, OSError) and error.filename and error.strerror:
                 raise StartError(f"Cannot use {error.filename}: {error.strerror}") from error
             if isinstance(error, ListenerError | MetadataStoreError | LogDirFailure | OSError):
-                raise StartError(str(error)) from error
+                raise StartError(text_of(error)) from error
             raise
         self.lifecycle.transition(BrokerEvent.SERVE)
         self._halt_without_directories()

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from odradek.background import Background
 from odradek.clock import Clock
-from odradek.errors import BrokerError, ErrorCode, LogDirFailure
+from odradek.errors import BrokerError, ErrorCode, LogDirFailure, reason_of, text_of
 from odradek.model import TopicPartition
 from odradek.storage import checkpoints, names
 from odradek.storage.checkpoint_file import CheckpointFile, Offsets
@@ -210,15 +210,14 @@ class LogDirectory:
             BrokerError: KAFKA_STORAGE_ERROR.
         """
         if self.failure is not None:
-            raise BrokerError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path} is offline: {self.failure.cause}"
-            )
+            reason = reason_of(self.failure.cause)
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path} is offline: {reason}")
 
     def storage_error(self, error: OSError, doing: str) -> BrokerError:
         """The error to answer when the disk refused something; a failing disk goes offline."""
         if error.errno not in FULL:
             self.fail(error)
-        return BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{doing} failed: {error}")
+        return BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{doing} failed: {text_of(error)}")
 
     def attempt(self, change: Callable[[], None], doing: str) -> None:
         """Runs an action whose failure can be made good later; a failing disk goes offline all the

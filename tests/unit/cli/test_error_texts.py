@@ -14,7 +14,7 @@ from odradek.cli import container
 from odradek.cli.everyday.monitoring.scraping import ScrapeError, fetch_text
 from odradek.cli.main import main
 from odradek.client.errors import NetworkError
-from odradek.errors import BrokerError, ErrorCode, reason_of, text_of
+from odradek.errors import BrokerError, ErrorCode, LogDirFailure, reason_of, text_of
 
 REFUSED = OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
 
@@ -37,6 +37,15 @@ REFUSED = OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
 )
 def test_the_text_of_an_error(error: Exception, text: str) -> None:
     assert text_of(error) == text
+
+
+def test_a_disk_that_fails() -> None:
+    """Producers and the log would be told a number."""
+    broken = OSError(errno.EIO, "Input/output error", "/disk/orders-0")
+    told = "log directory /disk failed: /disk/orders-0: Input/output error"
+    assert str(LogDirFailure("/disk", broken)) == told
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert str(LogDirFailure("/disk", full)).endswith(f" failed: {os.strerror(errno.ENOSPC)}")
 
 
 @pytest.mark.parametrize("error", [REFUSED, ValueError(os.strerror(errno.ECONNREFUSED))])

@@ -11,9 +11,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
-from odradek.errors import reason_of
 from odradek.handlers.request_metrics import RequestMetrics
 from odradek.network import ListenerError
+from odradek.network.listener import cannot_listen
 from odradek.server.explain.answers import asked_about, explain
 from odradek.server.explain.painting import Painter
 from odradek.server.explain.picture import KINDS
@@ -35,6 +35,22 @@ SLICE_SECONDS: Final = 0.002
 _OPEN_METRICS: Final = "application/openmetrics-text"
 _SCHEME: Final = "http"
 _START_PAGE: Final = b"Odradek. Metrics: /metrics. Why nothing comes: /explain?group=NAME\n"
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Returns host and port of `http://HOST:PORT`.
+
+    Raises:
+        ListenerError: that is no such address.
+    """
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        host, port, parts = "", None, urlsplit("")
+    if parts.scheme != _SCHEME or port is None or parts.path not in ("", "/"):
+        raise ListenerError(f"metrics.listener is http://HOST:PORT, not {address}")
+    return host, port
 
 
 class Monitoring:
@@ -79,17 +95,9 @@ class Monitoring:
             ListenerError: that is no such address, or it cannot be had.
         """
         try:
-            parts = urlsplit(address)
-            host, port = parts.hostname or "", parts.port
-        except ValueError:
-            host, port, parts = "", None, urlsplit("")
-        if parts.scheme != _SCHEME or port is None or parts.path not in ("", "/"):
-            raise ListenerError(f"metrics.listener is http://HOST:PORT, not {address}")
-        try:
-            await self._responder.start(host, port)
+            await self._responder.start(*parse_address(address))
         except OSError as error:
-            reason = reason_of(error)
-            raise ListenerError(f"Cannot listen on {address}: {reason}") from error
+            raise cannot_listen(address, error) from error
 
     async def stop(self) -> None:
         """Answers no more."""

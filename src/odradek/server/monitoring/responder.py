@@ -14,6 +14,8 @@ from ipaddress import ip_address
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
+from odradek.network.listener import SocketOptions, bind_socket
+
 logger = logging.getLogger(__name__)
 
 HEAD_BYTES: Final = 8192
@@ -74,7 +76,14 @@ class Responder:
         Raises:
             OSError: the address cannot be had.
         """
-        server = await asyncio.start_server(self._serve, host or None, port, limit=HEAD_BYTES)
+        bound = bind_socket(host, port, SocketOptions())
+        try:
+            # Before the loop does it again, whose errors have their own words.
+            bound.listen()
+            server = await asyncio.start_server(self._serve, sock=bound, limit=HEAD_BYTES)
+        except OSError:
+            bound.close()
+            raise
         self._server = server
         address = server.sockets[0].getsockname()
         self._is_local = ip_address(address[0]).is_loopback

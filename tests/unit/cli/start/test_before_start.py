@@ -83,6 +83,12 @@ def test_a_port_in_use_leaves_nothing_behind(tmp_path: Path) -> None:
         listener = f"PLAINTEXT://127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(StartError, match=r"Address already in use; give another address"):
             check(tmp_path / "data", listeners=listener)
+        metrics = listener.replace("PLAINTEXT", "http")
+        told = f"^Cannot listen on {metrics}: Address already in use; .* in metrics.listener$"
+        with pytest.raises(StartError, match=told):
+            check(tmp_path / "data", **{"metrics.listener": metrics})
+    with pytest.raises(StartError, match=r"^metrics.listener is http://HOST:PORT, not 9404$"):
+        check(tmp_path / "data", **{"metrics.listener": "9404"})
     assert not (tmp_path / "data").exists()
 
 
