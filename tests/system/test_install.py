@@ -39,7 +39,7 @@ LOCKED = {"PIP_CONSTRAINT": LOCK, "PIP_BUILD_CONSTRAINT": LOCK}
 # What the pages use beside the package.
 FOR_PAGES = (
     *("aiokafka", "confluent-kafka", "pandas>=2.2.2,<3", "polars", "pyarrow", "pytest"),
-    *("fastapi", "httpx", "pytest-asyncio"),
+    *("fastapi", "httpx2", "pytest-asyncio"),
 )
 
 
