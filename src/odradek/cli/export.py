@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from odradek.cli.everyday.flags import SERVERS_VARIABLE, tell_if_nobody_listens
+from odradek.cli.everyday.flags import SERVERS_VARIABLE
 from odradek.cli.everyday.places import Base, parse_place
-from odradek.cli.tools.connection import silent_clients
+from odradek.cli.tools.connection import silent_clients, tell_if_nobody_listens
 from odradek.errors import BrokerError, text_of
 from odradek.tables.columns import COLUMNS
 from odradek.tables.errors import DamagedRecords, DataLoss, MissingData, WrongPath

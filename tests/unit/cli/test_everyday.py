@@ -16,7 +16,7 @@ import pytest
 
 from odradek.cli.everyday import produce
 from odradek.cli.everyday.conditions import parse_condition
-from odradek.cli.everyday.flags import flags_first, tell_if_nobody_listens
+from odradek.cli.everyday.flags import flags_first
 from odradek.cli.everyday.group_lags import GroupLag, PartitionLag
 from odradek.cli.everyday.groups import by_partition, overview
 from odradek.cli.everyday.monitoring.cluster_view import Sample, View, view_of
@@ -26,6 +26,7 @@ from odradek.cli.everyday.record_formats import json_line, line_for_people, pars
 from odradek.cli.everyday.words import duration_words, number_words, size_words
 from odradek.cli.main import main
 from odradek.cli.standard_input import read_lines
+from odradek.cli.tools.connection import tell_if_nobody_listens
 from odradek.client.core.admin_types import GroupDescription, TransactionDescription
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.core.metadata import Node, PartitionMetadata, TopicMetadata

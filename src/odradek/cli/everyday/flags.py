@@ -2,20 +2,16 @@
 
 import argparse
 import os
-import socket
-import sys
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Final
 
-from odradek.cli.tools.connection import client_config
+from odradek.cli.tools.connection import client_config, tell_if_nobody_listens
 from odradek.config.definition import Setting
 
 SERVERS_VARIABLE: Final = "ODRADEK_BOOTSTRAP_SERVERS"
 DEFAULT_SERVERS: Final = "localhost:9092"
 # People wait in front of a screen: less than a program does.
 _PATIENCE_MS: Final = 10_000
-_KNOCK_S: Final = 1.0
 
 
 def default_servers() -> str:
@@ -77,23 +73,3 @@ def settings_of(arguments: argparse.Namespace, rows: Mapping[str, Setting]) -> d
         config.setdefault("default.api.timeout.ms", _PATIENCE_MS)
     tell_if_nobody_listens(config.get("bootstrap.servers", ""))
     return config
-
-
-@cache
-def tell_if_nobody_listens(servers: object) -> None:
-    """Reports at once if no broker accepts a connection: a client would keep trying, and give the
-    reason only at the end.
-    """
-    from odradek.client.addresses import parse_bootstrap_servers
-
-    try:
-        addresses = parse_bootstrap_servers(str(servers))
-    except ValueError:
-        return  # for the client to refuse
-    for address in addresses:
-        try:
-            socket.create_connection((address.host, address.port), _KNOCK_S).close()
-        except OSError:
-            continue
-        return
-    print(f"odradek: nothing listens at {servers} yet, trying on", file=sys.stderr, flush=True)

@@ -8,9 +8,11 @@ import asyncio
 import json
 import logging
 import re
+import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek import __version__
@@ -51,6 +53,7 @@ WARNING: Final = (
 CANNOT_BE_TOGETHER: Final = "Options --{} and --{} cannot be specified together."
 CANNOT_BE_USED: Final = 'Option "[{}]" can\'t be used with option "[{}]"'
 
+_KNOCK_S: Final = 1.0
 _HALF: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -304,7 +307,27 @@ def client_config(
     elif arguments.bootstrap_server:
         config["bootstrap.servers"] = arguments.bootstrap_server
         _check_addresses("bootstrap.servers", arguments.bootstrap_server)
+        if rows is ADMIN_SETTINGS:  # others show the log of their clients
+            tell_if_nobody_listens(arguments.bootstrap_server)
     return config
+
+
+@cache
+def tell_if_nobody_listens(servers: object) -> None:
+    """Reports at once if no broker accepts a connection: a client would keep trying, and give the
+    reason only at the end.
+    """
+    try:
+        addresses = parse_bootstrap_servers(str(servers))
+    except ValueError:
+        return  # for the client to refuse
+    for address in addresses:
+        try:
+            socket.create_connection((address.host, address.port), _KNOCK_S).close()
+        except OSError:
+            continue
+        return
+    print(f"odradek: nothing listens at {servers} yet, trying on", file=sys.stderr, flush=True)
 
 
 def given_properties(arguments: argparse.Namespace) -> dict[str, str]:
