@@ -145,7 +145,9 @@ class BrokerServer:
             self.lifecycle.transition(BrokerEvent.FAIL)
             await self._close()
             if isinstance(error, OSError) and error.filename and error.strerror:
-                raise StartError(f"Cannot use {error.filename}: {error.strerror}") from error
+                is_file = isinstance(error, FileExistsError)  # in the place of a directory
+                reason = "Not a directory" if is_file else error.strerror
+                raise StartError(f"Cannot use {error.filename}: {reason}") from error
             if isinstance(error, ListenerError | MetadataStoreError | LogDirFailure | OSError):
                 raise StartError(text_of(error)) from error
             raise

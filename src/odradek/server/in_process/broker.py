@@ -54,7 +54,7 @@ from odradek.server.in_process.calls.making import create_acls, create_topic, se
 from odradek.server.in_process.kept_logs import KeptLogs
 from odradek.server.in_process.last_errors import LastErrors
 from odradek.server.in_process.loop_calls import RUNNING
-from odradek.server.in_process.own_thread import OwnThread
+from odradek.server.in_process.own_thread import RUNS_ALREADY, OwnThread
 from odradek.server.in_process.protected.secret import HiddenUsers, hide_passwords
 from odradek.server.in_process.scratch import Scratch
 from odradek.server.in_process.settling import settle
@@ -158,9 +158,11 @@ class Broker(OwnThread, FaultCalls):
 
         Raises:
             StartError: it cannot be started.
+            RuntimeError: it runs already.
         """
         self.check_process()
-        assert self._server is None, "the broker runs already"
+        if self._server is not None:
+            raise RuntimeError(RUNS_ALREADY)
         directory = self._data_dir
         if directory is None:
             if self._scratch is None:

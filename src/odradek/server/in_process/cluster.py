@@ -57,7 +57,7 @@ from odradek.server.in_process.calls.running_brokers import partition_of
 from odradek.server.in_process.kept_logs import KeptLogs
 from odradek.server.in_process.last_errors import LastErrors
 from odradek.server.in_process.loop_calls import RUNNING
-from odradek.server.in_process.own_thread import OwnThread
+from odradek.server.in_process.own_thread import RUNS_ALREADY, OwnThread
 from odradek.server.in_process.protected.secret import hide_passwords
 from odradek.server.in_process.scratch import Scratch
 from odradek.server.in_process.shown import topics_in_words
@@ -262,6 +262,8 @@ class Cluster(OwnThread, FaultCalls):
     async def start_async(self) -> Self:
         """`start` on the running loop."""
         self.check_process()
+        if self._scratch is not None:
+            raise RuntimeError(RUNS_ALREADY)
         self._scratch = Scratch()
         self._process_id = os.getpid()
         try:

@@ -4,11 +4,13 @@
 """
 
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from odradek.event_loop import LoopThread
 from odradek.server.in_process.calls.changes import STOPPED
 from odradek.server.in_process.calls.time_calls import TimeCalls
+
+RUNS_ALREADY: Final = "it runs already; stop it before it is started again"
 
 
 class OwnThread(TimeCalls):
@@ -19,8 +21,10 @@ class OwnThread(TimeCalls):
 
         Raises:
             StartError: it cannot be started; nothing runs then.
+            RuntimeError: it runs already.
         """
-        assert self._thread is None, "it runs already"
+        if self._thread is not None:
+            raise RuntimeError(RUNS_ALREADY)
         thread = LoopThread("odradek-broker", STOPPED)
         try:
             thread.run(self.start_async())

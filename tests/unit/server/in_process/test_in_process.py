@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,9 +79,23 @@ def test_a_data_directory_has_one_broker(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     """The error would be the operating system's, with its number and without a word of ours."""
     (tmp_path / "file").touch()
-    directory = str(tmp_path / "file" / "data")
-    with pytest.raises(StartError, match=rf"^Cannot use {directory}: Not a directory$"):
-        odradek.Broker(data_dir=directory).start()
+    for directory in (tmp_path / "file" / "data", tmp_path / "file"):
+        with pytest.raises(StartError, match=rf"^Cannot use {directory}: Not a directory$"):
+            odradek.Broker(data_dir=directory).start()
+
+
+@pytest.mark.parametrize("maker", [odradek.Broker, lambda: odradek.Cluster(brokers=1)])
+def test_who_starts_twice_is_told(maker: Callable[[], Any]) -> None:
+    """The first would lose its thread, or its directory."""
+    with maker() as broker, pytest.raises(RuntimeError, match=r"^it runs already; stop it before"):
+        broker.start()
+
+    async def main() -> None:
+        async with maker() as broker:
+            with pytest.raises(RuntimeError, match=r"^it runs already; stop it before"):
+                await broker.start_async()
+
+    asyncio.run(main())
 
 
 def test_a_port_in_use_is_told() -> None:

@@ -96,6 +96,68 @@ def test_settings_in_the_place_of_a_topic(maker: Callable[[], Any], call: str) -
         getattr(broker, call)({"retention.ms": 1}, *more)
 
 
+@pytest.mark.parametrize("maker", [odradek.Broker, lambda: odradek.Cluster(brokers=1)])
+@pytest.mark.parametrize(
+    ("call", "given", "answer"),
+    [
+        ("produce", ("x", None, "a"), "headers is a mapping or a list of pairs, and 'a' is no "),
+        (
+            "produce",
+            ("x", None, [("a", "b", "c")]),
+            "headers is a mapping or a list of pairs, and ",
+        ),
+        ("produce", ("x", None, 7), "headers is a list of pairs, and not of type int"),
+        ("produce", ("x", None, (), "now"), "timestamp is a whole number, and not of type str"),
+        ("produce", ("x", None, (), None, "0"), "partition is a whole number, and not of type str"),
+        ("produce_many", ("abc",), "produce_many takes a list of values, and not 'abc'"),
+        ("produce_many", ({"a": 1},), "produce_many takes a list of values, and not {'a': 1}"),
+        ("produce_many", (None,), "produce_many takes a list of values, and not None"),
+        ("produce_many", (["a"], 0.5), "partition is a whole number, and not of type float"),
+        ("records", ("0",), "partition is a whole number, and not of type str"),
+        ("wait_for", ("1",), "n is a whole number, and not of type str"),
+        ("wait_for", (1, "soon"), "timeout is a number of seconds, and not of type str"),
+        ("wait_for_group", ("Stable", "1"), "members is a whole number, and not of type str"),
+        ("wait_for_group", ("Stable", 1, "x"), "timeout is a number of seconds, and not of "),
+        ("wait_for_lag", ("0",), "at_most is a whole number, and not of type str"),
+        ("wait_for_lag", (0, True), "timeout is a number of seconds, and not of type bool"),
+        ("reset", ({"orders": 1},), "offsets are reset by topic and partition, not by 'orders'"),
+        ("reset", (1.5, ["orders"]), "to is a whole number, and not of type float"),
+        ("create_topic", ("3",), "partitions is a whole number, and not of type str"),
+    ],
+)
+def test_a_call_with_a_value_of_a_wrong_kind(
+    maker: Callable[[], Any], call: str, given: tuple[Any, ...], answer: str
+) -> None:
+    """The answer would be of an `int` and a `str` that cannot be compared, three letters be three
+    records, or a call wait in vain."""
+    with maker() as broker:
+        broker.create_topic("orders")
+        with pytest.raises(TypeError, match=f"^{re.escape(answer)}"):
+            getattr(broker, call)("letters" if call == "create_topic" else "orders", *given)
+        assert broker.end_offsets() == {("orders", 0): 0}
+
+
+def test_a_fault_with_a_value_of_a_wrong_kind() -> None:
+    with odradek.Broker() as broker:
+        any_broker: Any = broker
+        with pytest.raises(TypeError, match=r"^ms is a whole number, and not of type str$"):
+            any_broker.delay("5", "Fetch")
+        with pytest.raises(TypeError, match=r"^times is a whole number, and not of type str$"):
+            any_broker.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", "2")
+        fault = broker.slow_disk(1)
+        with pytest.raises(TypeError, match=r"^timeout is a number of seconds, and not of "):
+            any_broker.wait_for_fault(fault, timeout="1")
+
+
+def test_offsets_of_a_partition_that_is_not_there() -> None:
+    """A mistyped partition would be a group's offset that no reset takes away again."""
+    with odradek.Broker() as broker:
+        broker.create_topic("orders")
+        with pytest.raises(BrokerError, match=r"there is no partition orders-9$"):
+            broker.reset("billing", {("orders", 9): 1})
+        assert broker.groups() == {}
+
+
 def test_a_kind_of_deadline_that_is_mistyped() -> None:
     with odradek.Broker(clock=odradek.ManualClock()) as broker:
         assert broker.next_deadline("DelayedFetch") is None

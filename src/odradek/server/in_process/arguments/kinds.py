@@ -6,7 +6,7 @@ forgets an argument's name may give `users` in the place of another.
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from odradek.clock import Clock, SystemClock
 
@@ -91,6 +91,27 @@ def check_port(port: object) -> None:
         raise TypeError(f"port is a number, such as 9092, and not of type {_kind(port)}")
 
 
+def check_whole(**numbers: object) -> None:
+    """Refuses what is no whole number; where none is needed, it may be None.
+
+    Raises:
+        TypeError: one is none: the text of one, for example.
+    """
+    for argument, value in numbers.items():
+        if value is not None and (isinstance(value, bool) or not hasattr(value, "__index__")):
+            raise TypeError(f"{argument} is a whole number, and not of type {_kind(value)}")
+
+
+def check_timeout(timeout: object) -> None:
+    """Refuses what is no number of seconds; None is no end.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if timeout is not None and (isinstance(timeout, bool) or not hasattr(timeout, "__float__")):
+        raise TypeError(f"timeout is a number of seconds, and not of type {_kind(timeout)}")
+
+
 def check_path(argument: str, path: object) -> None:
     """Refuses what is no path.
 
@@ -115,6 +136,19 @@ def check_broker_count(brokers: object) -> None:
         raise TypeError(f"a cluster is made of a number of brokers, such as 3, and not of {kind}")
     if brokers < 1:
         raise ValueError(f"a cluster has at least one broker, not {brokers}")
+
+
+def pairs_of(argument: str, value: object) -> list[tuple[Any, Any]]:
+    """The pairs of a mapping, or of a list of pairs.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    found = value.items() if isinstance(value, Mapping) else items_of(argument, "pairs", value)
+    for each in found:
+        if not isinstance(each, tuple | list) or len(each) != 2:
+            raise TypeError(f"{argument} is a mapping or a list of pairs, and {each!r} is no pair")
+    return [(first, second) for first, second in found]
 
 
 def topic_name(name: object) -> str:

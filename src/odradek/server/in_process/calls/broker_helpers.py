@@ -30,6 +30,7 @@ from odradek.replication.schedule.listing import Schedule, schedules_in
 from odradek.server.awaiting import outcome
 from odradek.server.broker import BrokerServer
 from odradek.server.coordination.coordinators import TOPIC_CHANGE_TIMEOUT_MS
+from odradek.server.in_process.arguments.kinds import check_timeout, check_whole, pairs_of
 from odradek.server.in_process.calls.changes import Changes
 from odradek.server.in_process.calls.group_helpers import GroupHelpers
 from odradek.server.in_process.calls.running_brokers import RunningBrokers
@@ -83,8 +84,8 @@ class BrokerHelpers:
         partition: int | None,
     ) -> tuple[int, int]:
         """See `BrokerCalls.produce`."""
-        pairs = headers.items() if isinstance(headers, Mapping) else headers
-        encoded = [(name, _bytes("header", data)) for name, data in pairs]
+        check_whole(timestamp=timestamp, partition=partition)
+        encoded = [(name, _bytes("header", data)) for name, data in pairs_of("headers", headers)]
         key_bytes, value_bytes = _bytes("key", key), _bytes("value", value)
         builder = RecordBatchBuilder()
         builder.append(self._stamp(timestamp), key_bytes, value_bytes, encoded)
@@ -97,6 +98,9 @@ class BrokerHelpers:
         self, topic: str, records: Iterable[Data | tuple[Data, Data]], partition: int | None
     ) -> list[tuple[int, int]]:
         """See `BrokerCalls.produce_many`."""
+        check_whole(partition=partition)
+        if isinstance(records, str | bytes | Mapping) or not isinstance(records, Iterable):
+            raise TypeError(f"produce_many takes a list of values, and not {records!r:.80}")
         image = await self._topic_to_write(topic)
         now_ms = self._stamp(None)
         builders: dict[int, RecordBatchBuilder] = {}
@@ -147,6 +151,7 @@ class BrokerHelpers:
         self, topic: str, partition: int | None, read_committed: bool
     ) -> list[ConsumerRecord]:
         """See `BrokerCalls.records`."""
+        check_whole(partition=partition)
         self.brokers.topic(topic)
         reader = TopicReader(self.brokers, topic, partition, read_committed)
         await reader.read_on()
@@ -195,6 +200,8 @@ class BrokerHelpers:
         self, topic: str, count: int, timeout_s: float, read_committed: bool
     ) -> list[ConsumerRecord]:
         """See `BrokerCalls.wait_for`."""
+        check_whole(n=count)
+        check_timeout(timeout_s)
         reader = TopicReader(self.brokers, topic, None, read_committed)
         before = self.end_offsets()
 

@@ -11,6 +11,7 @@ from odradek.errors import ErrorCode
 from odradek.event_loop import waits_for
 from odradek.server.faults import Effect, Fault, Filter
 from odradek.server.faults.fault import api_keys, error_code
+from odradek.server.in_process.arguments.kinds import check_timeout, check_whole
 from odradek.server.in_process.loop_calls import LoopCalls
 
 Apis = str | Collection[str] | None
@@ -162,6 +163,8 @@ class FaultCalls(LoopCalls):
         Raises:
             TimeoutError: it has not by then.
         """
+        check_whole(times=times)
+        check_timeout(timeout)
         await self._there(self._faults.struck(fault, times, timeout))
 
     wait_for_fault = waits_for(wait_for_fault_async)
@@ -176,6 +179,7 @@ class FaultCalls(LoopCalls):
         delay_ms: int = 0,
         name: str = "",
     ) -> Fault:
+        check_whole(ms=delay_ms, times=times, partition=filter.partition)
         return self._now(
             lambda: self._faults.put(
                 effect,

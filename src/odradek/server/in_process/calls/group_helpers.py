@@ -33,8 +33,9 @@ from odradek.replication.offset_lookup import (
 )
 from odradek.server.awaiting import outcome
 from odradek.server.broker import BrokerServer
+from odradek.server.in_process.arguments.kinds import check_timeout, check_whole
 from odradek.server.in_process.calls.changes import Changes
-from odradek.server.in_process.calls.running_brokers import RunningBrokers
+from odradek.server.in_process.calls.running_brokers import RunningBrokers, partition_of
 from odradek.server.in_process.calls.share_helpers import ShareGroupHelpers
 from odradek.server.in_process.calls.topic_reader import NEVER_MS
 from odradek.suggestions import did_you_mean
@@ -159,6 +160,8 @@ class GroupHelpers:
         self, group: str, state: str, members: int | None, timeout_s: float
     ) -> GroupState:
         """See `BrokerCalls.wait_for_group`."""
+        check_whole(members=members)
+        check_timeout(timeout_s)
         if state not in LASTING_STATES:
             awaited = ", ".join(LASTING_STATES)
             raise ValueError(f"a group can be awaited to be one of {awaited}, not {state!r}")
@@ -278,6 +281,8 @@ class GroupHelpers:
         self, group: str, at_most: int, timeout_s: float
     ) -> dict[TopicPartition, Lag]:
         """See `BrokerCalls.wait_for_lag`."""
+        check_whole(at_most=at_most)
+        check_timeout(timeout_s)
 
         async def look() -> dict[TopicPartition, Lag] | None:
             await self._loaded()
@@ -334,7 +339,7 @@ class GroupHelpers:
                 f"group {group} is {state}: close its consumers before its offsets are reset",
             )
         if isinstance(to, Mapping):
-            wanted = {TopicPartition(*where): offset for where, offset in to.items()}
+            wanted = {self._existing(where): offset for where, offset in to.items()}
         else:
             wanted = {where: self._position(where, to) for where in self._of(group, topics)}
         if not wanted:
@@ -349,6 +354,12 @@ class GroupHelpers:
             return dict(sorted(wanted.items()))
         await self._commit(self._brokers.coordinator(group), group, wanted)
         return dict(sorted(wanted.items()))
+
+    def _existing(self, where: object) -> TopicPartition:
+        if not isinstance(where, tuple) or len(where) != 2:
+            raise TypeError(f"offsets are reset by topic and partition, not by {where!r}")
+        partition_of(self._brokers.image, found := TopicPartition(*where))
+        return found
 
     def _of(self, group: str, topics: Iterable[str]) -> list[TopicPartition]:
         names = [topics] if isinstance(topics, str) else list(topics)
@@ -371,6 +382,7 @@ class GroupHelpers:
             if to not in _POSITIONS:
                 raise ValueError(f"offsets are reset to 'earliest' or 'latest', not {to!r}")
             return self._lookup(where, _POSITIONS[to])
+        check_whole(to=to)
         return min(max(to, first), end)
 
     def _lookup(self, where: TopicPartition, timestamp: int) -> int:

@@ -9,14 +9,17 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.server.awaiting import outcome
 from odradek.server.broker import BrokerServer
 from odradek.server.coordination.coordinators import TOPIC_CHANGE_TIMEOUT_MS
+from odradek.server.in_process.arguments.kinds import check_whole
 
 
 async def create_topic(server: BrokerServer, topic: CreatableTopic) -> None:
     """Creates a topic; when this returns it can be appended to.
 
     Raises:
+        TypeError: a count is no number.
         BrokerError: it cannot be created.
     """
+    check_whole(partitions=topic.num_partitions, replication_factor=topic.replication_factor)
     results: list[CreateTopicResult] = await outcome(
         lambda on_done: server.controller.create_topics([topic], TOPIC_CHANGE_TIMEOUT_MS, on_done)
     )
