@@ -25,8 +25,10 @@ class Changes:
         self._waiting: Final[set[asyncio.Future[None]]] = set()
 
     def watch(self, server: BrokerServer) -> None:
-        """Wakes waiters when the metadata of a broker changes."""
+        """Wakes waiters when the metadata of a broker changes, and now: they may ask it from here
+        on, for what it has begun to lead while it started."""
         server.store.subscribe(ListenerStage.CONTROLLER, self._on_metadata)
+        self._wake_all()
 
     def close(self) -> None:
         """The broker stops: waits end with an error."""
@@ -63,9 +65,12 @@ class Changes:
                     fetch.abandon()
 
     def _on_metadata(self, _delta: MetadataDelta) -> tuple[()]:
+        self._wake_all()
+        return ()
+
+    def _wake_all(self) -> None:
         for change in tuple(self._waiting):
             _wake(change)
-        return ()
 
 
 def _wake(change: "asyncio.Future[None]") -> None:
