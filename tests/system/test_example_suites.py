@@ -31,6 +31,8 @@ def test_a_suite_runs_on_the_fixture(suite: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    if find_spec("httpx2") is not None:  # the older one is deprecated
+        assert "StarletteDeprecationWarning" not in done.stdout
 
 
 def test_every_suite_is_run() -> None:
