@@ -214,7 +214,8 @@ class BrokerCalls(LoopCalls):
     async def wait_for_async(
         self, topic: str, n: int, timeout: float = WAIT_S, read_committed: bool = False
     ) -> list[ConsumerRecord]:
-        """Returns all records of a topic as soon as there are `n`; the topic may come later.
+        """Returns all records of a topic as soon as there are `n`; the topic may come later, and a
+        partition have no leader for a while.
 
         `timeout` is in seconds of real time, whatever the broker's clock.
 
