@@ -24,7 +24,7 @@ from odradek.client.security import NO_SECURITY, ClientSecurity
 from odradek.clock import Clock
 from odradek.config import BrokerConfig
 from odradek.controller import Controller, ProducerIdManager
-from odradek.errors import LogDirFailure, text_of
+from odradek.errors import LogDirFailure
 from odradek.handlers.context import HandlerContext
 from odradek.handlers.dispatcher import Dispatcher
 from odradek.handlers.records.fetch_sessions import FetchSessionCache
@@ -53,7 +53,7 @@ from odradek.server.background import ThreadPoolBackground, ThreadWorkers
 from odradek.server.client_metrics import client_metrics_manager, with_telemetry
 from odradek.server.controlled_shutdown import ControlledShutdown
 from odradek.server.coordination.coordinators import Coordinators
-from odradek.server.errors import StartError
+from odradek.server.errors import StartError, start_error
 from odradek.server.lifecycle import BrokerEvent, BrokerState, Lifecycle
 from odradek.server.loading_report import start_logs
 from odradek.server.metadata_store import (
@@ -144,12 +144,8 @@ class BrokerServer:
         except BaseException as error:
             self.lifecycle.transition(BrokerEvent.FAIL)
             await self._close()
-            if isinstance(error, OSError) and error.filename and error.strerror:
-                is_file = isinstance(error, FileExistsError)  # in the place of a directory
-                reason = "Not a directory" if is_file else error.strerror
-                raise StartError(f"Cannot use {error.filename}: {reason}") from error
             if isinstance(error, ListenerError | MetadataStoreError | LogDirFailure | OSError):
-                raise StartError(text_of(error)) from error
+                raise start_error(error) from error
             raise
         self.lifecycle.transition(BrokerEvent.SERVE)
         self._halt_without_directories()

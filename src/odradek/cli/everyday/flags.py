@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from odradek.cli.tools.client_properties import refuse_unknown
 from odradek.cli.tools.connection import client_config, tell_if_nobody_listens
 from odradek.config.definition import Setting
 
@@ -68,6 +69,8 @@ def settings_of(arguments: argparse.Namespace, rows: Mapping[str, Setting]) -> d
         ValueError: one is illegal.
         OSError: the file cannot be read.
     """
+    # A file may be for several programs, a flag is for this one.
+    refuse_unknown(each.partition("=")[0].strip() for each in arguments.command_property)
     config = client_config(arguments, rows)
     if "default.api.timeout.ms" in rows:
         config.setdefault("default.api.timeout.ms", _PATIENCE_MS)

@@ -156,6 +156,8 @@ async def _records(arguments: argparse.Namespace, shape: "_Shape") -> AsyncItera
                 except ValueError as error:
                     where = "" if name == _STDIN else f"{name}, "
                     raise ValueError(f"{where}line {number}: {error}") from None
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, name) from error
         finally:
             if name != _STDIN:
                 os.close(descriptor)

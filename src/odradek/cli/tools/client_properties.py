@@ -5,13 +5,19 @@ clients do. Properties that request an unsupported feature are refused with the 
 that Kafka's clients do not know either are ignored, as there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from odradek.client.settings import CONSUMER_SETTINGS, PRODUCER_SETTINGS, SHARE_CONSUMER_SETTINGS
+from odradek.client.settings import (
+    ADMIN_SETTINGS,
+    CONSUMER_SETTINGS,
+    PRODUCER_SETTINGS,
+    SHARE_CONSUMER_SETTINGS,
+)
 from odradek.config.definition import ConfigError, Setting, table
 from odradek.config.tables.rows import rows
+from odradek.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from odradek.client.core.producing.intake import Partitioner
@@ -60,6 +66,11 @@ _OF_PRODUCERS: Final[_Refused] = {
 }
 # Properties with these prefixes are refused for every client.
 _ASSERTIONS: Final = "sasl.oauthbearer.assertion."
+_PROVIDERS: Final = "config.providers"
+_OF_JAVA: Final = (
+    *("key.serializer", "value.serializer", "key.deserializer", "value.deserializer"),
+    "group.remote.assignor",
+)
 
 # As what their values are read; most of these change nothing.
 _CHECKED: Final = table(rows("java_client"))
@@ -99,6 +110,20 @@ def check_properties(given: Mapping[str, str], settings: Mapping[str, Setting]) 
             checked[name].parse(value)
         if name not in settings:
             _refuse(name, value, refused)
+
+
+def refuse_unknown(names: Iterable[str]) -> None:
+    """Refuses properties that neither our clients nor Kafka's have: mistyped ones.
+
+    Raises:
+        ValueError: there is one; the likely one is suggested.
+    """
+    known = {*_CHECKED_BY_PRODUCERS, *_CHECKED_BY_CONSUMERS, *_OF_PRODUCERS, *_OF_SHARE_CONSUMERS}
+    known |= {PARTITIONER, *ADMIN_SETTINGS, *PRODUCER_SETTINGS, *CONSUMER_SETTINGS}
+    known |= {*SHARE_CONSUMER_SETTINGS, *_OF_SHARE_GROUPS, *_OF_JAVA}
+    for name in names:
+        if name not in known and not name.startswith((_ASSERTIONS, _PROVIDERS)):
+            raise ValueError(f"there is no client setting {name}{did_you_mean(name, known)}")
 
 
 def _check_protocol(given: Mapping[str, str]) -> None:

@@ -466,7 +466,11 @@ class Producer(Transacting):
                 raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, "no broker has it")
             if code:
                 error = error_for(code)
-                raise error if error.retriable else error_for(code, topic)
+                raise (
+                    error
+                    if error.retriable
+                    else error_for(code, f"{topic}: {ErrorCode(code).text}")
+                )
             return self._cluster.metadata.topics[topic]
 
         try:

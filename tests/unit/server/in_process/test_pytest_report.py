@@ -104,15 +104,12 @@ BLOCKS = """
 import asyncio
 import pytest
 import odradek
-from odradek.clock import SystemClock
 
-class Clock(SystemClock):
-    def monotonic_ms(self):
-        if self.is_broken:
-            raise ZeroDivisionError
-        return super().monotonic_ms()
+LEFT = []
 
-    is_broken = False
+class Reportless(odradek.Broker):
+    def report(self):
+        raise ZeroDivisionError
 
 def test_block():
     with odradek.Cluster(1) as cluster:
@@ -138,35 +135,29 @@ def test_without_a_broker():
     assert False
 
 def test_without_a_report():
-    async def main():
-        clock = Clock()
-        async with odradek.Broker(clock=clock) as broker:
-            await broker.create_topic_async("orders")
-            waiting = asyncio.create_task(broker.wait_for_async("orders", 1))
-            await asyncio.sleep(0)  # it has begun to wait
-            assert broker.waiting()
-            clock.is_broken = True
-            report = broker.report_or_reason()
-            clock.is_broken = False
-            waiting.cancel()
-            assert report == "no report can be made: ZeroDivisionError()"
-    asyncio.run(main())
+    LEFT.append(Reportless().start())
+    with Reportless():
+        assert False
+
+def test_that_cleans_up():
+    LEFT[0].stop()
 """
 
 
 def test_a_report_tells_of_a_block_that_the_error_has_left(pytester: pytest.Pytester) -> None:
-    """Whoever starts a broker with `with` would never see what it held, nobody would see a test
-    fail whose report fails, and the next test's report would tell of it."""
+    """A test that starts its broker with `with` would never show what it held, a report that fails
+    would end the run, and the next test's report would tell of another's."""
     pytester.makepyfile(BLOCKS)
     done = pytester.runpytest_inprocess("-p", "no:asyncio", "--strict-markers")
-    done.assert_outcomes(passed=2, failed=3)
-    block, loop, without = done.stdout.str().split("\n_____")[1:4]
+    done.assert_outcomes(passed=2, failed=4)
+    block, loop, without, reportless = done.stdout.str().split("\n_____")[1:5]
     assert "odradek: Broker 1 -" in block
     assert "topics  of_the_broker: ends of partitions 0 at 1" in block
     assert "odradek: Cluster 2 -" in block
     assert "topics  of_the_cluster: ends of partitions 0 at 1" in block
     assert "topics  of_the_loop: ends of partitions 0 at 1" in loop
     assert "odradek:" not in without
+    assert reportless.count("no report can be made: ZeroDivisionError()") == 2
 
 
 WRONG_MARKS = """

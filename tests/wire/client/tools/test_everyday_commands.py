@@ -1,5 +1,6 @@
 """The commands for people, on a broker. If these fail, people see or send something else."""
 
+import errno
 import fcntl
 import json
 import os
@@ -19,6 +20,7 @@ from odradek import Broker
 from odradek.cli.everyday import consume
 from odradek.cli.main import main
 from odradek.cli.tools.connection import tell_if_nobody_listens
+from odradek.errors import ErrorCode
 
 PATIENCE_S = deadline_s(120)
 SHOWING_THE_LOG = {"console-consumer", "consumer-perf-test"}
@@ -210,7 +212,14 @@ def test_a_mistyped_name_is_answered_with_the_one_that_was_meant(
     assert "orders" in capfd.readouterr().out
 
 
-def test_errors_are_one_sentence(command: Command, produced: str) -> None:
+def test_errors_are_one_sentence(command: Command, produced: str, tmp_path: Path) -> None:
+    illegal = f"odradek: bad topic: {ErrorCode.INVALID_TOPIC_EXCEPTION.text}\n"
+    assert command("produce", "bad topic", __file__)[::2] == (1, illegal)
+    folder = f"odradek: {tmp_path}: {os.strerror(errno.EISDIR)}\n"
+    assert command("produce", produced, str(tmp_path))[::2] == (1, folder)
+    status, _, said = command("consume", produced, "-X", "max.pol.records=1")
+    meant = "there is no client setting max.pol.records (did you mean max.poll.records?)"
+    assert (status, said) == (1, f"odradek: {meant}\n")
     assert command("consume", "no-such-topic")[::2] == (
         1,
         "odradek: there is no topic 'no-such-topic'\n",

@@ -145,10 +145,12 @@ def pairs_of(argument: str, value: object) -> list[tuple[Any, Any]]:
         TypeError: it is neither.
     """
     found = value.items() if isinstance(value, Mapping) else items_of(argument, "pairs", value)
+    pairs: list[tuple[Any, Any]] = []
     for each in found:
         if not isinstance(each, tuple | list) or len(each) != 2:
             raise TypeError(f"{argument} is a mapping or a list of pairs, and {each!r} is no pair")
-    return [(first, second) for first, second in found]
+        pairs.append((each[0], each[1]))
+    return pairs
 
 
 def topic_name(name: object) -> str:

@@ -199,13 +199,13 @@ def test_waiting_for_records_while_nobody_leads() -> None:
             leader = cluster.leader("orders")
             assert leader is not None
             await cluster.produce_async("orders", "one")
+            waiting = asyncio.create_task(cluster.wait_for_async("orders", 2, FOREVER_S))
+            await asyncio.sleep(0)  # it has read the first
             await leader.stop_async()
             assert "topics  orders: no leader of partitions 0\n" in cluster.report()
             told = r"^orders has 0 of 2 records \(there is no leader of orders-0\) after 0 s$"
             with pytest.raises(TimeoutError, match=told):
                 await cluster.wait_for_async("orders", 2, timeout=0)
-            waiting = asyncio.create_task(cluster.wait_for_async("orders", 2, FOREVER_S))
-            await asyncio.sleep(0)  # it has begun to wait
             await leader.start_async()
             await cluster.produce_async("orders", "two")
             assert [record.value for record in await waiting] == [b"one", b"two"]
