@@ -17,7 +17,7 @@ from odradek.client.core.metadata import (
 )
 from odradek.client.core.producing.requests import answers_in
 from odradek.client.core.retries import ExponentialBackoff
-from odradek.client.errors import StaleMetadata, error_for
+from odradek.client.errors import KafkaError, StaleMetadata, error_for
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol import messages
@@ -148,6 +148,18 @@ def test_questions_are_sorted_by_leader_with_the_epoch_that_is_known() -> None:
 def test_errors_that_say_that_metadata_is_stale(code: ErrorCode) -> None:
     """A producer would send to the same broker until its records expire."""
     assert isinstance(error_for(code), StaleMetadata)
+
+
+def test_what_an_answer_refuses_is_told_with_its_reason() -> None:
+    """A reader would be told the name alone."""
+    illegal = TopicMetadata("bad topic", None, False, {}, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    passing = TopicMetadata("t", None, False, {}, ErrorCode.LEADER_NOT_AVAILABLE)
+    answer = cluster(passing, illegal)
+    answer.raise_refused(["t", "unknown"])
+    with pytest.raises(KafkaError) as refused:
+        answer.raise_refused(["t", "bad topic"])
+    reason = ErrorCode.INVALID_TOPIC_EXCEPTION.text
+    assert str(refused.value) == f"INVALID_TOPIC_EXCEPTION: bad topic: {reason}"
 
 
 def test_a_passing_error_does_not_take_what_is_known() -> None:
