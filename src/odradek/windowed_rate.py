@@ -7,6 +7,9 @@ beginning may use up the limit of all these windows.
 from math import ceil
 from typing import Final
 
+LONGEST_MS: Final = 2**31 - 1
+"""The longest time that a response can name."""
+
 
 class WindowedRate:
     """The rate per second over the last `windows` windows, the current one included."""
@@ -48,7 +51,8 @@ class WindowedRate:
         throttles clients for this time, which may be longer than one window."""
         if self.per_second(now_ms) <= limit:
             return 0
-        return max(round(self._sum * 1000 / limit) - self._span_ms(now_ms), 1)
+        excess_ms = round(min(self._sum * 1000 / limit, LONGEST_MS))
+        return max(excess_ms - self._span_ms(now_ms), 1)
 
     def _oldest_ms(self, now_ms: int) -> int:
         return now_ms - now_ms % self._window_ms - (self._windows - 1) * self._window_ms

@@ -2,7 +2,8 @@
 
 The network mutes the connection of a client over its quota for as long as the response says. A
 fetch over its quota is answered without records, which are not charged then; any fetch reads at
-most what its client may have in one go.
+most what its client may have in one go. Records for a member of a share group are locked for it
+when they are charged: it gets them, as a producer over its quota has its records written.
 
 A handler's time is charged when it has finished, like that of Kafka's network threads: the client
 sees it in the next response. Requests of brokers are exempt. The larger of two throttle times
@@ -22,6 +23,7 @@ from odradek.security.quotas import ClientRates, Limit, MutationBuckets, QuotaLi
 if TYPE_CHECKING:
     from odradek.handlers.api import Api
 
+SHARE_FETCH_KEY: Final = 78
 NS_PER_PERCENT: Final = 10_000_000
 """A hundredth of a second of each second."""
 
@@ -51,7 +53,7 @@ class ClientThrottling(RequestQuotas):
             for_bytes_ms = 0 if limit is None else self._rates.charge(limit, request.size_bytes)
             return max(for_bytes_ms, for_time_ms)
         if api.cost is Cost.FETCHED_BYTES and request.used:
-            return self._charge_fetch(request, for_time_ms)
+            return self._charge_fetch(request, for_time_ms, is_shared=api.key == SHARE_FETCH_KEY)
         if api.cost is Cost.CONTROLLER_MUTATIONS:
             return max(request.used, for_time_ms)
         return for_time_ms
@@ -85,12 +87,12 @@ class ClientThrottling(RequestQuotas):
         limit = self._limit(request, QuotaKey.CONSUMER_BYTES)
         return None if limit is None else self._rates.most_at_once(limit)
 
-    def _charge_fetch(self, request: Request, for_time_ms: int) -> int:
+    def _charge_fetch(self, request: Request, for_time_ms: int, *, is_shared: bool) -> int:
         limit = self._limit(request, QuotaKey.CONSUMER_BYTES)
         if limit is None:
             return for_time_ms
         wait_ms = max(self._rates.charge(limit, request.used), for_time_ms)
-        if wait_ms:
+        if wait_ms and not is_shared:
             self._rates.give_back(limit, request.used)
         return wait_ms
 

@@ -31,6 +31,7 @@ SALT_BYTES: Final = 20
 ID_BYTES: Final = 16
 _VERSION: Final = 3
 _KEPT_CREDENTIALS: Final = 1_000
+_TIME_LIMIT_MS: Final = 1 << 63
 
 
 class TokenInformation(NamedTuple):
@@ -261,14 +262,23 @@ def parse_token(text: str) -> TokenInformation:
             owner,
             _principal(value["tokenRequester"]) if "tokenRequester" in value else owner,
             tuple(_principal(each) for each in value["renewers"]),
-            *(int(value[f"{name}Timestamp"]) for name in ("issue", "max", "expiry")),
+            *(_time_ms(value[f"{name}Timestamp"]) for name in ("issue", "max", "expiry")),
         )
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise ValueError(f"no delegation token: {error}") from None
 
 
 def _principal(text: str) -> KafkaPrincipal:
-    return parse_principal(unquote(text))
+    name = unquote(text)
+    name.encode()  # JSON may have half of a character, which no response can have
+    return parse_principal(name)
+
+
+def _time_ms(value: float | str) -> int:
+    time_ms = int(value)
+    if not -_TIME_LIMIT_MS < time_ms < _TIME_LIMIT_MS:
+        raise ValueError(f"no delegation token: {value} is no time")
+    return time_ms
 
 
 def _until(token: TokenInformation, until_ms: int) -> _Decision:
@@ -279,9 +289,11 @@ def _until(token: TokenInformation, until_ms: int) -> _Decision:
 def _token(image: MetadataImage, token_id: str) -> TokenInformation | None:
     text = image.config(token_resource(token_id)).get(INFORMATION)
     try:
-        return None if text is None else parse_token(text)
+        token = None if text is None else parse_token(text)
     except ValueError:
         return None  # an unreadable token is not accepted
+    # Neither is one under the id of another: nobody could end it.
+    return token if token is not None and token.token_id == token_id else None
 
 
 def _tokens(image: MetadataImage) -> Iterator[TokenInformation]:

@@ -14,7 +14,7 @@ from odradek.metadata.image import MetadataImage
 from odradek.metadata.quota_changes import alter_client_quotas
 from odradek.security.quotas import ClientRates, MutationBuckets, QuotaLimits
 
-PRODUCE, FETCH, METADATA, UPDATE_METADATA = 0, 1, 3, 6
+PRODUCE, FETCH, METADATA, UPDATE_METADATA, SHARE_FETCH = 0, 1, 3, 6, 78
 
 
 class Broker:
@@ -95,6 +95,15 @@ def test_a_fetch_that_is_throttled_for_time_is_not_charged_for_bytes() -> None:
     assert broker.ask(FETCH, used=9_000) == 500
     broker.clock.advance(500)
     assert broker.ask(FETCH, used=9_000) == 0
+
+
+def test_records_that_were_handed_out_stay_charged() -> None:
+    """They are locked for who has asked: left out of the answer, nobody would get them for a while,
+    and given back, they would be free."""
+    broker = Broker(consumer_byte_rate=1000.0)
+    assert broker.ask(SHARE_FETCH, used=9_000) == 0
+    assert broker.ask(SHARE_FETCH, used=6_000) == 5_000
+    assert broker.ask(FETCH, used=100) == 5_100, "it is one quota for all that a client reads"
 
 
 def test_partitions_that_are_owed_count_with_the_time() -> None:

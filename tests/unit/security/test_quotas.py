@@ -1,5 +1,7 @@
 """Which quota holds, and for how long it keeps a client away."""
 
+import sys
+
 import pytest
 
 from odradek.client_quota import DEFAULT, QuotaEntity, QuotaKey
@@ -74,6 +76,30 @@ def test_the_throttle_is_kafkas(elapsed_ms):
     window_ms = 10_000 + elapsed_ms
     observed = 15_000 * 1000 / window_ms
     assert rates.charge(limit, 5_000) == round((observed - 1000) / 1000 * window_ms)
+
+
+@pytest.mark.parametrize("rate", [5e-324, 1e-300, 1e-9, 1])
+def test_a_throttle_is_no_longer_than_a_response_can_say(rate):
+    """A client of a tiny quota would get no answer: the number is one of 32 bits."""
+    clock = ManualClock(monotonic_ms=1_000_000)
+    rates = ClientRates(clock, 11, 1000)
+    assert 2**30 < rates.charge(Limit(rate, PRODUCE, "alice", None), 3_000_000) < 2**31
+    buckets = MutationBuckets(clock, 11, 1000)
+    limit = Limit(rate, QuotaKey.CONTROLLER_MUTATIONS, "alice", None)
+    buckets.take(limit, 3_000_000)
+    assert 2**30 < buckets.wait_ms(limit) < 2**31
+
+
+def test_the_largest_number_is_no_quota():
+    """Its tokens, and the bytes of ten seconds, are more than any number can say."""
+    clock = ManualClock(monotonic_ms=1_000_000)
+    most = Limit(sys.float_info.max, PRODUCE, "alice", None)
+    rates = ClientRates(clock, 11, 1000)
+    assert rates.charge(most, 3_000_000) == 0
+    assert rates.most_at_once(most) == 2**63 - 1
+    buckets = MutationBuckets(clock, 11, 1000)
+    buckets.take(most, 3_000_000)
+    assert buckets.wait_ms(most) == 0
 
 
 def test_what_was_not_used_is_given_back():

@@ -177,6 +177,16 @@ def test_a_refused_transaction_leaves_nothing(
     assert world.heard_by_now() == []
 
 
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_path_that_cannot_be_is_refused_and_nothing_waits_for_it(world: World, name: str) -> None:
+    """A broker whose client has such a name would ask ZooKeeper for nothing any more."""
+    for _ in range(30):
+        assert world.get(f"/a/{name}") is Failure.REFUSED
+        assert world.children(f"/a/{name}/b") is Failure.REFUSED
+        assert world.commit(Create(f"/a/{name}")) == Refusal(0, Failure.REFUSED)
+    assert world.children("/a") == ["b"]
+
+
 def test_a_transaction_sees_what_it_has_done(world: World) -> None:
     """A topic is made with all that lies below it."""
     made = world.commit(Create("/c"), Create("/c/d"), SetData("/c", b"1", 0), Check("/c", 1))

@@ -175,6 +175,11 @@ class _ShareFetch:
 
     def _fetch(self) -> None:
         params = _params(self._body)
+        allowed_bytes = self._request.most_to_fetch()
+        if allowed_bytes is not None:
+            max_bytes = min(params.max_bytes, allowed_bytes)
+            min_bytes = min(params.min_bytes, max_bytes)
+            params = params._replace(max_bytes=max_bytes, min_bytes=min_bytes)
         if self._unknown or any(self._acknowledged.values()):
             # A response with acknowledgements or errors is sent at once, with the records found so
             # far.
@@ -199,6 +204,7 @@ class _ShareFetch:
     ) -> Iterator[int]:
         for partition, result in zip(self._partitions, results, strict=bool(results)):
             place = partition.key.topic_id, partition.key.partition
+            self._request.used += sum(map(len, result.records))
             if result.acquired:
                 self._session.move_to_end(place)
             if result.acquired or result.error_code is not ErrorCode.NONE:

@@ -111,6 +111,32 @@ class TopicNode(NamedTuple):
 # Paths
 
 
+def is_node_name(name: str) -> bool:
+    """Whether ZooKeeper allows a node of that name."""
+    return bool(name) and "/" not in name and name not in (".", "..") and name.isprintable()
+
+
+def read_object(path: str, data: bytes) -> dict[str, Any]:
+    """The JSON object in the node at `path`.
+
+    Raises:
+        ZnodeError: it is something else, or has half of a character, which cannot be encoded.
+    """
+    try:
+        value = json.loads(data)
+        if b"\\u" in data:
+            _encode(value)
+    except (ValueError, RecursionError):
+        raise _not_understood(path, f"{data[:80]!r} is no JSON") from None
+    if not isinstance(value, dict):
+        raise _not_understood(path, f"{data[:80]!r} is no object")
+    return value
+
+
+def _not_understood(path: str, what: str) -> ZnodeError:
+    return ZnodeError(f"{path} in ZooKeeper is not understood: {what}")
+
+
 def broker_path(broker_id: int) -> str:
     """The path of a broker's registration."""
     return f"{BROKER_IDS}/{broker_id}"
@@ -529,21 +555,12 @@ class _Node:
 
     def __init__(self, path: str, data: "bytes | dict[str, Any]") -> None:
         self._path: Final = path
-        self._value: Final[dict[str, Any]] = data if isinstance(data, dict) else self._parsed(data)
-
-    def _parsed(self, data: bytes) -> dict[str, Any]:
-        try:
-            value = json.loads(data)
-            if b"\\u" in data:
-                _encode(value)  # half of a character, which cannot be encoded
-        except (ValueError, RecursionError):
-            raise self.error(f"{data[:80]!r} is no JSON") from None
-        if not isinstance(value, dict):
-            raise self.error(f"{data[:80]!r} is no object")
-        return value
+        self._value: Final[dict[str, Any]] = (
+            data if isinstance(data, dict) else read_object(path, data)
+        )
 
     def error(self, what: str) -> ZnodeError:
-        return ZnodeError(f"{self._path} in ZooKeeper is not understood: {what}")
+        return _not_understood(self._path, what)
 
     def version(self, *known: int) -> int:
         version = self.required("version", int)

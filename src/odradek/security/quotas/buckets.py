@@ -9,6 +9,7 @@ from typing import Final
 
 from odradek.clock import Clock
 from odradek.security.quotas.limits import Limit
+from odradek.windowed_rate import LONGEST_MS
 
 
 class MutationBuckets:
@@ -26,7 +27,7 @@ class MutationBuckets:
     def wait_ms(self, limit: Limit) -> int:
         """How long a client has to wait; 0 when it may take tokens."""
         debt = -self._tokens(limit)
-        return max(ceil(debt * 1000 / limit.per_second), 0)
+        return ceil(min(debt * 1000 / limit.per_second, LONGEST_MS)) if debt > 0 else 0
 
     def take(self, limit: Limit, count: int) -> None:
         """Takes tokens, for as many partitions."""

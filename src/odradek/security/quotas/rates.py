@@ -8,6 +8,7 @@ from odradek.windowed_rate import WindowedRate
 
 IDLE_MS: Final = 3_600_000
 """After so long without a request a client is forgotten, as with Kafka."""
+MOST_BYTES: Final = 2**63 - 1
 _Who = tuple[str, str | None, str | None]
 
 
@@ -43,7 +44,8 @@ class ClientRates:
 
     def most_at_once(self, limit: Limit) -> int:
         """The most that a client without earlier use may use at once."""
-        return max(int(limit.per_second * (self._windows - 1) * self._window_ms / 1000), 1)
+        most = limit.per_second * (self._windows - 1) * self._window_ms / 1000
+        return max(int(min(most, MOST_BYTES)), 1)
 
     def _rate(self, limit: Limit, now_ms: int) -> WindowedRate:
         who = (limit.key.value, limit.user, limit.client_id)

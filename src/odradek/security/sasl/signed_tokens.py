@@ -5,11 +5,14 @@ not know where the keys come from.
 """
 
 import json
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from odradek.security.sasl.claims import ClaimRules, check_claims
 from odradek.security.sasl.oauthbearer import TokenRefused, ValidToken
+
+logger = logging.getLogger(__name__)
 
 ALGORITHMS: Final = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
@@ -42,6 +45,7 @@ class SignedTokenValidator:
         from joserfc import errors, jwk, jws
 
         self._errors, self._jwk, self._jws = errors, jwk, jws
+        self._unusable = (errors.JoseError, ValueError, TypeError, KeyError, AttributeError)
         self._registry = jws.JWSRegistry(algorithms=list(ALGORITHMS))
         self._keys = keys
         self._rules = rules
@@ -64,8 +68,7 @@ class SignedTokenValidator:
             raise TokenRefused("the keys that tokens are signed with could not be read yet")
         try:
             if found is not self._read:
-                key_set: Any = found  # read from JSON, whose shape the library checks
-                self._key_set = self._jwk.KeySet.import_key_set(key_set)
+                self._key_set = self._jwk.KeySet([*self._keys_in(found)])
                 self._read = found
             checked = self._jws.deserialize_compact(
                 token.encode(), self._key_set, registry=self._registry
@@ -79,3 +82,12 @@ class SignedTokenValidator:
         if not isinstance(claims, dict):
             raise TokenRefused("it has no claims")
         return claims
+
+    def _keys_in(self, found: Mapping[str, Any]) -> Iterator[Any]:
+        """The keys of a set, without those that are unusable here: issuers also publish keys for
+        other purposes."""
+        for each in found["keys"]:
+            try:
+                yield self._jwk.JWKRegistry.import_key(each)
+            except self._unusable as error:
+                logger.warning("A key of the set is ignored: %s", error)

@@ -3,6 +3,7 @@
 import logging
 import os
 import ssl
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from odradek.config import BrokerConfig
@@ -122,7 +123,7 @@ class ListenerTls:
         found = []
         for name in ("ssl.keystore.location", "ssl.truststore.location"):
             path = self._of(name)
-            if path and os.path.exists(path):
+            with suppress(OSError):  # it is just being replaced, or missing
                 status = os.stat(path)
                 found.append((path, status.st_mtime_ns, status.st_size))
         return found

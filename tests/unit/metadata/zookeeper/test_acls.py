@@ -130,6 +130,33 @@ def test_announcements_that_are_gone_have_everything_read() -> None:
         assert dict(broker.image.acls) == {other: frozenset({DENY})}
 
 
+def prefixed(name: str) -> str:
+    change = {"version": 1, "resourceType": "TOPIC", "name": name, "patternType": "PREFIXED"}
+    return json.dumps(change)
+
+
+@pytest.mark.parametrize(
+    ("folder", "data"),
+    [
+        *(("/kafka-acl-changes", data) for data in ("TOPIC:a/b", "TOPIC:", "TOPIC:..", "NO:a", "")),
+        *(("/kafka-acl-extended-changes", prefixed(name)) for name in ("a/b", "", ".", "\ud800")),
+        ("/kafka-acl-extended-changes", "[]"),
+    ],
+)
+def test_an_announcement_that_names_no_node_has_everything_read(folder: str, data: str) -> None:
+    """One line of another program would end every broker."""
+    cluster = cluster_with_acls(2)
+    read = acl_znodes.acls_json([READ]).decode()
+    cluster.tree.put("/kafka-acl/Topic/orders", read)
+    cluster.tree.put("/kafka-acl-extended/prefixed/TransactionalId/tx-", read)
+    cluster.tree.put(f"{folder}/acl_changes_0000000000", data)
+    cluster.settle()
+    expected = ORDERS if folder == "/kafka-acl-changes" else PREFIX
+    for broker in cluster.brokers.values():
+        assert dict(broker.image.acls) == {expected: frozenset({READ})}
+        assert broker.broken == []
+
+
 def test_a_name_that_zookeeper_cannot_have_is_refused() -> None:
     """A group called `a/b` would become a folder, and its ACLs would be lost."""
     cluster = cluster_with_acls(1)
@@ -149,7 +176,10 @@ def test_acls_that_nobody_understands_keep_a_broker_from_starting() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"[]", b"{", b'{"version":2,"acls":[]}', b'{"version":1}', b'{"version":1,"acls":[3]}'],
+    [
+        *(b"", b"[]", b"{", b'{"version":2,"acls":[]}', b'{"version":1}'),
+        *(b'{"version":1,"acls":[3]}', acl_znodes.acls_json([READ]).replace(b"alice", b"\\ud800")),
+    ],
 )
 def test_garbage_is_no_acl(data: bytes) -> None:
     """It would be taken for no ACLs at all."""

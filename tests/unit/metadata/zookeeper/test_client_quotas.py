@@ -9,8 +9,10 @@ from tests.unit.metadata.test_embedded_store import must, registered
 from tests.unit.metadata.zookeeper.zookeeper_cluster import Cluster
 
 from odradek.client_quota import DEFAULT, QuotaEntity, QuotaKey
+from odradek.metadata.image import ConfigResource
 from odradek.metadata.sqlite.database import Database
 from odradek.metadata.zookeeper.security import quota_znodes
+from odradek.model import ConfigResourceType
 
 PRODUCE, CONSUME = QuotaKey.PRODUCER_BYTES, QuotaKey.CONSUMER_BYTES
 ALICE = QuotaEntity(user="alice b/ä*~+")
@@ -42,6 +44,7 @@ def test_quotas_survive_a_restart(tmp_path: Path) -> None:
     [
         *(ALICE, BOTH, CLIENT, QuotaEntity("<default>", "a/b"), QuotaEntity(user=DEFAULT)),
         *(ADDRESS, QuotaEntity(ip="::1"), QuotaEntity(ip=DEFAULT)),
+        *(QuotaEntity(".", ".."), QuotaEntity("%2E")),
     ],
 )
 def test_an_entity_is_found_again(entity: QuotaEntity) -> None:
@@ -85,6 +88,19 @@ def test_every_broker_hears_of_a_quota_and_kafka_can_read_it() -> None:
     cluster.brokers[1].ask("alter_client_quotas", {ALICE: {PRODUCE: None}})
     assert json.loads(tree.text(user_path))["config"] == {"SCRAM-SHA-256": "salt=x"}
     assert all(ALICE not in broker.image.client_quotas for broker in cluster.brokers.values())
+
+
+def test_a_name_of_dots_is_one_like_any_other() -> None:
+    """ZooKeeper has no node of that name: whoever calls a client `..` would have no quota."""
+    cluster = Cluster(2)
+    altered = {QuotaEntity(".", ".."): {PRODUCE: 5.0}, QuotaEntity(client_id="."): {CONSUME: 6.0}}
+    assert cluster.brokers[2].ask("alter_client_quotas", altered) is None
+    for broker in (*cluster.brokers.values(), cluster.add(3)):
+        assert plain(broker.image) == altered
+    users = {ConfigResource(ConfigResourceType.USER, ".."): {"SCRAM-SHA-256": "salt=x"}}
+    assert cluster.brokers[1].ask("alter_configs", users) is None
+    for broker in (*cluster.brokers.values(), cluster.add(4)):
+        assert {each: dict(broker.image.config(each)) for each in users} == users
 
 
 def test_what_kafka_writes_is_followed() -> None:

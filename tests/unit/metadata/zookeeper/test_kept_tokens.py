@@ -49,7 +49,12 @@ def test_a_token_is_kept_as_kafka_keeps_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", "null", '{"owner":1}', "[" * 100_000, TEXT.replace("%3A", ""), '"']
+    "text",
+    [
+        *("", "[]", "{}", "null", '{"owner":1}', "[" * 100_000, TEXT.replace("%3A", ""), '"'),
+        *(TEXT.replace(":2,", f":{value},") for value in ("1e999", "Infinity", "NaN", 2**63, "[]")),
+        *(TEXT.replace(part, "\\ud800") for part in ("bob", "%C3%A4")),
+    ],
 )
 def test_what_is_no_token_is_refused(text: str) -> None:
     """A writer into ZooKeeper could end a broker, or come in as somebody."""

@@ -16,7 +16,13 @@ from odradek.metadata.control import AlterPartition, LeaderAndIsr, UpdateMetadat
 from odradek.metadata.engine import SLICE_PARTITIONS
 from odradek.metadata.image import TopicImage
 from odradek.metadata.zookeeper import metadata_updates as updates
-from odradek.metadata.zookeeper.client import Create, Delete, Failure, ZooKeeperSettings
+from odradek.metadata.zookeeper.client import (
+    Create,
+    Delete,
+    Failure,
+    Refusal,
+    ZooKeeperSettings,
+)
 from odradek.model import TopicPartition
 from odradek.timer import SystemTimer
 
@@ -425,6 +431,25 @@ def test_what_may_not_be_read_is_looked_at_again(
     clock.advance(session_module.UNREADABLE_MS)
     timer.advance_clock(0)
     assert heard == [Failure.REFUSED, "changed"]
+
+
+def test_a_path_that_kazoo_does_not_send_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After ten of them the broker would ask ZooKeeper for nothing any more."""
+    session_module = pytest.importorskip("odradek.metadata.zookeeper.connection.session")
+    clock = ManualClock()
+    turns: list[Callable[[], None]] = []
+    settings = ZooKeeperSettings("127.0.0.1:1", 1000, 1000)
+    session = session_module.KazooSession(settings, SystemTimer(clock), clock, turns.append)
+    heard: list[object] = []
+    for _ in range(settings.max_in_flight + 1):
+        session.get("/config/clients/..", heard.append)
+        session.commit([Create("/config/users/.")], heard.append)
+        turns.pop()()
+    assert heard == [Failure.REFUSED, Refusal(0, Failure.REFUSED)] * (settings.max_in_flight + 1)
+    monkeypatch.setattr(session._client, "get_async", lambda _path, watch: Refused())
+    session.get("/a", heard.append)
+    turns.pop()()
+    assert len(heard) == 2 * settings.max_in_flight + 3
 
 
 class Promised:

@@ -50,6 +50,11 @@ def attempt(step: Callable[[], None], on_broken: OnBroken) -> None:
         on_broken(error)
 
 
+def is_impossible(path: str) -> bool:
+    """Whether kazoo sends no request about a path."""
+    return not {".", ".."}.isdisjoint(path.split("/"))
+
+
 class _Entry:
     def __init__(self, data: bytes, created: int, owner: int) -> None:
         self.data = data
@@ -153,7 +158,7 @@ class Tree:
         self.attempts += 1
         self.asked.append(f"write {operations[-1].path}")
         for place, operation in enumerate(operations):
-            if session and operation.path in self.unwritable:
+            if is_impossible(operation.path) or (session and operation.path in self.unwritable):
                 failure: Failure | None = Failure.REFUSED
             else:
                 failure = self._apply(operation, session, undo, events, created)
@@ -291,7 +296,7 @@ class TreeClient(ZooKeeperClient):
     def get(self, path: str, on_done: OnNode, on_changed: OnChanged | None = None) -> None:
         def read() -> Node | Failure | None:
             self.tree.asked.append(f"read {path}")
-            if path in self.tree.unreadable:
+            if path in self.tree.unreadable or is_impossible(path):
                 self._look_later(on_changed)
                 return Failure.REFUSED
             if on_changed is not None:
@@ -304,10 +309,10 @@ class TreeClient(ZooKeeperClient):
     def children(self, path: str, on_done: OnChildren, on_changed: OnChanged | None = None) -> None:
         def read() -> tuple[str, ...] | Failure:
             self.tree.asked.append(f"list {path}")
-            if path in self.tree.unreadable or path not in self.tree.entries:
+            is_there = path in self.tree.entries
+            if path in self.tree.unreadable or not is_there:
                 self._look_later(on_changed)
-                is_there = path in self.tree.entries
-                return Failure.REFUSED if is_there else Failure.NO_NODE
+                return Failure.REFUSED if is_there or is_impossible(path) else Failure.NO_NODE
             if on_changed is not None:
                 self.tree.watch("children", path, self, on_changed)
             return tuple(self.tree.children(path))

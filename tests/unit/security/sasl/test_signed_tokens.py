@@ -89,6 +89,28 @@ def test_tokens_that_nobody_of_the_set_has_signed_are_refused(keys):
             check(token)
 
 
+def test_keys_for_something_else_are_passed_over(keys, caplog):
+    """An issuer that also publishes a key of a kind that is new here would shut everybody out."""
+    issuer = Keys(keys["one"])
+    odd = [
+        {"kty": "AKP", "kid": "new", "alg": "ML-DSA-65", "pub": "AA"},
+        {"kty": "EC", "kid": "curve", "crv": "P-192", "x": "AA", "y": "AA"},
+        {"kty": "RSA", "kid": "half", "n": "!"},
+        {"kid": "kindless"},
+        {"kty": ["EC"]},
+        17,
+    ]
+    issuer.found["keys"] = [*odd, *issuer.found["keys"]]
+    check = validator(issuer)
+    assert check(sign(keys["one"])).principal_name == "alice"
+    assert len(caplog.messages) == len(odd), "each is told once"
+    check(sign(keys["one"]))
+    assert len(caplog.messages) == len(odd)
+    issuer.found = {"keys": odd}
+    with pytest.raises(TokenRefused, match="not in the set"):
+        check(sign(keys["one"]))
+
+
 def test_claims_are_checked_too(keys):
     check = validator(Keys(keys["one"]), issuer="me")
     with pytest.raises(TokenRefused, match="issuer"):

@@ -106,3 +106,29 @@ def test_a_session_that_ends_by_another_connection_has_its_fetches_answered(
     for each in (first, second):
         answer = each.answer(SHARE_FETCH)
         assert (answer.error_code, answer.responses) == (0, ())
+
+
+def test_a_member_over_its_quota_has_its_records_and_waits() -> None:
+    """The members of a share group would take what no other consumer may."""
+    clock = odradek.ManualClock()
+    quotas = {"client-id:test": {"consumer_byte_rate": 1000}}
+    with odradek.Broker(clock=clock, quotas=quotas) as broker:
+        broker.create_topic("jobs", partitions=1)
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.alter_share_group_offsets("g", {TopicPartition("jobs", 0): 0})
+        for _ in range(5):
+            broker.produce("jobs", b"x" * 6_000)
+        topic_id = broker._running().metadata.image.topics["jobs"].topic_id
+        member = Connection(broker)
+        sizes, throttles = [], []
+        for epoch in range(3):
+            member.fetch(epoch, topic_id)
+            clock.advance(sum(throttles))
+            answer = member.answer(SHARE_FETCH)
+            [topic] = answer.responses
+            sizes.append(len(topic.partitions[0].records))
+            throttles.append(messages.milliseconds(answer.throttle_time))
+        member.close()
+    assert all(6_000 <= size <= 12_200 for size in sizes), "of ten seconds, though more is there"
+    assert throttles[0] == 0 or sizes[0] > 10_000
+    assert throttles[1] > 0, "the connection is muted, and has its records"

@@ -87,6 +87,13 @@ class _Request(NamedTuple):
     losses: int = 0
 
 
+class _Unsent(NamedTuple):
+    """The outcome of a request that was not sent, in place of kazoo's result."""
+
+    exception: Exception
+    value: None = None
+
+
 class _Refusals:
     """Logs refusals of the ensemble when they begin or have another reason. Each is tried again
     every few seconds, perhaps for weeks: repetitions are logged at the level DEBUG."""
@@ -336,7 +343,12 @@ class KazooSession(ZooKeeperClient):
         while self._waiting and self._in_flight < self._settings.max_in_flight:
             request = self._waiting.popleft()
             self._in_flight += 1
-            promise = request.begin()
+            try:
+                promise = request.begin()
+            except ValueError as error:
+                # kazoo sends no path with `.` or `..`, which names of clients may be.
+                self._hand_over(partial(self._finish, request, _Unsent(error)))
+                continue
             promise.rawlink(
                 lambda promise, request=request: self._hand_over(
                     partial(self._finish, request, promise)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from odradek.acl import (
     AccessControlEntry,
@@ -10,6 +10,7 @@ from odradek.acl import (
     PermissionType,
     ResourcePattern,
 )
+from odradek.metadata.zookeeper import znodes
 from odradek.metadata.zookeeper.znodes import ZnodeError
 from odradek.model import AclOperation, ResourceType
 
@@ -47,8 +48,7 @@ def type_folders(pattern_type: PatternType) -> dict[str, ResourceType]:
 
 def has_place(pattern: ResourcePattern) -> bool:
     """Whether ZooKeeper allows a node of the pattern's name."""
-    name = pattern.name
-    return "/" not in name and name not in (".", "..") and name.isprintable()
+    return znodes.is_node_name(pattern.name)
 
 
 def acl_path(pattern: ResourcePattern) -> str:
@@ -81,7 +81,7 @@ def acls_json(entries: Iterable[AccessControlEntry]) -> bytes:
 
 def read_acls(path: str, data: bytes) -> frozenset[AccessControlEntry]:
     """The entries in the node at `path`; raises `ZnodeError` when they are not understood."""
-    value = _object(path, data)
+    value = znodes.read_object(path, data)
     try:
         if value["version"] != 1:
             raise ZnodeError(f"{path} in ZooKeeper has an unknown version")
@@ -125,26 +125,19 @@ def read_change(path: str, pattern_type: PatternType, data: bytes) -> ResourcePa
             if not colon:
                 raise KeyError(kind)
         else:
-            value = _object(path, data)
+            value = znodes.read_object(path, data)
             kind, name = value["resourceType"], _text(value["name"])
-        return ResourcePattern(_TYPE_BY_NAME[kind.upper()], name, pattern_type)
+        pattern = ResourcePattern(_TYPE_BY_NAME[kind.upper()], name, pattern_type)
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
         raise ZnodeError(f"{path} in ZooKeeper announces no ACLs: {error}") from None
+    if not has_place(pattern):
+        raise ZnodeError(f"{path} in ZooKeeper announces ACLs on {name!r}, which has no node")
+    return pattern
 
 
 _TYPE_BY_NAME: Final = {kind.name: kind for kind in _TYPE_FOLDERS} | {
     folder.upper(): kind for folder, kind in _TYPES.items()
 }
-
-
-def _object(path: str, data: bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        raise ZnodeError(f"{path} in ZooKeeper is no JSON") from None
-    if not isinstance(value, dict):
-        raise ZnodeError(f"{path} in ZooKeeper is no object")
-    return value
 
 
 def _text(value: object) -> str:

@@ -29,6 +29,7 @@ from odradek.metadata.zookeeper.client import (
     refused,
 )
 from odradek.metadata.zookeeper.reads import gather, gather_children, read_into
+from odradek.metadata.zookeeper.znodes import is_node_name
 from odradek.model import ConfigResourceType
 
 logger = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ class ClusterTokens:
             else:
                 on_done(refused(outcome.failure))
 
-        if not all(_has_place(each.name) for each in altered):
+        if not all(is_node_name(each.name) for each in altered):
             on_done(BrokerError(ErrorCode.INVALID_REQUEST, "a token of such an id has no place"))
         else:
             gather(self._zookeeper, texts, on_nodes, on_lost=partial(on_done, LOST))
@@ -107,7 +108,7 @@ class ClusterTokens:
 
     def _on_announced(self, nodes: Mapping[str, Node] | None, on_read: OnDone[None]) -> None:
         ids = None if nodes is None else {_announced(node) for node in nodes.values()}
-        if ids is None or not all(map(_has_place, ids)):
+        if ids is None or not all(map(is_node_name, ids)):
             self._read_all(on_read)
         else:
             self._read(map(token_resource, ids), on_read)
@@ -153,10 +154,6 @@ def _kept(path: str, node: Node | None) -> dict[str, str]:
     except UnicodeDecodeError:
         logger.error("%s in ZooKeeper holds no delegation token", path)
         return {}
-
-
-def _has_place(token_id: str) -> bool:
-    return bool(token_id) and "/" not in token_id and token_id.isprintable()
 
 
 def _path(resource: ConfigResource) -> str:

@@ -121,6 +121,26 @@ def test_a_producer_over_its_quota_waits_for_the_clock():
         assert len(broker.records("t")) == 3
 
 
+def test_a_quota_of_a_byte_is_answered():
+    """A client that sends three megabytes is throttled for a month, and told so: the time has 32
+    bits in its answer."""
+    quotas = {"client-id:*": {"producer_byte_rate": 1, "controller_mutation_rate": 1e-9}}
+    config = {"message.max.bytes": "4000000"}
+    clock = odradek.ManualClock()
+    with odradek.Broker(clock=clock, quotas=quotas, config=config) as broker:
+        broker.create_topic("t")
+        settings = {"max.request.size": 4_000_000}
+        with Producer(broker.bootstrap_servers, config=settings) as producer:
+            assert producer.send("t", b"x" * 3_000_000).result().offset == 0
+        for code in ("none", "throttling_quota_exceeded"):
+            peer = Peer(Target(broker.bootstrap_servers))
+            topics = [{"name": code, "num_partitions": 3, "replication_factor": 1}]
+            answer = peer.quietly("create_topics", 7, topics=topics, timeout_ms=30_000)
+            assert answer.topics[0].error_code.name == code
+            peer.close()
+        assert answer.throttle_time.total_seconds() * 1000 == 2**31 - 1
+
+
 def test_a_consumer_over_its_quota_gets_nothing_for_a_while():
     """Kafka answers without records and says for how long; what is left out is not charged."""
     clock = odradek.ManualClock()
