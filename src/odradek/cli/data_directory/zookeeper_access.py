@@ -33,7 +33,7 @@ def read_access(read: _Read, names_in: _NamesIn) -> KafkaAccess:
         for path in _entities(names_in):
             _take_settings(access, path, read(f"{CONFIG}/{path}") or b"")
         for path in _paths_in(TOKENS, names_in):
-            access.tokens[path.rpartition("/")[2]] = (read(path) or b"").decode()
+            access.tokens[path.rpartition("/")[2]] = _text(path, read(path) or b"")
     except ZnodeError as error:
         raise MetadataStoreError(str(error)) from error
     return access
@@ -60,5 +60,13 @@ def _take_settings(access: KafkaAccess, path: str, data: bytes) -> None:
     if entity is not None and quotas:
         access.quotas[entity] = dict(quotas)
     credentials = {name: settings[name] for name in SCRAM_MECHANISMS if name in settings}
-    if credentials:
-        access.users[unquote(path.rpartition("/")[2])] = credentials
+    match path.split("/"):
+        case [quota_znodes.USERS, user] if credentials:
+            access.users[unquote(user)] = credentials
+
+
+def _text(path: str, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ZnodeError(f"{path} in ZooKeeper is no text") from None
