@@ -1,12 +1,15 @@
 """If one of these fails, a job that was given a token cannot come in, or comes in for longer, or as
 somebody else."""
 
+import asyncio
+
 import pytest
 
 import odradek
 from odradek.client.errors import AuthenticationError, KafkaError
 from odradek.client.sync import Admin, Producer
 from odradek.errors import ErrorCode
+from odradek.metadata.kept_tokens import INFORMATION, token_resource
 from odradek.model import KafkaPrincipal
 
 USERS = {"alice": "secret", "bob": "geheim", "carol": "caché"}
@@ -53,6 +56,37 @@ def test_somebody_comes_in_by_a_token_and_gets_no_other_one(broker, mechanism):
         assert refused(admin.describe_delegation_tokens) == not_allowed
     with pytest.raises(AuthenticationError), Admin(config=by_token(broker, token, "eA==")) as admin:
         admin.list_topics()
+
+
+def test_tokens_that_are_not_understood_are_nobodys(broker):
+    """Fails when one token that another version, or any writer to ZooKeeper, stores has every
+    request about tokens fail."""
+    with Admin(config=broker.login("alice").client()) as admin:
+        token = admin.create_delegation_token()
+        image = broker._running().metadata.image
+        [good] = [each for each in image.configs if each.name == token.token_id]
+        text = image.config(good)[INFORMATION]
+        expiry = f'"expiryTimestamp":{token.expiry_ms}'
+        garbage = {
+            "late": text.replace(expiry, '"expiryTimestamp":1e999').replace(good.name, "late"),
+            "long": text.replace(expiry, f'"expiryTimestamp":{2**64}').replace(good.name, "long"),
+            "half": text.replace("alice", "\\ud800").replace(good.name, "half"),
+            "other": text,
+        }
+        assert len({text, *garbage.values()}) == len(garbage)
+
+        async def spoil():
+            done = asyncio.get_running_loop().create_future()
+            changes = {token_resource(name): {INFORMATION: each} for name, each in garbage.items()}
+            broker._running().controller.alter_kept(lambda _image: changes, done.set_result)
+            return await done
+
+        assert broker._wait(spoil()) is None
+        assert [each.token_id for each in admin.describe_delegation_tokens()] == [token.token_id]
+        assert admin.renew_delegation_token(token.hmac) > 0
+        admin.expire_delegation_token(token.hmac, -1)
+        assert admin.describe_delegation_tokens() == []
+        broker._running().tokens.remove_expired()
 
 
 def test_a_token_is_no_password_and_a_password_no_token(broker):

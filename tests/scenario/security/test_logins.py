@@ -194,6 +194,20 @@ def test_raw_tokens_after_the_first_handshake(plain):
         assert wire.frame()
 
 
+def test_every_login_by_scram_has_a_nonce_of_its_own():
+    """Who listened to a login could repeat it."""
+    answers = set()
+    with odradek.Broker(security="scram", users=USERS, seed=1) as broker:
+        for _ in range(3):
+            with connected(broker) as wire:
+                wire.ask(17, 0, mechanism="SCRAM-SHA-256")
+                assert wire.frame()
+                wire.send(b"n,,n=alice,r=always-the-same")
+                answers.add(wire.frame())
+    assert len(answers) == 3
+    assert all(each.startswith(b"r=always-the-same") for each in answers)
+
+
 def test_a_frame_before_a_login_is_small(plain):
     with connected(plain) as wire:
         wire.socket.sendall((524_289).to_bytes(4, "big"))

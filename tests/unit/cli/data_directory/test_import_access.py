@@ -84,6 +84,6 @@ def test_credentials_are_those_of_users_alone() -> None:
     "path", ["/delegation_token/tokens/t", "/kafka-acl/Topic/t", "/config/users/u"]
 )
 def test_a_node_that_is_no_text_ends_the_import_with_a_sentence(path: str) -> None:
-    """It ended with a traceback."""
+    """It would be told without its name."""
     with pytest.raises(MetadataStoreError, match=f"^{path} in ZooKeeper"):
         read({path: b"\xff"})

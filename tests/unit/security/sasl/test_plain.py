@@ -1,5 +1,7 @@
 """If one of these fails, a wrong password is taken, or a right one is not."""
 
+import hmac
+
 import pytest
 
 from odradek.security.sasl.mechanism import SaslAuthenticationError
@@ -32,3 +34,23 @@ def test_others_are_told_why(message):
     with pytest.raises(SaslAuthenticationError):
         server.evaluate(message)
     assert not server.is_complete
+
+
+@pytest.mark.parametrize("name", ["alice", "nobody"])
+@pytest.mark.parametrize("password", ["secret", "s", "x" * 10_000])
+def test_every_guess_is_compared_alike(monkeypatch, name, password):
+    """The time of an answer would tell how much of a password is right, or who is a user."""
+    compared = []
+
+    def compare(one, other):
+        compared.append((len(one), len(other)))
+        return real(one, other)
+
+    real = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    server = PlainServer(USERS.get)
+    try:
+        server.evaluate(PlainClient(name, password).first())
+    except SaslAuthenticationError:
+        assert (name, password) != ("alice", "secret")
+    assert compared == [(32, 32)]

@@ -88,6 +88,21 @@ def test_a_last_message_of_another_login_is_refused(replaced):
     assert not server.is_complete
 
 
+def test_a_login_that_was_listened_to_cannot_be_repeated():
+    """The nonce of the broker is another one, though the client's is the same."""
+    server = ScramServer(SCRAM_SHA_256, {"alice": KNOWN[SCRAM_SHA_256]}.get, "server")
+    client = ScramClient(SCRAM_SHA_256, "alice", "secret", "client")
+    first = client.first()
+    last = client.evaluate(server.evaluate(first))
+    assert server.evaluate(last)
+    another = ScramServer(SCRAM_SHA_256, {"alice": KNOWN[SCRAM_SHA_256]}.get, "another")
+    another.evaluate(first)
+    with pytest.raises(SaslError, match="nonce"):
+        another.evaluate(last)
+    with pytest.raises(SaslError, match="Invalid client credentials"):
+        another.evaluate(last.replace(b"clientserver", b"clientanother"))
+
+
 def test_a_nonce_that_begins_twice_is_taken_as_kafka_takes_it():
     """librdkafka before 2.6.1, which is in kcat of today's distributions, could not log in."""
     server = ScramServer(SCRAM_SHA_256, {"alice": KNOWN[SCRAM_SHA_256]}.get, "server")
