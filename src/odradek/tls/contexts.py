@@ -90,7 +90,7 @@ def _choose(
     elif older:
         try:
             context.set_ciphers(":".join(older))
-        except ssl.SSLError:
+        except (ssl.SSLError, ValueError):
             raise TlsError(
                 f"ssl.cipher.suites: none of {', '.join(suites)} is served here"
             ) from None

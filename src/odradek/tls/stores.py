@@ -130,7 +130,10 @@ def normalized_pem(text: str, where: str) -> str:
     blocks = [_block(match) for match in _BLOCK.finditer(text)]
     if not blocks:
         raise TlsError(f"{where} has no PEM (-----BEGIN ...-----)")
-    return "\n".join(blocks)
+    pem = "\n".join(blocks)
+    if not pem.isascii():
+        raise TlsError(f"{where} has PEM with characters that are not ASCII")
+    return pem
 
 
 def _check_type(setting: str, type: str) -> None:
@@ -153,6 +156,8 @@ def _content(location: str, setting: str) -> bytes:
             content = file.read()
     except OSError as error:
         raise TlsError(f"{setting}: {location}: {reason_of(error)}") from error
+    except ValueError as error:
+        raise TlsError(f"{setting}: {location!r} cannot be a path") from error
     if content.startswith((_JKS, _JCEKS)):
         raise TlsError(
             f"{setting}: {location} is a JKS store, which only Java reads. Convert it: keytool "

@@ -19,6 +19,8 @@ from odradek.server.in_process.protected.authority import HOSTS, CertificateAuth
 
 NOW = datetime.now(UTC)
 
+ODD_PEM = "-----BEGIN CERTIFICATE-----\nMIIBé\n-----END CERTIFICATE-----"
+
 
 @pytest.fixture(scope="module")
 def authority():
@@ -114,11 +116,19 @@ def test_a_store_that_only_java_reads_is_refused_with_the_command_that_converts_
         (KeyStore(key="x"), "without ssl.keystore.certificate.chain"),
         (KeyStore(location="/dev/null"), "has no PEM"),
         (KeyStore(location="/dev/null", type="BCFKS"), "BCFKS is none of"),
+        (KeyStore(location="a\0b"), "cannot be a path"),
+        (KeyStore(key=ODD_PEM, certificate_chain=""), "ssl.keystore.key has PEM with characters"),
     ],
 )
 def test_a_store_that_is_none_is_refused(store, text):
     with pytest.raises(TlsError, match=text):
         server_context(TlsSettings(store))
+
+
+def test_a_trust_store_of_odd_characters_is_refused():
+    """A file that is spoilt while the broker runs would be logged with a trace."""
+    with pytest.raises(TlsError, match=r"ssl\.truststore\.certificates has PEM with characters"):
+        client_context(TlsSettings(trust_store=TrustStore(certificates=ODD_PEM)))
 
 
 def test_names_are_checked_unless_that_is_off(authority, own):
@@ -174,6 +184,7 @@ def test_versions_and_suites(authority, own, protocols, suites, version, cipher)
         (("TLSv1.1",), (), "ssl.enabled.protocols"),
         (("TLSv1.3",), ("TLS_AES_128_GCM_SHA256",), "cannot leave out single suites"),
         (("TLSv1.2",), ("TLS_NO_SUCH",), "none of TLS_NO_SUCH is served"),
+        (("TLSv1.2",), ("A\0B",), "is served here"),
     ],
 )
 def test_what_cannot_be_had_is_refused(own, protocols, suites, text):
