@@ -107,7 +107,8 @@ def _function(name: str, value: object) -> Callable[[], str]:
     found = value
     if isinstance(value, str):
         if ":" not in value:
-            raise ConfigError(name, value, "it must be package.module:function")
+            # It may be the token itself.
+            raise ConfigError(name, "[hidden]", "it must be package.module:function")
         try:
             found = pkgutil.resolve_name(value)
         except (ImportError, AttributeError, ValueError) as error:

@@ -440,6 +440,13 @@ def test_a_function_that_is_not_there_is_refused(name, reason):
         settings_of(None, **{TOKEN_PROVIDER: name})
 
 
+def test_a_token_in_place_of_its_function_is_not_shown():
+    """It would be in the log of whoever mistook the setting for that of a token."""
+    with pytest.raises(ConfigError) as refused:
+        settings_of(None, **{TOKEN_PROVIDER: "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhIn0."})
+    assert "eyJ" not in str(refused.value)
+
+
 def test_a_module_that_cannot_be_imported_is_refused(tmp_path, monkeypatch):
     """Whatever it raises, a tool would end with a traceback."""
     (tmp_path / "no_tokens_here.py").write_text("raise RuntimeError('no key in the environment')")
