@@ -30,11 +30,11 @@ class Wire:
         self.send(frame + messages.encode_request(key, version, values))
 
     def frame(self) -> bytes | None:
-        """The next answer; None where the broker has closed."""
+        """The next answer; None where the broker has closed, which is more than to be silent."""
         try:
             size = self._exactly(4)
             return None if size is None else self._exactly(int.from_bytes(size, "big"))
-        except (ConnectionError, OSError):
+        except ConnectionError:
             return None
 
     def _exactly(self, count: int) -> bytes | None:

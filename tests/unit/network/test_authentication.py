@@ -20,6 +20,7 @@ from odradek.security.sasl.plain import PlainServer
 USERS = {"alice": "secret", "bob": "geheim"}
 HANDSHAKE, VERSIONS, AUTHENTICATE, METADATA = 17, 18, 36, 3
 DELAY_MS = 100
+LOGIN_MAX_BYTES = 1 << 19
 ALL_KEYS = range(-1, 100)
 
 
@@ -55,7 +56,7 @@ class Door:
         log = LimitedLog(logging.getLogger("test"), self.harness.clock)
         self.connection = self.harness.connection
         self.connection.is_established = False
-        LoginGates(rules, log, 1 << 19, DELAY_MS).guard(self.connection)
+        LoginGates(rules, log, LOGIN_MAX_BYTES, DELAY_MS).guard(self.connection)
 
     def receive(self, *frames: bytes) -> None:
         self.harness.receive(framed(*frames))
@@ -129,6 +130,41 @@ def test_nothing_is_served_while_somebody_authenticates_again() -> None:
     door.advance(DELAY_MS)
     assert door.served == [ASK]
     assert door.is_closed()
+
+
+def test_a_session_that_has_expired_is_served_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """A token, or a user that was removed, would be good for as long as its connection."""
+    caplog.set_level(logging.INFO)
+    door = Door(max_reauth_ms=10_000)
+    door.receive(*ALICE, ASK)
+    door.advance(10_000)
+    door.receive(ASK)
+    assert door.served == [ASK, ASK]
+    door.advance(1)
+    door.receive(ASK, ASK)
+    assert door.served == [ASK, ASK]
+    assert door.is_closed()
+    assert "its session has expired" in caplog.text
+
+
+def test_a_frame_is_small_until_its_client_is_known() -> None:
+    """Who has not logged in could have the broker receive a hundred megabytes."""
+    large = (LOGIN_MAX_BYTES + 1).to_bytes(4, "big")
+    door = Door()
+    door.harness.receive(large)
+    assert door.is_closed()
+    door = Door()
+    door.receive(*ALICE)
+    door.harness.receive(large)
+    assert not door.is_closed()
+
+
+def test_a_refused_login_holds_no_memory_until_it_is_answered() -> None:
+    """A thousand wrong passwords of half a megabyte would hold all that there is."""
+    door = Door()
+    door.receive(ALICE[0], login("alice", "x" * 100_000)[1])
+    assert not door.is_closed()
+    assert door.connection.buffer_bytes == 0
 
 
 def test_who_has_not_logged_in_has_memory_for_what_has_come_and_little_beyond() -> None:

@@ -89,6 +89,17 @@ def test_tokens_that_nobody_of_the_set_has_signed_are_refused(keys):
             check(token)
 
 
+def test_a_shared_secret_signs_nothing(keys):
+    """Whoever has it could be anybody, and a set of keys is public."""
+    secret = jwk.OctKey.generate_key(256, {"kid": "shared"})
+    issuer = Keys(keys["one"])
+    issuer.found["keys"].append(secret.as_dict(private=True))
+    shown = {"alg": "HS256", "kid": "shared"}
+    token = jws.serialize_compact(shown, json.dumps(GOOD).encode(), secret)
+    with pytest.raises(TokenRefused):
+        validator(issuer)(token)
+
+
 def test_keys_for_something_else_are_passed_over(keys, caplog):
     """An issuer that also publishes a key of a kind that is new here would shut everybody out."""
     issuer = Keys(keys["one"])
