@@ -174,6 +174,20 @@ def test_acls_that_nobody_understands_keep_a_broker_from_starting() -> None:
         cluster.add(2)
 
 
+def test_acls_that_are_not_understood_any_more_stay_as_they_were(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Who is denied something would be let in by a spoilt node."""
+    cluster = cluster_with_acls(2)
+    alter(cluster, 1, AclBinding(ORDERS, DENY))
+    cluster.tree.put("/kafka-acl/Topic/orders", '{"version":2,"acls":[]}')
+    cluster.tree.put("/kafka-acl-changes/acl_changes_0000000001", "TOPIC:orders")
+    cluster.settle()
+    for broker in cluster.brokers.values():
+        assert dict(broker.image.acls) == {ORDERS: frozenset({DENY})}
+    assert "ACLs stay as they were" in caplog.text
+
+
 @pytest.mark.parametrize(
     "data",
     [
