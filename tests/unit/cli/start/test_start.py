@@ -51,6 +51,27 @@ def test_flags_go_before_set_before_the_file(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SCRAM-SHA-1=[name=a,password=geheim]",
+        "SCRAM-SHA-256=[name=a,iterations=4,password=geheim]",
+        "SCRAM-SHA-256=[name=,password=geheim]",
+        "a:geheim",
+    ],
+)
+def test_a_mistyped_user_is_refused_without_the_password(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would stand in the log of whatever starts the broker."""
+    with pytest.raises(SystemExit) as ended:
+        main(["start", "--add-scram", text])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "--add-scram" in said
+    assert "geheim" not in said
+
+
 IMPATIENT = ["--broker-id", "1", "--set", "zookeeper.connection.timeout.ms=1"]
 
 
