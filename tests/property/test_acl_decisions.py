@@ -116,7 +116,7 @@ def test_decisions_are_those_of_the_model(changes, asked, everyone):
 
 @pytest.mark.parametrize("permission", [PermissionType.ALLOW, PermissionType.DENY])
 def test_what_each_operation_says_of_each_other_one(permission):
-    """What is implied counts for what is allowed alone: examples at random seldom show that."""
+    """Only what is allowed implies something: examples at random seldom show that."""
     topic = ResourcePattern(ResourceType.TOPIC, "a")
     everything = AccessControlEntry("User:alice", "*", AclOperation.ALL, PermissionType.ALLOW)
     for said in (*OPERATIONS, AclOperation.ALL):

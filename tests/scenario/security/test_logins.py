@@ -195,7 +195,7 @@ def test_raw_tokens_after_the_first_handshake(plain):
 
 
 def test_every_login_by_scram_has_a_nonce_of_its_own():
-    """Who listened to a login could repeat it."""
+    """A login that was listened to could be repeated."""
     answers = set()
     with odradek.Broker(security="scram", users=USERS, seed=1) as broker:
         for _ in range(3):

@@ -148,7 +148,7 @@ def test_a_session_that_has_expired_is_served_nothing(caplog: pytest.LogCaptureF
 
 
 def test_a_frame_is_small_until_its_client_is_known() -> None:
-    """Who has not logged in could have the broker receive a hundred megabytes."""
+    """An unknown client could have the broker receive a hundred megabytes."""
     large = (LOGIN_MAX_BYTES + 1).to_bytes(4, "big")
     door = Door()
     door.harness.receive(large)

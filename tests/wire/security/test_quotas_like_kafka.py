@@ -97,8 +97,8 @@ def test_a_producer_is_told_how_long_it_waits_and_waits_that_long(side: Side) ->
     throttle_ms = produce(side.greedy, side.topic, 125_000)
     assert 1_400 <= throttle_ms <= 2_600
     side.greedy.quietly("metadata", 12, topics=[])
-    waited_ms = (time.monotonic() - began) * 1000
-    assert waited_ms >= throttle_ms, "the broker muted the connection"
+    waited_s = time.monotonic() - began
+    assert waited_s * 1000 >= throttle_ms, "the broker muted the connection"
 
 
 def test_a_throttle_is_longer_than_a_window(side: Side) -> None:

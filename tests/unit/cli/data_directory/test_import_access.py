@@ -58,7 +58,7 @@ def test_a_kafka_without_users_is_told_without_a_line() -> None:
 
 
 def read(nodes: dict[str, bytes]) -> KafkaAccess:
-    """What is taken from a ZooKeeper with these nodes and their folders."""
+    """Reads a ZooKeeper with these nodes and their folders."""
 
     def names_in(folder: str) -> list[str]:
         below = (path.removeprefix(f"{folder}/") for path in nodes if path.startswith(f"{folder}/"))

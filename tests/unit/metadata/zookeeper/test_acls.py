@@ -177,7 +177,7 @@ def test_acls_that_nobody_understands_keep_a_broker_from_starting() -> None:
 def test_acls_that_are_not_understood_any_more_stay_as_they_were(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Who is denied something would be let in by a spoilt node."""
+    """A spoilt node would let principals in that an ACL denies."""
     cluster = cluster_with_acls(2)
     alter(cluster, 1, AclBinding(ORDERS, DENY))
     cluster.tree.put("/kafka-acl/Topic/orders", '{"version":2,"acls":[]}')

@@ -90,7 +90,7 @@ def test_tokens_that_nobody_of_the_set_has_signed_are_refused(keys):
 
 
 def test_a_shared_secret_signs_nothing(keys):
-    """Whoever has it could be anybody, and a set of keys is public."""
+    """A set of keys is public: everybody who reads it could be anybody."""
     secret = jwk.OctKey.generate_key(256, {"kid": "shared"})
     issuer = Keys(keys["one"])
     issuer.found["keys"].append(secret.as_dict(private=True))

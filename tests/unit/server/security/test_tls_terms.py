@@ -27,7 +27,7 @@ def test_a_certificate_that_cannot_be_read_is_refused_with_a_reason(certificate)
 
 
 def test_a_file_that_vanishes_while_it_is_looked_at_is_looked_at_again(tmp_path, monkeypatch):
-    """Whoever replaces a certificate removes the old one first: a trace would be logged."""
+    """A trace would be logged: a certificate is often replaced by removing the old one first."""
     own = CertificateAuthority().issue("broker", HOSTS)
     store = tmp_path / "broker.pem"
     store.write_text(own.certificate + own.key)
