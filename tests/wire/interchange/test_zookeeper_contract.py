@@ -177,7 +177,7 @@ def test_a_refused_transaction_leaves_nothing(
     assert world.heard_by_now() == []
 
 
-@pytest.mark.parametrize("name", [".", ".."])
+@pytest.mark.parametrize("name", [".", ".."], ids=["here", "above"])
 def test_a_path_that_cannot_be_is_refused_and_nothing_waits_for_it(world: World, name: str) -> None:
     """A broker whose client has such a name would ask ZooKeeper for nothing any more."""
     for _ in range(30):
