@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+from pathlib import Path
 
 import pytest
 from tests.deadlines import deadline_s
@@ -14,6 +15,7 @@ from odradek.client.core.admin_types import ConfigResource, NewTopic
 from odradek.client.errors import AuthenticationError
 from odradek.model import ConfigResourceType
 
+PAGE = Path(__file__).parents[3] / "docs/operating/security.md"
 USERS = {"alice": "pa55word", "bob": "geheim"}
 TOKENS = {"delegation.token.secret.key": "the brokers' own"}
 
@@ -66,6 +68,18 @@ def test_a_wrong_password_is_refused_at_once_and_logged_without_it(word, caplog)
         assert "failed authentication with" in caplog.text
         assert "wr0ng-passw0rd" not in caplog.text
         assert produced(broker, broker.login("bob")).offset == 0
+
+
+@pytest.mark.parametrize(("name", "password"), [("nobody", "x"), ("alice", "a guess")])
+def test_the_log_says_what_the_page_says(name, password, caplog):
+    """A line that is looked up would not be found."""
+    with odradek.Broker(security="scram", users=USERS) as broker:
+        broker.create_topic("t")
+        with pytest.raises(AuthenticationError):
+            produced(broker, broker.login(name, password))
+    [said] = [each for each in caplog.messages if "failed authentication" in each]
+    line = said.partition(": ")[2].replace("SCRAM-SHA-256", "SCRAM-SHA-512")
+    assert f"| `{line}` |" in PAGE.read_text(encoding="utf-8")
 
 
 def test_passwords_are_shown_nowhere(plain):
