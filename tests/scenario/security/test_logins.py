@@ -82,6 +82,20 @@ def test_the_log_says_what_the_page_says(name, password, caplog):
     assert f"| `{line}` |" in PAGE.read_text(encoding="utf-8")
 
 
+def test_noise_on_the_port_hides_no_refused_login(caplog):
+    """A check of the port's health every second would leave out all that is said of clients."""
+    clock = odradek.ManualClock()  # within one moment
+    with odradek.Broker(security="scram+tls", users=USERS, clock=clock) as broker:
+        broker.create_topic("t")
+        with connected(broker) as wire:
+            wire.send(b"no TLS")
+            assert wire.frame() is None
+        with pytest.raises(AuthenticationError):
+            produced(broker, broker.login("alice", "a guess"))
+    assert "what it sends is no TLS" in caplog.text
+    assert "Invalid client credentials" in caplog.text
+
+
 def test_passwords_are_shown_nowhere(plain):
     login = plain.login("alice")
     resource = ConfigResource(ConfigResourceType.BROKER, "1")

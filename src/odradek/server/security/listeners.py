@@ -55,7 +55,6 @@ class ListenersSecurity:
         self._background = background
         self._credentials = credentials
         self._random_bytes = random_bytes
-        self._log = LimitedLog(logger, clock)
         self._ends: list[Callable[[], object]] = []
         self._tls: dict[str, ListenerTls] = {}
         self._between_brokers: Final = between_brokers
@@ -105,7 +104,7 @@ class ListenersSecurity:
         terms = self._tls[name] = ListenerTls(
             self._config, endpoint, is_between_brokers=name in self._between_brokers
         )
-        return TlsListener(terms, self._log)
+        return TlsListener(terms, self._new_log())
 
     def _gates(self, listener_name: str) -> LoginGates:
         logins = Logins(
@@ -115,7 +114,12 @@ class ListenersSecurity:
         # On a clock that a test moves the refused client would wait for the test.
         delay_ms = self._config[FAILURE_DELAY] if self._clock.keeps_pace else 0
         max_bytes = self._config["sasl.server.max.receive.size"]
-        return LoginGates(logins.rules, self._log, max_bytes, delay_ms)
+        return LoginGates(logins.rules, self._new_log(), max_bytes, delay_ms)
+
+    def _new_log(self) -> LimitedLog:
+        """A log with its own limit: whatever connects to the port again and again, such as a check
+        of its health, hides no refused login."""
+        return LimitedLog(logger, self._clock)
 
     def _open_keys(self, url: str) -> PublicKeys:
         keys = JsonWebKeys(self._config, url, self._timer, self._background)
