@@ -11,6 +11,7 @@ pytest.importorskip("puresasl")
 from kazoo.client import KazooState
 from kazoo.exceptions import AuthFailedError, ConnectionDropped, NoAuthError
 from kazoo.protocol.connection import ConnectionHandler
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from odradek.clock import ManualClock
 from odradek.metadata.store import MetadataStoreError
@@ -20,6 +21,29 @@ from odradek.metadata.zookeeper.connection.session import KazooSession
 from odradek.timer import SystemTimer
 
 SETTINGS = ZooKeeperSettings("127.0.0.1:1/chroot", 6_000, 1_000, login=ZooKeeperLogin("ann", "pw"))
+
+
+@pytest.mark.parametrize(
+    ("path", "is_readable"),
+    [
+        *(("/brokers/ids/1", True), ("/config/topics/t", True), ("/config/clients/c", True)),
+        *(("/kafka-acl/Topic/t", True), ("/delegation_token", True)),
+        *(("/config/users/alice", False), ("/config/users/alice/clients/c", False)),
+        *(("/config/brokers/1", False), ("/delegation_token/tokens/t", False)),
+    ],
+)
+def test_a_node_is_the_brokers_and_its_secrets_nobody_else_s(path: str, is_readable: bool) -> None:
+    """Any client of ZooKeeper could read the keys of users, or write what brokers obey."""
+    settings = SETTINGS._replace(protects_nodes=True)
+    expected = [*CREATOR_ALL_ACL, *(READ_ACL_UNSAFE if is_readable else ())]
+    assert connecting.node_acl(settings, path) == expected
+    assert connecting.node_acl(SETTINGS, path) == OPEN_ACL_UNSAFE
+
+
+def test_old_consumers_may_create_their_nodes() -> None:
+    """Kafka leaves their folder open, too: nobody knows as whom they come."""
+    settings = SETTINGS._replace(protects_nodes=True)
+    assert connecting.node_acl(settings, "/consumers") == OPEN_ACL_UNSAFE
 
 
 class Ensemble:
