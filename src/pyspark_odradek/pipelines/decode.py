@@ -206,7 +206,7 @@ def decoding(
         is_done = output.has(batch_id)
         draft = output.draft(batch_id)
         if not is_done:
-            draft = draft or decide(batch, batch_id)
+            draft = fitting(batch, batch_id, draft) if draft else decide(batch, batch_id)
             letters.write(_staged(batch.sparkSession, output, draft["letters"]), batch_id)
             output.commit(batch_id, draft["files"], {"schema": draft["schema"]})
         if draft and draft["letters"]:
@@ -223,6 +223,18 @@ def decoding(
         finally:
             tried.unpersist()
 
+    def fitting(batch: DataFrame, batch_id: int, draft: Document) -> Document:
+        # What was committed has to be repeated as it was; the rest has to go to the topic as it is.
+        fits = draft.get("limit", _LARGEST_LETTER) <= letters.limit
+        if fits or letters.are_written(batch_id):
+            return draft
+        staged = _staged(batch.sparkSession, output, draft["letters"])
+        assert staged is not None, "a draft is kept of letters"
+        cut = output.stage(letters.cut(staged), batch_id, part=_LETTERS)
+        draft = {**draft, "letters": cut, "limit": letters.limit}
+        output.table.replace_draft(batch_id, draft)
+        return draft
+
     return output.job(write_stream(records, settings, name), keep, has_topic=True)
 
 
@@ -235,7 +247,7 @@ def _drafted(tried: DataFrame, batch_id: int, output: Output, letters: Letters) 
     if failed.isEmpty():
         return {**draft, "letters": []}
     written = output.stage(letters.cut(dead_letters(failed)), batch_id, part=_LETTERS)
-    return output.keep_draft(batch_id, {**draft, "letters": written})
+    return output.keep_draft(batch_id, {**draft, "letters": written, "limit": letters.limit})
 
 
 def _staged(

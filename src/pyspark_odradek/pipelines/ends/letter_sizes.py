@@ -10,7 +10,8 @@ is where the other headers say:
     odradek.cut.headers   20 headers, sha256 ...
 
 These follow the record's own. If the last of those has such a name, `odradek.cut.nothing` follows
-it, so that a whole letter is not taken for a cut one.
+it, so that a whole letter is not taken for a cut one. A letter that is cut again, because its topic
+takes less by then, keeps the notes that it has: they tell of the whole record.
 """
 
 import hashlib
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 CUT: Final = "odradek.cut."
 WHOLE: Final = f"{CUT}nothing"
+_NOTES: Final = tuple(f"{CUT}{part}" for part in ("key", "value", "headers"))
 CODEC: Final = Compression.ZSTD
 # The least limit of a dead-letter topic: the reason alone may have 4 000 bytes.
 LEAST_LIMIT: Final = 16_384
@@ -49,11 +51,21 @@ def fitted(batches: "Iterator[pa.RecordBatch]", limit: int) -> "Iterator[pa.Reco
 def _fitted(row: dict[str, Any], limit: int) -> dict[str, Any]:
     if _is_taken(row, limit):
         return row
+    own, known = _without_notes(row["headers"][:-_TOLD])
     key, key_note = _cut(row["key"], limit // 8, "key")
     value, value_note = _cut(row["value"], limit // 4, "value")
-    own, own_note = _cut_headers(row["headers"][:-_TOLD], limit // 8)
-    notes = [*key_note, *value_note, *own_note]
-    return {"key": key, "value": value, "headers": [*own, *notes, *row["headers"][-_TOLD:]]}
+    own, own_note = _cut_headers(own, limit // 8)
+    notes = {each["key"]: each for each in (*key_note, *value_note, *own_note, *known)}
+    headers = [*own, *notes.values(), *row["headers"][-_TOLD:]]
+    return {"key": key, "value": value, "headers": headers}
+
+
+def _without_notes(headers: list[Header]) -> tuple[list[Header], list[Header]]:
+    """Returns the headers of a record, and those in which an earlier cut told of it."""
+    own = len(headers)
+    while own and headers[own - 1]["key"] in _NOTES:
+        own -= 1
+    return headers[:own], headers[own:]
 
 
 def _is_taken(row: dict[str, Any], limit: int) -> bool:

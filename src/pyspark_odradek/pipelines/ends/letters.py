@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 
 from odradek.model import TopicPartition
 from odradek.tables.write.query_run import QueryRun
-from odradek.tables.write.transaction import Content, Share
+from odradek.tables.write.transaction import BatchTransaction, Content, Share
 from pyspark_odradek.errors import telling_in_one_sentence
 from pyspark_odradek.pipelines.ends.batches import Output
 from pyspark_odradek.pipelines.ends.letter_sizes import CODEC, fitted
@@ -38,7 +38,7 @@ class Letters:
 
     def __init__(self, settings: PipelineSettings, topic: str, output: Output, limit: int) -> None:
         self._output: Final = output
-        self._limit: Final = limit
+        self.limit: Final = limit
         self._options: Final = parse_sink_options(
             {
                 **settings.broker_options(),
@@ -50,15 +50,29 @@ class Letters:
         self._topic: Final = topic
 
     def cut(self, letters: DataFrame) -> DataFrame:
-        """Returns letters as the topic takes them, by its limit now: a repeated batch has to write
-        what it wrote, whatever the limit is by then.
+        """Returns letters as the topic takes them, by its limit now: a batch of which letters were
+        committed has to repeat these, whatever the limit is by then.
         """
-        limit = self._limit
+        limit = self.limit
 
         def cut(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
             return fitted(batches, limit)
 
         return letters.mapInArrow(cut, letters.schema)
+
+    def are_written(self, batch_id: int) -> bool:
+        """Whether an earlier attempt has committed the letters of a batch; if not, it cannot any
+        more.
+
+        Raises:
+            SourceError: another run has taken over, or no coordinator answers.
+        """
+        timeout_ms = self._options.transaction_timeout_ms
+        attempt = BatchTransaction(
+            self._options.brokers, self._run(), _ONLY_TASK, timeout_ms=timeout_ms
+        )
+        with telling_in_one_sentence(), attempt:
+            return not attempt.begin(batch_id)
 
     def write(self, letters: DataFrame | None, batch_id: int) -> None:
         """Writes and commits the letters of a batch, which are cut; None if it has none.
@@ -66,9 +80,7 @@ class Letters:
         Raises:
             SourceError: another run has taken over, or the batch had other letters before.
         """
-        query = self._output.checkpoint.query_id()
-        run = QueryRun(query, query, self._output.run, TopicPartition(self._topic, 0))
-        share = Share(_ONLY_TASK, Content())
+        run, share = self._run(), Share(_ONLY_TASK, Content())
         if letters is not None:
             advice = _ADVICE.format(self._output.table.draft_path(batch_id))
             share = _share_of(letters, self._options, run, batch_id, advice)
@@ -76,6 +88,10 @@ class Letters:
         if share.content.records or self._output.may_be_repeated:
             with telling_in_one_sentence():
                 commit_prepared(self._options, [Prepared(0, run, share)], batch_id)
+
+    def _run(self) -> QueryRun:
+        query = self._output.checkpoint.query_id()
+        return QueryRun(query, query, self._output.run, TopicPartition(self._topic, 0))
 
 
 def _share_of(

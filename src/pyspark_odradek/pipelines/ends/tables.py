@@ -209,6 +209,10 @@ class Table:
         except FileNotFoundError:
             return None
 
+    def replace_draft(self, batch_id: int, document: Document) -> None:
+        """Replaces the draft of a batch of which nothing was written yet."""
+        self._files.replace(self.draft_path(batch_id), seal(document))
+
     def drop_draft(self, batch_id: int) -> None:
         """Removes the draft of a batch."""
         self._files.remove(self.draft_path(batch_id))

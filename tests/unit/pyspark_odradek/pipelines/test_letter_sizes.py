@@ -101,6 +101,17 @@ def test_keys_and_headers_are_cut_as_well() -> None:
     assert again == found, "what redrive sends back is not cut once more"
 
 
+def test_a_letter_that_is_cut_again_tells_of_the_whole_record() -> None:
+    """Where a topic took less by then, its note had the size of what the first cut had left."""
+    key, value, own = noise(90_000), noise(900_000), header("h", noise(70_000))
+    whole = letter(key, value, own)
+    [first] = sent(200_000, whole)
+    [again] = sent(20_000, first)
+    [at_once] = sent(20_000, whole)
+    assert (first["value"], again["value"]) == (value[:50_000], value[:5_000])
+    assert again == at_once
+
+
 def test_very_many_headers_are_cut_too() -> None:
     own = (header(f"{size}", noise(size)) for size in range(200))
     [found] = sent(LEAST_LIMIT, letter(None, None, *own))

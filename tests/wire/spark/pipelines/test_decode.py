@@ -26,6 +26,7 @@ from pyspark_odradek.pipelines import (
     read_table,
     redrive,
 )
+from pyspark_odradek.pipelines.ends import letters as letters_module
 from pyspark_odradek.pipelines.ends.batches import Output
 from pyspark_odradek.pipelines.ends.files import FileSystem
 from pyspark_odradek.pipelines.ends.letters import Letters
@@ -564,7 +565,44 @@ def test_a_batch_that_is_repeated_writes_the_letters_that_it_wrote_whatever_thei
     assert [len(letter.value or b"") for letter in before] == [5_000 if first < then else 100_000]
 
 
-def dies_in(spark, owner: type, step: str, settings: PipelineSettings) -> None:
+@pytest.mark.parametrize("step", ["write", "commit_prepared"])
+def test_letters_of_which_none_was_committed_are_cut_to_what_their_topic_takes_by_now(
+    spark, broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A batch that was killed between its draft and its letters was refused at each start, if
+    somebody had lowered the limit meanwhile."""
+    topic, noise = f"lowered-{step.replace('_', '-')}", random.Random(7).randbytes(200_000)
+    broker.create_topic(topic, partitions=1, config={"max.message.bytes": "2000000"})
+    for value in (b'{"id": 1}', noise, b"small"):
+        broker.produce(topic, value)
+    settings = PipelineSettings(
+        broker.bootstrap_servers, topic, to=str(tmp_path / "table"), schema="id LONG"
+    )
+    owner = Letters if step == "write" else letters_module
+    own = {"max.message.bytes": "2000000"}
+    broker.create_topic(f"{topic}-dead-letters", partitions=1, config=own)
+    for limit in (100_000, 40_000, 20_000):
+        with monkeypatch.context() as patch:
+            patch.setattr(Admin, "alter_configs", refuse)
+            dies_in(spark, owner, step, settings)
+        change = ConfigChange("max.message.bytes", str(limit))
+        with sync.Admin(broker.bootstrap_servers) as admin:
+            admin.alter_configs({ConfigResource.topic(f"{topic}-dead-letters"): [change]})
+    monkeypatch.setattr(Admin, "alter_configs", refuse)
+    # Of a schema that comes meanwhile the batch knows nothing, as ever.
+    decode.build(spark, replace(settings, schema="id STRING")).run()
+    letters = broker.records(f"{topic}-dead-letters", read_committed=True)
+    assert [letter.value for letter in letters] == [noise[:5_000], b"small"]
+    told = [value for name, value in letters[0].headers if name == "odradek.cut.value"]
+    assert told == [f"200000 bytes, sha256 {hashlib.sha256(noise).hexdigest()}".encode()]
+    table = read_table(spark, f"{settings.to}/source=topic")
+    assert table is not None
+    assert [row.offset for row in table.collect()] == [0]
+    assert list(tmp_path.glob("table/source=*/_letters/*")) == []
+    assert list(tmp_path.glob("table/source=*/_manifest/draft-*")) == []
+
+
+def dies_in(spark, owner: object, step: str, settings: PipelineSettings) -> None:
     """Runs `decode`, which is killed at a step."""
 
     def dying(*_: object) -> None:
