@@ -37,6 +37,7 @@ from pyspark_odradek.pipelines import query as query_pipeline
 from pyspark_odradek.pipelines.audit import compare_each, differences, sums
 from pyspark_odradek.pipelines.bookkeeping import described
 from pyspark_odradek.pipelines.bookkeeping.manifest import Manifest
+from pyspark_odradek.pipelines.ends.sealed import seal, unseal
 from pyspark_odradek.pipelines.ends.snapshots import topic_spans
 from pyspark_odradek.progress import ProgressGroups
 
@@ -320,6 +321,33 @@ def test_gaps_are_found_and_no_others(spark, broker, tmp_path) -> None:
     (manifest / "batch-1.json").unlink()
     with pytest.raises(PipelineError, match="has no batch 1 in its manifest"):
         audit.build(spark, settings).run()
+
+
+def test_a_gap_is_found_wherever_it_is(spark, broker, tmp_path) -> None:
+    """At the beginning of a partition, in the middle, at the end, or all of it: each of the files
+    has to be missed."""
+    broker.create_topic("missed", partitions=2, config={"retention.ms": "-1"})
+    for hour, partition in ((0, 0), (1, 0), (2, 0), (3, 1), (3, 1)):
+        time_ms = FIRST_TIME_MS + hour * HOUR_MS
+        broker.produce("missed", "x", partition=partition, timestamp=time_ms)
+    target = str(tmp_path / "archive")
+    settings = PipelineSettings(broker.bootstrap_servers, "missed", to=target, source=target)
+    archive.build(spark, settings).run()
+    document = tmp_path / "archive/_manifest/batch-0.json"
+    whole = document.read_text()
+    told = unseal(whole)
+    assert len(told["files"]) == 4
+    for file in told["files"]:
+        others = [each for each in told["files"] if each != file]
+        document.write_text(seal({**told, "files": others}))
+        [piece] = file["ranges"]
+        hour = " ".join(name.split("=")[1] for name in file["path"].split("/")[1:-1])
+        assert audit.build(spark, settings).run().findings == [
+            f"missed-{piece['partition']} {hour}: {piece['records']} records of the topic are not "
+            "there"
+        ]
+    document.write_text(whole)
+    assert audit.build(spark, settings).run().findings == []
 
 
 @pytest.mark.parametrize(("topic", "is_compacted"), [("anew", False), ("anew-compacted", True)])
