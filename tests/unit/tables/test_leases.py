@@ -147,6 +147,10 @@ def test_who_reads_renews(
     assert not is_renewed(LeaseKeeper(asked, lease))
     monkeypatch.setattr(LeaseKeeper, "_last", ("", 0))
     assert is_renewed(LeaseKeeper(asked, lease))
+    # Until a clock that was set back was there again, the records had gone.
+    monkeypatch.setattr(leases, "_clock", ManualClock(wall_ms=clock.wall_ms() - 60 * MINUTE_MS))
+    assert is_renewed(keeper)
+    assert not is_renewed(keeper)
     path.unlink()
     monkeypatch.setattr(LeaseKeeper, "_last", ("", 0))
     LeaseKeeper(asked, lease).maybe_renew()

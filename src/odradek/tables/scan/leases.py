@@ -93,7 +93,8 @@ class LeaseKeeper:
     def maybe_renew(self) -> None:
         """Renews the lease if it is time to; on separate connections."""
         lease, now_ms = self._lease, _clock.wall_ms()
-        if lease is None or now_ms - LeaseKeeper._last[1] < lease.duration_ms // _RENEWALS:
+        # A time to come is of a clock that was set back, or of a planner's that is ahead of ours.
+        if lease is None or 0 <= now_ms - LeaseKeeper._last[1] < lease.duration_ms // _RENEWALS:
             return
         LeaseKeeper._last = (lease.lease_id, now_ms)
         try:
