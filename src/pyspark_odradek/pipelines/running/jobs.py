@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -114,26 +114,15 @@ class StreamJob(Job):
                 raise
 
     def _run(self, tell: Tell, is_stopped: IsStopped) -> Outcome:
-        """Waits in short steps: a signal must not interrupt a call to the JVM."""
         query = self.start()
-        outcome = Outcome()
-        # How many batches were done when it was first seen to be stopped.
-        done_then: int | None = None
-        is_done = False
-        while not is_done:
-            is_done = bool(query.awaitTermination(_STEP_S))
-            for batch in _batches_after(query, outcome.batches):
-                outcome.batches.append(batch)
-                tell(batch)
-            if is_stopped() and not is_done:
-                done = len(outcome.batches)
-                done_then = done if done_then is None else done_then
-                # Spark's way to stop breaks off the batch under way, which is then made again.
-                if done > done_then or not _is_in_batch(query):
-                    query.stop()
-        if late := sum(batch.late for batch in outcome.batches):
-            outcome.facts["too late"] = late
-        return outcome
+        try:
+            return _watched(query, tell, is_stopped)
+        except (PySparkException, Py4JError):
+            raise
+        except Exception:
+            # The caller's own functions failed: without its lock the query must not go on.
+            query.stop()
+            raise
 
 
 class OnceJob(Job):
@@ -145,6 +134,30 @@ class OnceJob(Job):
     def run(self, _tell: Tell = silent, _is_stopped: IsStopped = never, /) -> Outcome:
         """See `Job.run`; it has no batches to report."""
         return self._action()
+
+
+def _watched(query: StreamingQuery, tell: Tell, is_stopped: IsStopped) -> Outcome:
+    """Waits until a query has ended, in short steps: a signal must not interrupt a call to the
+    JVM.
+    """
+    outcome = Outcome()
+    # How many batches were done when it was first seen to be stopped.
+    done_then: int | None = None
+    is_done = False
+    while not is_done:
+        is_done = bool(query.awaitTermination(_STEP_S))
+        for batch in _batches_after(query, outcome.batches):
+            outcome.batches.append(batch)
+            tell(batch)
+        if is_stopped() and not is_done:
+            done = len(outcome.batches)
+            done_then = done if done_then is None else done_then
+            # Spark's way to stop breaks off the batch under way, which is then made again.
+            if done > done_then or not _is_in_batch(query):
+                query.stop()
+    if late := sum(batch.late for batch in outcome.batches):
+        outcome.facts["too late"] = late
+    return outcome
 
 
 def _is_in_batch(query: StreamingQuery) -> bool:

@@ -1,5 +1,7 @@
 """If these fail, a stream that is told to stop breaks off what it is doing, or never stops."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -40,3 +42,23 @@ def test_the_batch_under_way_is_ended_before_a_stream_stops(is_busy: bool, batch
     outcome = StreamJob(query).run(lambda _: None, lambda: True)  # type: ignore[arg-type]
     assert query.stopped_after == batches
     assert len(outcome.batches) == batches
+
+
+def test_a_stream_of_which_nobody_can_be_told_is_stopped_under_its_lock() -> None:
+    """In a session of one's own it went on, beside the run that came next."""
+    query = Query(is_busy=True)
+    stopped_then: list[int | None] = []
+
+    @contextmanager
+    def alone() -> Iterator[None]:
+        try:
+            yield
+        finally:
+            stopped_then.append(query.stopped_after)
+
+    def tell(_: object) -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        StreamJob(query, alone=alone).run(tell)  # type: ignore[arg-type]
+    assert stopped_then == [1]
