@@ -1,6 +1,7 @@
 """If these fail, a running query loses records to retention, or its lease is never given back."""
 
 import pickle
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -109,6 +110,17 @@ def test_a_task_of_a_large_plan_is_small() -> None:
     assert lease is not None
     assert set(lease.partitions()) == {piece.topic_partition for piece in ranges}
     assert len(pickle.dumps(lease)) < 1_000
+
+
+def test_a_plan_of_very_many_partitions_is_small_whichever_have_news() -> None:
+    """Each task has all partitions of the lease: with a half of them, here and there, that was 63
+    MB on the driver."""
+    numbers = random.Random(7).sample(range(10_000), 5_000)
+    parts = [TopicPartition("t", number) for number in sorted(numbers)]
+    packed = leases.pack(parts)
+    assert [*leases.ReadLease("ab", "who", 0, MINUTE_MS, packed).partitions()] == parts
+    # A range of so many offsets has a task of its own.
+    assert len(packed) * 10_000 < 20e6
 
 
 def test_another_brokers_directory_is_not_written_to(log_dir) -> None:

@@ -48,9 +48,11 @@ class ReadLease:
 
     def partitions(self) -> Iterator[TopicPartition]:
         """The partitions that the lease is on."""
-        for topic, first, last in json.loads(zlib.decompress(self.packed)):
-            for number in range(first, last + 1):
-                yield TopicPartition(topic, number)
+        for topic, digits in json.loads(zlib.decompress(self.packed)).items():
+            numbers = int(digits, 16)
+            for number in range(numbers.bit_length()):
+                if numbers >> number & 1:
+                    yield TopicPartition(topic, number)
 
 
 def new_lease_id() -> str:
@@ -106,14 +108,14 @@ class LeaseKeeper:
 
 
 def pack(partitions: Iterable[TopicPartition]) -> bytes:
-    """Topic, first and last number of each run of neighbours, compressed."""
-    runs: list[tuple[str, int, int]] = []
-    for topic, number in sorted(partitions):
-        if runs and runs[-1][0] == topic and runs[-1][2] == number - 1:
-            runs[-1] = (topic, runs[-1][1], number)
-        else:
-            runs.append((topic, number, number))
-    return zlib.compress(json.dumps(runs).encode())
+    """The partitions of each topic as the bits of a number, compressed: any half of 10 000 takes
+    1.5 KB.
+    """
+    numbers: dict[str, int] = {}
+    for topic, number in partitions:
+        numbers[topic] = numbers.get(topic, 0) | 1 << number
+    digits = {topic: f"{bits:x}" for topic, bits in numbers.items()}
+    return zlib.compress(json.dumps(digits).encode())
 
 
 def _hold(

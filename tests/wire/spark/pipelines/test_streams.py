@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -402,8 +403,16 @@ def test_tasks_find_how_long_very_many_partitions_wait(spark, broker, monkeypatc
     pieces = {OffsetRange(Part("broad", number), *span) for number, *span in wanted}
     here = lag.first_times_of(spark, settings, pieces)
     assert sorted((time - FIRST_TIME_MS) // MINUTE_MS for time in here.values()) == [0, 3, 7]
+    by_tasks, asked = lag._found_by_tasks, []
+
+    def noted(*arguments: Any) -> Any:
+        asked.append(len(arguments[2]))
+        return by_tasks(*arguments)
+
+    monkeypatch.setattr(lag, "_found_by_tasks", noted)
     monkeypatch.setattr(lag, "PIECES_HERE", 1)
     assert lag.first_times_of(spark, settings, pieces) == here
+    assert asked == [len(pieces)]
 
 
 def test_what_a_query_remembers_is_on_disk(spark, settings, put) -> None:
