@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.rounds import rounds
@@ -194,6 +195,27 @@ def test_the_table_has_every_record_once(archive: Archive, life: Life, seed: int
     with archive.manifest.reading() as archived:
         assert archive.lake.files == {file.path for file in archived.files}
     assert archive.lake.last_batch == archive.done
+
+
+def test_a_compaction_stands_for_the_batches_that_it_has_read(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that came between two looks was deleted, and an audit found nothing."""
+    for _ in range(3):
+        archive.add_batch()
+    choose = compact.worth_it
+
+    def while_one_comes(*arguments: Any) -> list[ArchivedFile]:
+        archive.add_batch()
+        return choose(*arguments)
+
+    monkeypatch.setattr(compact, "worth_it", while_one_comes)
+    archive.compact()
+    archive.check()
+    with archive.manifest.reading() as archived:
+        assert archived.snapshot.last_batch == 3
+        rows = archive.rows_of([file.path for file in archived.files])
+    assert sorted(rows) == list(range(4 * ROWS))
 
 
 def test_what_somebody_else_has_changed_is_left_alone(archive: Archive) -> None:
