@@ -306,10 +306,11 @@ def test_gaps_are_found_and_no_others(spark, broker, tmp_path) -> None:
     transact(broker, "gaps", "x", 2, commit=False)
     transact(broker, "gaps", "y", 5, commit=True)
     transact(broker, "gaps", "z", 1, commit=False)
+    transact(broker, "gaps", "w", 2, commit=True)
     archive.build(spark, settings).run()
     kept = read_table(spark, str(settings.to))
     assert kept is not None
-    assert {bytes(row.value)[:1] for row in kept.collect()} == {b"y"}
+    assert {bytes(row.value)[:1] for row in kept.collect()} == {b"w", b"y"}
     assert audit.build(spark, settings).run().findings == []
     manifest = tmp_path / "a/_manifest"
     numbers = sorted(int(path.stem[6:]) for path in manifest.glob("*.json"))
