@@ -150,6 +150,11 @@ def whole_name(name: str) -> str:
     return name if partial is None else partial[1]
 
 
+def is_hidden(path: str) -> bool:
+    """Whether Spark passes over a file, for its name or that of a directory in its path."""
+    return any(part[0] in "._" for part in path.split("/"))
+
+
 def local_path(uri: str) -> str | None:
     """Returns the path if it is on a disk of this machine; else None.
 

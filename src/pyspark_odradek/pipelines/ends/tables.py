@@ -42,7 +42,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from odradek.clock import Clock, SystemClock
-from pyspark_odradek.pipelines.ends.files import Files
+from pyspark_odradek.pipelines.ends.files import Files, is_hidden
 from pyspark_odradek.pipelines.ends.owners import Reader, has_readers, process_owner
 from pyspark_odradek.pipelines.ends.sealed import Document, read_sealed, seal
 from pyspark_odradek.pipelines.running.settings import PipelineError
@@ -165,7 +165,7 @@ class Table:
         return [
             {"path": f"{place[start:]}/{file.path}", "bytes": file.bytes}
             for file in self._files.below(place)
-            if file.path.endswith(".parquet") and not _is_hidden(file.path)
+            if file.path.endswith(".parquet") and not is_hidden(file.path)
         ]
 
     def staged(self, place: str) -> list[dict[str, Any]]:
@@ -417,7 +417,3 @@ class Table:
 def _place_of(path: str) -> str:
     match = _PLACE_OF_FILE.match(path)
     return match[1] if match else path
-
-
-def _is_hidden(path: str) -> bool:
-    return any(part[0] in "._" for part in path.split("/"))

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrameWriter
 
 import odradek
 from pyspark_odradek.errors import SourceError
@@ -33,6 +34,7 @@ from pyspark_odradek.pipelines import (
     volume,
     window,
 )
+from pyspark_odradek.pipelines.ends import parquet
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
@@ -258,6 +260,29 @@ def test_success_files_are_not_what_counts(spark, settings, tmp_path, pipeline: 
     after = read_table(spark, f"{settings.to}/{part}")
     assert (after and after.count()) == (before and before.count())
     assert (tmp_path / "out/_checkpoint").exists()
+
+
+@pytest.mark.parametrize("pipeline", [archive, dedup, latest])
+def test_rows_on_a_disk_that_the_workers_do_not_share_are_missed(
+    spark, settings, monkeypatch, pipeline: Any
+) -> None:
+    """Each machine wrote to its own, Spark found nothing wrong, and a batch was committed with the
+    files of one machine, or with none."""
+    write = DataFrameWriter.parquet
+
+    def written_elsewhere(writer: DataFrameWriter, place: str) -> None:
+        write(writer, place)
+        max(Path(place).rglob("*.parquet"), key=lambda file: file.stat().st_size).unlink()
+
+    monkeypatch.setattr(parquet, "disk_of_workers", lambda _, place: place)
+    with monkeypatch.context() as patch:
+        patch.setattr(DataFrameWriter, "parquet", written_elsewhere)
+        with pytest.raises(FAILED, match=f"rows of {RECORDS} that Spark wrote: its workers have"):
+            pipeline.build(spark, settings).run()
+    pipeline.build(spark, settings).run()
+    table = read_table(spark, str(settings.to))
+    assert table is not None
+    assert table.count() == RECORDS
 
 
 def test_a_checkpoint_that_was_there_stays(spark, broker, settings, tmp_path) -> None:
