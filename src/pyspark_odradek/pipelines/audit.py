@@ -17,6 +17,7 @@ batch are leftovers of a killed run: a fact, not a finding.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -101,11 +102,11 @@ def audit(
     read = {TopicPartition(settings.topic, p.partition): s for p, s in read_up_to(archived)}
     common = {part: both for part, span in read.items() if (both := span & there.get(part))}
     records = manifest.frame(files).withColumn("topic", f.lit(settings.topic))
-    findings += doubled(records.where(~_is_within(common)))
+    findings += doubled(records.where(~is_within(common)))
     if common:
         # What the topic loses from now on is what it has no longer, and no failure.
         theirs = read_spans(spark, settings, common, failOnDataLoss="false")
-        ours = records.where(_is_within(common))
+        ours = records.where(is_within(common))
         if sums(ours) != sums(theirs):
             rows = differences(ours, theirs).collect()
             findings.extend(compare_each(rows))
@@ -244,12 +245,15 @@ def _records_of(files: Iterable[ArchivedFile]) -> Iterator[int]:
     return (piece.records for file in files for piece in file.ranges)
 
 
-def _is_within(spans: Mapping[TopicPartition, Span]) -> Column:
-    is_within = f.lit(False)
-    for part, span in spans.items():
-        is_within = is_within | (
-            (f.col("topic") == part.topic)
-            & (f.col("partition") == part.partition)
-            & f.col("offset").between(span.start, span.end - 1)
-        )
-    return is_within
+def is_within(spans: Mapping[TopicPartition, Span]) -> Column:
+    """Whether a record of the topic is in the span of its partition; a map, since Spark's stack is
+    too small for a condition of thousands.
+    """
+    if not spans:
+        return f.lit(False)
+    bounds = (
+        (f.lit(part.partition), f.array(f.lit(span.start), f.lit(span.end - 1)))
+        for part, span in spans.items()
+    )
+    mine = f.create_map(*chain.from_iterable(bounds))[f.col("partition")]
+    return f.coalesce(f.col("offset").between(mine[0], mine[1]), f.lit(False))

@@ -14,9 +14,11 @@ from confluent_kafka.admin import AdminClient
 from tests.deadlines import deadline_s
 
 import odradek
+from odradek.model import TopicPartition as Part
 from pyspark_odradek.pipelines import PipelineSettings, archive, audit
-from pyspark_odradek.pipelines.audit import content_of, sums
+from pyspark_odradek.pipelines.audit import content_of, is_within, sums
 from pyspark_odradek.pipelines.bookkeeping.manifest import Manifest
+from pyspark_odradek.pipelines.ends.snapshots import Span
 from pyspark_odradek.pipelines.ends.tables import Number
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
@@ -98,6 +100,17 @@ def test_records_that_are_twice_are_found_where_the_topic_has_lost_them(
         "again-0: 3 records are in the archive twice",
         f"{finding.partition(':')[0]}: 1 records are in the archive twice",
     ]
+
+
+def test_very_many_partitions_are_compared(spark) -> None:
+    """Spark's stack was too small for a condition of so many."""
+    spans = {Part("t", number): Span(number, number + 2) for number in range(5_000)}
+    places = [(number, number + at) for number in (0, 7, 4_999) for at in (-1, 0, 1, 2)]
+    records = spark.createDataFrame([*places, (5_000, 5_001)], "partition int, offset long")
+    found = records.where(is_within(spans)).collect()
+    assert sorted(map(tuple, found)) == [(n, n + at) for n in (0, 7, 4_999) for at in (0, 1)]
+    assert records.where(~is_within(spans)).count() == 7
+    assert records.where(is_within({})).count() == 0
 
 
 def test_an_archive_of_no_records_is_audited(spark, broker, tmp_path: Path) -> None:
