@@ -17,7 +17,6 @@ batch are leftovers of a killed run: a fact, not a finding.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -251,9 +250,8 @@ def is_within(spans: Mapping[TopicPartition, Span]) -> Column:
     """
     if not spans:
         return f.lit(False)
-    bounds = (
-        (f.lit(part.partition), f.array(f.lit(span.start), f.lit(span.end - 1)))
-        for part, span in spans.items()
+    bounds = ", ".join(
+        f"{part.partition}, array({span.start}L, {span.end - 1}L)" for part, span in spans.items()
     )
-    mine = f.create_map(*chain.from_iterable(bounds))[f.col("partition")]
+    mine = f.expr(f"map({bounds})")[f.col("partition")]
     return f.coalesce(f.col("offset").between(mine[0], mine[1]), f.lit(False))
