@@ -324,9 +324,16 @@ def test_gaps_are_found_and_no_others(spark, broker, tmp_path) -> None:
         audit.build(spark, settings).run()
 
 
-def test_a_gap_is_found_wherever_it_is(spark, broker, tmp_path) -> None:
+def test_a_gap_is_found_wherever_it_is(spark, broker, tmp_path, monkeypatch) -> None:
     """At the beginning of a partition, in the middle, at the end, or all of it: each of the files
-    has to be missed."""
+    has to be missed. The driver got the hours, too, of which nothing is missing."""
+    looked_at: list[int] = []
+
+    def noted(rows: list[Row]) -> Iterator[str]:
+        looked_at.append(len(rows))
+        return compare_each(rows)
+
+    monkeypatch.setattr(audit, "compare_each", noted)
     broker.create_topic("missed", partitions=2, config={"retention.ms": "-1"})
     for hour, partition in ((0, 0), (1, 0), (2, 0), (3, 1), (3, 1)):
         time_ms = FIRST_TIME_MS + hour * HOUR_MS
@@ -349,6 +356,7 @@ def test_a_gap_is_found_wherever_it_is(spark, broker, tmp_path) -> None:
         ]
     document.write_text(whole)
     assert audit.build(spark, settings).run().findings == []
+    assert looked_at == [1] * 4
 
 
 @pytest.mark.parametrize(("topic", "is_compacted"), [("anew", False), ("anew-compacted", True)])
