@@ -108,12 +108,9 @@ def audit(
         theirs = read_spans(spark, settings, common, failOnDataLoss="false")
         ours = records.where(is_within(common))
         if sums(ours) != sums(theirs):
-            hours = differences(ours, theirs).persist()
-            # Of all hours of all partitions there may be more than the driver has room for.
-            findings.extend(compare_each(hours.where(_IS_FOUND).collect()))
-            gone = hours.agg(f.coalesce(f.sum("gone"), f.lit(0)).alias("gone")).collect()
-            facts["records that the topic has no longer"] = gone[0].gone
-            hours.unpersist()
+            found, gone = compared(ours, theirs)
+            findings += found
+            facts["records that the topic has no longer"] = gone
     # Asked last: one that is deleted meanwhile has lost everything, and that is no failure above.
     if not is_there(settings):
         findings.append(str(no_topic(settings, " to compare the archive with")))
@@ -147,6 +144,18 @@ def sums(records: DataFrame) -> set[tuple[Any, ...]]:
     content = f.sum(f.col("content").cast("decimal(38,0)"))
     rows = _contents(records).groupBy("topic", "partition").agg(f.count("*"), content)
     return {tuple(row) for row in rows.collect()}
+
+
+def compared(archived: DataFrame, topic: DataFrame) -> tuple[list[str], int]:
+    """Returns the findings of the archive beside the topic, and how many records this has lost."""
+    hours = differences(archived, topic).persist()
+    try:
+        # The driver has no room for all hours of all partitions.
+        findings = list(compare_each(hours.where(_IS_FOUND).collect()))
+        [row] = hours.agg(f.sum("gone").alias("gone")).collect()
+    finally:
+        hours.unpersist()
+    return findings, row.gone
 
 
 def differences(archived: DataFrame, topic: DataFrame) -> DataFrame:

@@ -138,6 +138,16 @@ def test_only_what_was_never_committed_is_taken_back(tmp_path: Path) -> None:
     assert query.output().has(0)
 
 
+def test_a_checkpoint_with_a_batch_that_is_done_stays(tmp_path: Path) -> None:
+    """Whatever else is asked: without it nobody knows what was read."""
+    query = Query(tmp_path)
+    checkpoint = query.output().checkpoint
+    query.plan(0)
+    query.done(0)
+    checkpoint.take_back()
+    assert query.checkpoint.exists()
+
+
 def test_a_checkpoint_that_is_taken_back_keeps_the_lock_in_it(tmp_path: Path) -> None:
     """`dedup --to-topic` has no other directory: two of its runs wrote at once."""
     files, path = LocalFiles(), str(tmp_path / "kept")
