@@ -37,6 +37,7 @@ from pyspark_odradek.pipelines.ends.batches import CHECKPOINT, Output
 from pyspark_odradek.pipelines.ends.directories import ClaimedLock, read_table
 from pyspark_odradek.pipelines.ends.letter_sizes import CUT, LEAST_LIMIT, WHOLE
 from pyspark_odradek.pipelines.ends.letters import Letters
+from pyspark_odradek.pipelines.ends.parquet import read_parquet
 from pyspark_odradek.pipelines.ends.sealed import Document
 from pyspark_odradek.pipelines.ends.streams import read_topic, write_stream
 from pyspark_odradek.pipelines.ends.topics import BOUNDS, create_topic, take_up_to
@@ -254,7 +255,7 @@ def _staged(
     spark: SparkSession, output: Output, files: Sequence[Mapping[str, Any]]
 ) -> DataFrame | None:
     paths = [f"{output.table.directory}/{file['path']}" for file in files]
-    return spark.read.schema(_LETTER).parquet(*paths) if paths else None
+    return read_parquet(spark, paths, _LETTER) if paths else None
 
 
 def _letters(settings: PipelineSettings, topic: str, output: Output) -> Letters:

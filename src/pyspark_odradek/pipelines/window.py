@@ -25,6 +25,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from pyspark_odradek.pipelines.ends.batches import open_output
+from pyspark_odradek.pipelines.ends.parquet import read_parquet
 from pyspark_odradek.pipelines.ends.streams import distance, read_topic, write_stream
 from pyspark_odradek.pipelines.running.jobs import StreamJob
 from pyspark_odradek.pipelines.running.settings import PipelineSettings
@@ -70,7 +71,7 @@ def build(spark: SparkSession, settings: PipelineSettings) -> StreamJob:
         if left is not None:
             paths = [f"{root}/{file['path']}" for file in left["state"]]
             # Over Spark Connect this runs in the server, where only the batch has a session.
-            before, horizon = batch.sparkSession.read.parquet(*paths), left["horizon"]
+            before, horizon = read_parquet(batch.sparkSession, paths), left["horizon"]
         batch = batch.persist()
         try:
             found, horizon = counted(batch, before, horizon, settings)

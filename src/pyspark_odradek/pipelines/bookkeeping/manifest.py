@@ -26,6 +26,7 @@ from odradek.tables.plan.offsets import PartitionOffsets
 from pyspark_odradek.pipelines.bookkeeping.checksums import checksums_of
 from pyspark_odradek.pipelines.ends.files import FileSystem
 from pyspark_odradek.pipelines.ends.owners import Lock
+from pyspark_odradek.pipelines.ends.parquet import read_parquet
 from pyspark_odradek.pipelines.ends.sealed import Document
 from pyspark_odradek.pipelines.ends.tables import Number, Snapshot, Table
 from pyspark_odradek.pipelines.running.jobs import OnceJob, Outcome
@@ -185,7 +186,7 @@ class Manifest:
         return self._spark.createDataFrame([], spark_schema(tuple(COLUMN_TYPES)))
 
     def _read(self, paths: Iterable[str]) -> DataFrame:
-        return self._spark.read.parquet(*(f"{self.table.directory}/{path}" for path in paths))
+        return read_parquet(self._spark, (f"{self.table.directory}/{path}" for path in paths))
 
 
 def on_archive(

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_odradek.pipelines.ends.files import FileSystem, whole_name
 from pyspark_odradek.pipelines.ends.owners import LOCK, READERS, Lock
-from pyspark_odradek.pipelines.ends.parquet import write_parquet
+from pyspark_odradek.pipelines.ends.parquet import read_parquet, write_parquet
 from pyspark_odradek.pipelines.ends.schemas import schema_of
 from pyspark_odradek.pipelines.ends.tables import MANIFEST, Number, Snapshot, Table
 from pyspark_odradek.pipelines.running.settings import PipelineError
@@ -232,4 +232,4 @@ def _frame(
     paths = [f"{directory}/{file['path']}" for file in snapshot.files]
     if not paths:
         return None if schema is None else spark.createDataFrame([], schema)
-    return (spark.read if schema is None else spark.read.schema(schema)).parquet(*paths)
+    return read_parquet(spark, paths, schema)

@@ -1,4 +1,4 @@
-"""Writes the Parquet files of tables so that large records need no large heap.
+"""Writes and reads the Parquet files of tables so that large records need no large heap.
 
 A writer or reader of a file holds a row group of it, and a page, in memory. Parquet checks their
 size for the first time after 100 rows, which may exceed the heap when the records are large.
@@ -8,11 +8,12 @@ wrong: so the rows on the driver's are counted.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
 from pyspark_odradek.pipelines.ends.files import HadoopFiles, LocalFiles, is_hidden, local_path
 from pyspark_odradek.pipelines.running.settings import PipelineError
@@ -24,6 +25,16 @@ _OPTIONS: Final = {
     "parquet.page.size.row.check.min": "1",
     "parquet.page.size.row.check.max": "10",
 }
+# Spark's own option for files that it has listed itself.
+_PATTERNS: Final = "__globPaths__"
+
+
+def read_parquet(
+    spark: SparkSession, paths: Iterable[str], schema: StructType | str | None = None
+) -> DataFrame:
+    """Reads these files. Their names are no patterns: a directory may be called `orders[1]`."""
+    reader = spark.read if schema is None else spark.read.schema(schema)
+    return reader.option(_PATTERNS, "false").parquet(*paths)
 
 
 def write_parquet(
@@ -50,7 +61,10 @@ def disk_of_workers(spark: SparkSession, place: str) -> str | None:
     share it; else None.
     """
     # The session of a Spark Connect client has its own class, whatever its declared type.
-    if not isinstance(spark, SparkSession) or spark.sparkContext.master.startswith("local"):
+    if not isinstance(spark, SparkSession):
+        return None
+    master = spark.sparkContext.master
+    if master is None or master.startswith("local"):
         return None
     return local_path(HadoopFiles(spark).uri(place))
 

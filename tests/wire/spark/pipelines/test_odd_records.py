@@ -14,11 +14,13 @@ from pyspark_odradek.pipelines import (
     archive,
     audit,
     compact,
+    decode,
     dedup,
     latest,
     query,
     read_table,
     restore,
+    window,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
@@ -59,6 +61,27 @@ def contents(broker: odradek.Broker, topic: str) -> list[tuple[object, ...]]:
         (each.offset, each.key, each.value, each.timestamp, each.headers)
         for each in broker.records(topic)
     ]
+
+
+def test_a_directory_may_have_any_name(spark, broker, tmp_path: Path) -> None:
+    """Spark took some for patterns, and found no file of what it had just written."""
+    broker.create_topic("named", partitions=1, config={"retention.ms": "-1"})
+    for value in ('{"n": 1}', "none", '{"n": 3}'):
+        broker.produce("named", value, key="k")
+    place = str(tmp_path / "a b%20[1]{c}*?")
+    settings = PipelineSettings(
+        broker.bootstrap_servers, "named", to=f"{place}/archive", source=f"{place}/archive",
+        schema="n INT", max_offsets_per_trigger=2,
+    )  # fmt: skip
+    archive.build(spark, settings).run()
+    compact.build(spark, settings).run()
+    assert audit.build(spark, settings).run().findings == []
+    typed = replace(settings, to=f"{place}/typed")
+    decode.build(spark, typed).run()
+    window.build(spark, replace(settings, to=f"{place}/windows")).run()
+    found = [read_table(spark, each) for each in (settings.to, f"{place}/typed/source=topic")]
+    assert [table and table.count() for table in found] == [3, 2]
+    assert len(broker.records("named-dead-letters")) == 1
 
 
 @pytest.mark.parametrize("by", ["hour", "day", "none"])
