@@ -1,5 +1,7 @@
 """If these fail, a topic of many small partitions takes minutes, or records are left out."""
 
+from uuid import UUID
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +26,14 @@ def test_many_small_ranges_share_tasks() -> None:
     tasks = tasks_for(ranges(*[20] * 500), Identity())
     assert FEW_TASKS <= len(tasks) <= FEW_TASKS + 2
     assert len(tasks_for(ranges(*[20] * 500), Identity(), min_tasks=100)) >= 100
+
+
+def test_a_task_has_the_ids_of_its_own_topics() -> None:
+    """A plan of thousands of topics had all of them in each task."""
+    ids = {f"t{number}": UUID(int=number) for number in range(2 * FEW_TASKS)}
+    pieces = [OffsetRange(TopicPartition(name, 0), 0, PACKED_OFFSETS + 1) for name in ids]
+    tasks = tasks_for(pieces, Identity(topic_ids=ids))
+    assert [task.identity.topic_ids for task in tasks] == [{name: ids[name]} for name in ids]
 
 
 @given(st.lists(st.integers(1, 10**6), max_size=100))

@@ -11,7 +11,7 @@ import json
 import os
 import random
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -564,6 +564,24 @@ def test_two_runs_do_not_write_at_once(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path / "_lock")) == [
         "compact-0.done", "compact-0.json", "write-1.done", "write-1.json",
     ]  # fmt: skip
+
+
+def test_a_lock_whose_number_is_free_again_is_not_taken_beside_a_later_one(tmp_path: Path) -> None:
+    """Two runs had it: since the first one had looked, others had come, gone and tidied up."""
+    files, directory = LocalFiles(), str(tmp_path)
+    with Lock(files, directory):
+        pass
+    with ExitStack() as held:
+
+        def meanwhile() -> None:
+            with Lock(files, directory):
+                pass
+            held.enter_context(Lock(files, directory))
+
+        late = Lock(Watched(f"{directory}/_lock", meanwhile), directory)
+        with pytest.raises(PipelineError, match="is being written to"):
+            late.take()
+        assert os.listdir(tmp_path / "_lock") == ["write-2.json"]
 
 
 def test_one_who_was_killed_has_nothing(tmp_path: Path) -> None:
