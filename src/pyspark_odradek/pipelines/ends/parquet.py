@@ -8,6 +8,7 @@ wrong: so the rows on the driver's are counted.
 """
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -25,8 +26,8 @@ _OPTIONS: Final = {
     "parquet.page.size.row.check.min": "1",
     "parquet.page.size.row.check.max": "10",
 }
-# Spark's own option for files that it has listed itself.
-_PATTERNS: Final = "__globPaths__"
+# What Hadoop takes a name for a pattern by.
+_IN_PATTERNS: Final = re.compile(r"[\\{}\[\]*?]")
 
 
 def read_parquet(
@@ -34,7 +35,7 @@ def read_parquet(
 ) -> DataFrame:
     """Reads these files. Their names are no patterns: a directory may be called `orders[1]`."""
     reader = spark.read if schema is None else spark.read.schema(schema)
-    return reader.option(_PATTERNS, "false").parquet(*paths)
+    return reader.parquet(*(_IN_PATTERNS.sub(r"\\\g<0>", path) for path in paths))
 
 
 def write_parquet(
