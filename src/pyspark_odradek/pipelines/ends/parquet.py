@@ -62,9 +62,7 @@ def disk_of_workers(spark: SparkSession, place: str) -> str | None:
     share it; else None.
     """
     # The session of a Spark Connect client has its own class, whatever its declared type.
-    if not isinstance(spark, SparkSession):
-        return None
-    master = spark.sparkContext.master
+    master = spark.sparkContext.master if isinstance(spark, SparkSession) else None
     if master is None or master.startswith("local"):
         return None
     return local_path(HadoopFiles(spark).uri(place))
