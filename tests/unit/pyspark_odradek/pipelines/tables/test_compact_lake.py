@@ -200,7 +200,7 @@ def test_the_table_has_every_record_once(archive: Archive, life: Life, seed: int
 def test_a_compaction_stands_for_the_batches_that_it_has_read(
     archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that came between two looks was deleted, and an audit found nothing."""
+    """A batch that came between two looks was deleted, and an audit found nothing."""
     for _ in range(3):
         archive.add_batch()
     choose = compact.worth_it
