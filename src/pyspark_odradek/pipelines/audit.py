@@ -258,8 +258,8 @@ def _records_of(files: Iterable[ArchivedFile]) -> Iterator[int]:
 
 
 def is_within(spans: Mapping[TopicPartition, Span]) -> Column:
-    """Whether a record of the topic is in the span of its partition; a map, since Spark's stack is
-    too small for a condition of thousands.
+    """Whether a record of the topic is in the span of its partition; looked up in a map, since
+    Spark fails at a condition for each of a thousand partitions.
     """
     if not spans:
         return f.lit(False)

@@ -103,7 +103,7 @@ def test_records_that_are_twice_are_found_where_the_topic_has_lost_them(
 
 
 def test_very_many_partitions_are_compared(spark) -> None:
-    """Spark's stack was too small for a condition of so many."""
+    """Spark failed at a condition for each of them, with a thousand already."""
     spans = {Part("t", number): Span(number, number + 2) for number in range(5_000)}
     places = [(number, number + at) for number in (0, 7, 4_999) for at in (-1, 0, 1, 2)]
     records = spark.createDataFrame([*places, (5_000, 5_001)], "partition int, offset long")
