@@ -660,6 +660,25 @@ def test_a_batch_whose_draft_is_gone_says_what_helps(spark, broker, tmp_path: Pa
     assert len(broker.records("draftless-dead-letters", read_committed=True)) == 2
 
 
+def test_a_batch_keeps_its_letters_though_all_of_them_can_be_read_by_now(
+    spark, broker, tmp_path: Path
+) -> None:
+    """Decided anew it would have none, and be refused."""
+    broker.create_topic("readable", partitions=1, config={"retention.ms": "-1"})
+    broker.produce("readable", '{"id": "1"}')
+    settings = PipelineSettings(
+        broker.bootstrap_servers, "readable", to=str(tmp_path / "table"), schema="id LONG"
+    )
+    dies_in(spark, Output, "commit", settings)
+    text = replace(settings, schema="id STRING")
+    decode.build(spark, text).run()
+    assert len(broker.records("readable-dead-letters", read_committed=True)) == 1
+    redrive.build(spark, text).run()
+    table = read_table(spark, f"{settings.to}/source=redriven")
+    assert table is not None
+    assert [row.value.id for row in table.collect()] == ["1"]
+
+
 def test_a_run_looks_once_for_what_an_earlier_one_has_left(
     spark, broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
