@@ -50,7 +50,7 @@ class SlowSocket(FakeTransport):
             self.session.pause_writing()
 
     def take(self) -> bytes:
-        """What is held, as the client gets it; afterwards there is room."""
+        """Hands out the held bytes, as the client gets them; afterwards there is room."""
         taken, self.writes, self.unread_bytes = self.written, [], 0
         if self.is_full:
             self.is_full = False

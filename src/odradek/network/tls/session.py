@@ -55,7 +55,7 @@ class TlsSession:
     # --- called by the protocol ----------------------------------------------------------------
 
     def admit(self, admit: Callable[[Any], Connection | None]) -> None:
-        """Has the listener make the connection, or drops it."""
+        """Asks the listener for the connection; drops the socket if there is none."""
         self._connection = admit(self)
         if self._connection is None:
             self.abort()
