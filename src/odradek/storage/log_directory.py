@@ -9,6 +9,7 @@ Files that are not needed any more are renamed at once and removed by `delete_la
 reader that just found them can finish.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
@@ -16,6 +17,7 @@ from uuid import UUID
 from odradek.background import Background
 from odradek.clock import Clock
 from odradek.errors import BrokerError, ErrorCode, LogDirFailure, reason_of, text_of
+from odradek.log_limit import LimitedLog
 from odradek.model import TopicPartition
 from odradek.storage import checkpoints, names
 from odradek.storage.checkpoint_file import CheckpointFile, Offsets
@@ -23,6 +25,10 @@ from odradek.storage.errors import FULL
 from odradek.storage.files import FileLock, FileSystem
 from odradek.timer.timer import Timer
 from odradek.timer.timer_task import TimerTask
+
+logger = logging.getLogger(__name__)
+
+_REFUSALS_MS: Final = 10_000
 
 
 class LogDirectory:
@@ -51,6 +57,7 @@ class LogDirectory:
         self._on_failure = on_failure
         self._lock: FileLock | None = None
         self._checkpoints: Final[dict[str, CheckpointFile]] = {}
+        self._refusals: Final = LimitedLog(logger, clock, _REFUSALS_MS)
 
     def open(self) -> None:
         """Makes and locks the directory, and finds out whether it was closed in order.
@@ -214,10 +221,15 @@ class LogDirectory:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path} is offline: {reason}")
 
     def storage_error(self, error: OSError, doing: str) -> BrokerError:
-        """The error to answer when the disk refused something; a failing disk goes offline."""
-        if error.errno not in FULL:
+        """The error to answer when the disk refused something; a failing disk goes offline, a full
+        one is logged: producers try again for minutes without a word."""
+        is_named = bool(error.filename) and str(error.filename) in doing
+        reason = f"{doing} failed: {reason_of(error) if is_named else text_of(error)}"
+        if error.errno in FULL:
+            self._refusals.warning(reason)
+        else:
             self.fail(error)
-        return BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{doing} failed: {text_of(error)}")
+        return BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, reason)
 
     def attempt(self, change: Callable[[], None], doing: str) -> None:
         """Runs an action whose failure can be made good later; a failing disk goes offline all the

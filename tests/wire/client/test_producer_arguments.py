@@ -205,6 +205,31 @@ def test_a_record_refused_among_many_is_in_the_log(run: Run, caplog: Any) -> Non
     assert len([line for line in caplog.messages if "not delivered" in line]) == 1
 
 
+def test_records_that_a_broker_refuses_for_long_are_in_the_log(run: Run, caplog: Any) -> None:
+    """They are tried again for two minutes: nobody would know why nothing comes."""
+
+    def told() -> list[str]:
+        return [each.message for each in caplog.records if each.name.startswith("odradek.client")]
+
+    async def scenario() -> None:
+        with odradek.Broker() as broker:
+            broker.create_topic("t")
+            async with Producer(broker.bootstrap_servers) as producer:
+                await producer.send_and_wait("t", b"a")
+                with broker.full_disk() as fault:
+                    waiting = await producer.send("t", b"b")
+                    await broker.wait_for_fault_async(fault, 3)
+                    assert not told(), "an election takes as long"
+                    while not told():
+                        await asyncio.sleep(0.01)
+                await waiting
+
+    with caplog.at_level(logging.WARNING, "odradek.client"):
+        run(scenario())
+    (line,) = told()
+    assert "records for t-0 are not written yet: KAFKA_STORAGE_ERROR" in line
+
+
 def test_measurements_have_kafkas_names(servers: str, topic: str, run: Run) -> None:
     async def scenario() -> None:
         await make(servers, topic)

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -21,7 +22,12 @@ from odradek.cli.everyday.json_paths import parse_json, parse_path, values_at
 from odradek.cli.everyday.words import number_words
 from odradek.cli.standard_input import read_lines
 from odradek.cli.tools.client_properties import partitioner_of
-from odradek.cli.tools.connection import given_properties, print_json, run_async
+from odradek.cli.tools.connection import (
+    given_properties,
+    print_json,
+    run_async,
+    silent_clients,
+)
 from odradek.client import Producer
 from odradek.client.record_metadata import RecordMetadata
 from odradek.client.settings import PRODUCER_SETTINGS
@@ -99,18 +105,24 @@ def run(arguments: argparse.Namespace) -> int:
             config["compression.type"] = arguments.compression
         deliveries = _Deliveries(arguments.format == "json")
         partitioner = partitioner_of(given_properties(arguments))
-        async with Producer(config=config, partitioner=partitioner) as producer:
-            async for record in _records(arguments, shape):
-                delivery = await producer.send(arguments.topic, **record._asdict())
-                deliveries.add(delivery)
-            await producer.flush()
-            await asyncio.sleep(0)  # the last callbacks
+        with silent_clients("odradek.client.aio"), ExitStack() as at_first:
+            at_first.enter_context(silent_clients())
+            async with Producer(config=config, partitioner=partitioner) as producer:
+                async for record in _records(arguments, shape):
+                    delivery = await producer.send(arguments.topic, **record._asdict())
+                    # A broker was there: what it refuses now is tried again for two minutes.
+                    at_first.close()
+                    deliveries.add(delivery)
+                await producer.flush()
+                await asyncio.sleep(0)  # the last callbacks
         if sys.stderr.isatty():
             sent = number_words(deliveries.delivered)
             print(f"{sent} records sent to {arguments.topic}", file=sys.stderr)
         return 1 if deliveries.failed else 0
 
-    return run_async(work, lambda error: print(f"odradek: {text_of(error)}", file=sys.stderr))
+    return run_async(
+        work, lambda error: print(f"odradek: {text_of(error)}", file=sys.stderr), shows_log=True
+    )
 
 
 class _Deliveries:

@@ -392,9 +392,9 @@ def check_host_and_port(arguments: argparse.Namespace) -> None:
 
 
 @contextmanager
-def silent_clients() -> Iterator[None]:
+def silent_clients(of: str = "odradek.client") -> Iterator[None]:
     """Keeps the log of clients off the screen: the command itself reports what went wrong."""
-    logger, handler = logging.getLogger("odradek.client"), logging.NullHandler()
+    logger, handler = logging.getLogger(of), logging.NullHandler()
     logger.addHandler(handler)
     try:
         yield

@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.unit.storage.cleaner.compacted import batch
 from tests.unit.storage.conftest import World
 from tests.unit.storage.faults.lives import PROPERTIES, Life, findings
 
@@ -158,3 +159,17 @@ def test_every_read_fails_once(tmp_path):
         if files.reads < number:
             break
     assert number > 20
+
+
+def test_what_a_full_disk_refuses_is_in_the_log_every_ten_seconds(world, caplog):
+    """Producers try again for two minutes, and nobody else would say why nothing is written."""
+    files = FaultyFileSystem()
+    log = world.log(world.start(files))
+    files.is_full = True
+    for waited_ms in (0, 9_999, 1):
+        world.clock.advance(waited_ms)
+        log.appender.append_as_leader([batch(world, (b"key", b"value"))], 0)
+    first, second = (record.message for record in caplog.records)
+    path = log.local.segments.active.file.path
+    assert first == f"appending to {path} failed: No space left on device"
+    assert second == f"{first} (1 similar lines left out)"

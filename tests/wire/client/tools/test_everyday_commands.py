@@ -11,6 +11,7 @@ import sys
 import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 from tests.deadlines import deadline_s
@@ -366,6 +367,27 @@ def test_a_command_that_waits_for_records_shows_the_log(
     monkeypatch.setattr(consume, "run_async", lambda *_, **kept: told.update(kept) or 0)
     assert main(["consume", "orders", *flags]) == 0
     assert told == {"shows_log": shows_log}
+
+
+def test_records_that_a_full_disk_refuses_are_told_while_they_wait() -> None:
+    """They are tried again for two minutes, which would be silence."""
+    with Broker() as broker:
+        broker.create_topic("t")
+        command = [sys.executable, "-m", "odradek", "produce", "t", "-b", broker.bootstrap_servers]
+        with (
+            broker.full_disk() as fault,
+            subprocess.Popen(command, stdin=PIPE, stderr=PIPE, text=True) as process,
+        ):
+            assert process.stdin is not None
+            assert process.stderr is not None
+            process.stdin.write("a line\n")
+            process.stdin.close()
+            told = process.stderr.readline()
+            fault.end()
+            assert process.wait(PATIENCE_S) == 0
+            assert not process.stderr.read()
+        assert "records for t-0 are not written yet: KAFKA_STORAGE_ERROR: appending to" in told
+        assert [record.value for record in broker.records("t")] == [b"a line"]
 
 
 def test_an_export_from_brokers_that_are_away_is_told_at_once(tmp_path: Path) -> None:

@@ -58,6 +58,8 @@ _ENDING: Final = frozenset(
     {TransactionState.ABORTABLE, TransactionState.ABORTING, TransactionState.FATAL}
 )
 _BEGINS_ANEW_S: Final = 0.1
+# An election is over by then, as a rule.
+_QUIET_ATTEMPTS: Final = 3
 Delivered = Callable[[ProducerBatch, ProducePartitionResponse | None, KafkaError | None], None]
 
 
@@ -494,6 +496,8 @@ class Sender:
             wait_ms = self._backoff.wait_ms(batch.attempts - 1)
             self._accumulator.retry(batch, self._now_ms() + wait_ms)
             self._metrics.tried_again(batch)
+            if answer is not None and batch.attempts > _QUIET_ATTEMPTS:
+                self._cluster.warn(f"records for {batch.partition} are not written yet: {error}")
         else:
             self._give_up([batch], error, answer)
         self._give_up_overtaken(batch.partition)
