@@ -32,7 +32,7 @@ from typing import Final
 
 from tools import kafka_node, peers
 from tools.free_port import free_port
-from tools.java_server import java
+from tools.java_server import java, write_properties
 from tools.pem_stores import pem_stores
 
 from benchmarks.broker import (
@@ -193,15 +193,16 @@ def produce_java(target: Target, topic: str, records: int) -> None:
         "acks": "1",
         **_as_java_knows(target.security),
     }
-    command = java(peers.kafka_jars(), "-Xmx512m")
+    command = [*java(peers.kafka_jars(), "-Xmx512m"), _PERFORMANCE, "--topic", topic]
     size = ["--num-records", str(records), "--record-size", str(RECORD_BYTES), "--throughput", "-1"]
-    given = [f"{name}={value}" for name, value in settings.items()]
-    subprocess.run(
-        [*command, _PERFORMANCE, "--topic", topic, *size, "--producer-props", *given],
-        check=True,
-        timeout=600,
-        stdout=subprocess.DEVNULL,
-    )
+    with tempfile.TemporaryDirectory(prefix="odradek-benchmark-") as folder:
+        file = write_properties(Path(folder) / "producer.properties", settings)
+        subprocess.run(
+            [*command, *size, "--producer.config", file],
+            check=True,
+            timeout=600,
+            stdout=subprocess.DEVNULL,
+        )
 
 
 def _as_java_knows(security: Mapping[str, str]) -> dict[str, str]:

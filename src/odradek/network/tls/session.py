@@ -27,7 +27,7 @@ from odradek.protocol.primitives import Buffer
 RECORD_BYTES: Final = 16 * 1024
 # So much is encrypted before it is handed to the socket: more than transports like to hold, so
 # that they send it at once.
-PIECE_BYTES: Final = 128 * 1024
+PIECE_BYTES: Final = 64 * 1024
 _HANDSHAKE: Final = 0x16
 
 
