@@ -7,12 +7,13 @@ import struct
 from contextlib import suppress
 
 import pytest
-from tests.unit.network.fakes import FakeTransport, Harness, framed
+from tests.unit.network.fakes import FakeHandler, FakeTransport, Harness, framed
 from tools.pem_stores import pem_stores
 
 from odradek.log_limit import LimitedLog
 from odradek.model import ANONYMOUS
 from odradek.network.tls.session import PIECE_BYTES, TlsSession
+from odradek.protocol.exchange import Exchange
 from odradek.server.in_process.protected.authority import CertificateAuthority
 
 pytest.importorskip("cryptography", reason="the extra `security`")
@@ -21,6 +22,7 @@ LARGE = bytes(range(256)) * 4096
 # Headers and tags of the records of a piece, and the record that passes its end.
 MOST_HELD = PIECE_BYTES + 20_000
 CLOSE_NOTIFY = b""
+MOST_LOOKS = 100
 
 
 class SlowSocket(FakeTransport):
@@ -32,8 +34,13 @@ class SlowSocket(FakeTransport):
         self.is_slow = False
         self.most_held = 0
         self.is_full = False
+        self.breaks = False
+        self.looks_at_its_end = 0
 
     def is_closing(self) -> bool:
+        if self.closed or self.aborted:
+            self.looks_at_its_end += 1
+            assert self.looks_at_its_end < MOST_LOOKS, "the loop hangs"
         return self.closed or self.aborted
 
     def get_extra_info(self, name: str) -> None:
@@ -41,6 +48,9 @@ class SlowSocket(FakeTransport):
 
     def writelines(self, buffers: list[bytes]) -> None:
         super().writelines(buffers)
+        if self.breaks:
+            self.abort()
+            return
         if not self.is_slow:
             return
         self.unread_bytes = len(self.written)
@@ -56,6 +66,13 @@ class SlowSocket(FakeTransport):
             self.is_full = False
             self.session.resume_writing()
         return taken
+
+
+class Broken(FakeHandler):
+    """Has a mistake."""
+
+    def handle_frame(self, exchange: Exchange) -> None:
+        raise ZeroDivisionError
 
 
 class Terms:
@@ -192,6 +209,39 @@ def test_what_waits_is_forgotten_when_the_session_ends(pair, end):
         assert pair.harness.answers.used_bytes == 0
 
 
+def test_a_client_that_stops_sending_does_not_hang_the_broker(pair):
+    """The transport closes at the end of what the client sends, and drains what it holds."""
+    pair.ask(LARGE)
+    pair.socket.close()
+    pair.deliver()
+    assert not pair.socket.writes
+    assert pair.session.get_write_buffer_size() == 0
+
+
+def test_a_client_that_is_gone_does_not_hang_the_broker(pair):
+    """The transport finds out with the first piece, and says so to the protocol in a later turn."""
+    pair.socket.breaks = True
+    pair.ask(LARGE)
+    assert pair.session.get_write_buffer_size() == 0
+
+
+def test_a_broker_that_ends_does_not_hang_at_a_client_that_is_gone(pair):
+    pair.ask(LARGE)
+    pair.socket.aborted = True
+    pair.session.close()
+    assert pair.session.get_write_buffer_size() == pair.socket.unread_bytes
+
+
+def test_a_request_is_answered_and_the_session_closed_when_its_client_ends_it_at_once(pair):
+    """Client programs that read from a pipe send both in one go, and wait for the broker's end."""
+    pair.socket.is_slow = False
+    pair.client.write(framed(b"last"))
+    with suppress(ssl.SSLWantReadError):
+        pair.client.unwrap()
+    pair.session.received(memoryview(pair._out.read()))
+    assert pair.socket.closed
+
+
 def test_records_that_are_none_end_the_session_in_the_middle_of_an_answer(pair):
     pair.ask(LARGE)
     pair.session.received(memoryview(b"\x17\x03\x03\x00\x20" + bytes(32)))
@@ -218,5 +268,22 @@ def test_what_came_while_reading_was_paused_is_decrypted_in_a_turn_of_its_own(pa
         assert not pair.harness.handler.handled
         await asyncio.sleep(0)
         assert pair.harness.handler.handled == [b"early"]
+
+    asyncio.run(work())
+
+
+def test_a_mistake_in_that_turn_ends_the_connection(pair):
+    """Its client would wait for ever: it is no read, for which the transport would end it."""
+
+    async def work() -> None:
+        found = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: found.append(told))
+        pair.session.pause_reading()
+        pair.ask(b"early")
+        pair.harness.context.handler = Broken()
+        pair.session.resume_reading()
+        await asyncio.sleep(0)
+        assert isinstance(found[0]["exception"], ZeroDivisionError)
+        assert pair.socket.aborted
 
     asyncio.run(work())

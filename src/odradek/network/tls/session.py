@@ -47,6 +47,7 @@ class TlsSession:
         self._is_established = False
         self._is_reading_paused = False
         self._is_closing = False
+        self._has_client_ended = False  # by its close_notify
         # What the connection has written and is not encrypted yet, while the socket is full.
         self._is_full = False
         self._unsent: deque[memoryview] = deque()
@@ -118,7 +119,7 @@ class TlsSession:
         self._is_reading_paused = False
         if not self._is_closing:
             self._transport.resume_reading()
-            asyncio.get_running_loop().call_soon(self._advance)
+            asyncio.get_running_loop().call_soon(self._advance_now)
 
     def get_write_buffer_size(self) -> int:
         """How many bytes are written and have not left, encrypted or not."""
@@ -168,7 +169,11 @@ class TlsSession:
         self._unsent_bytes = 0
 
     def _flush(self) -> None:
-        if self._outgoing.pending and not self._plain.is_closing():
+        """Hands the records to the socket. Once that takes no more, what waits is forgotten: its
+        end is told in a later turn."""
+        if self._plain.is_closing():
+            self._forget_unsent()
+        elif self._outgoing.pending:
             self._transport.writelines([self._outgoing.read()])
 
     # --- records to plain bytes ------------------------------------------------------------------
@@ -202,6 +207,17 @@ class TlsSession:
         finally:
             self._flush()
 
+    def _advance_now(self) -> None:
+        advanced = False
+        try:
+            self._advance()
+            advanced = True
+        finally:
+            if not advanced:
+                # A mistake of ours, which the loop logs. In a read the transport would end the
+                # connection for it; here its client would wait for ever.
+                self.abort()
+
     def _establish(self, tls: ssl.SSLObject) -> None:
         connection = self._connection
         assert connection is not None, "a handshake is somebody's"
@@ -219,8 +235,8 @@ class TlsSession:
             count = self._fill(tls, connection.get_buffer())
             if count:
                 connection.buffer_updated(count)
-            else:
-                self.close()  # the client has sent its close_notify
+            if self._has_client_ended or not count:
+                self.close()
 
     def _fill(self, tls: ssl.SSLObject, view: memoryview) -> int:
         """How many bytes are in the buffer now; 0 at the end.
@@ -236,6 +252,7 @@ class TlsSession:
             while filled < room:
                 count = read(room - filled, view[filled:])
                 if count == 0:
+                    self._has_client_ended = True
                     break
                 filled += count
                 if not incoming.pending:
@@ -244,7 +261,7 @@ class TlsSession:
             if not filled:
                 raise
         except ssl.SSLZeroReturnError:
-            pass
+            self._has_client_ended = True
         return filled
 
     def _refuse(self, reason: str) -> None:
