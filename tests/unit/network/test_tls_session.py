@@ -2,19 +2,27 @@
 
 import asyncio
 import logging
+import socket
 import ssl
 import struct
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
+import uvloop
 from tests.unit.network.fakes import FakeHandler, FakeTransport, Harness, framed
 from tools.pem_stores import pem_stores
 
+from odradek.clock import ManualClock
 from odradek.log_limit import LimitedLog
-from odradek.model import ANONYMOUS
+from odradek.model import ANONYMOUS, EndPoint
+from odradek.network import NetworkLimits, SocketServer
+from odradek.network.secured import SecuredListener
+from odradek.network.tls.protocol import TlsListener
 from odradek.network.tls.session import PIECE_BYTES, TlsSession
 from odradek.protocol.exchange import Exchange
 from odradek.server.in_process.protected.authority import CertificateAuthority
+from odradek.timer import SystemTimer
 
 pytest.importorskip("cryptography", reason="the extra `security`")
 
@@ -287,3 +295,172 @@ def test_a_mistake_in_that_turn_ends_the_connection(pair):
         assert pair.socket.aborted
 
     asyncio.run(work())
+
+
+# Over real sockets
+
+HUGE = bytes(range(256)) * (1 << 17)  # more than the kernel takes for a client that does not read
+RESET = struct.pack("ii", 1, 0)
+
+
+class Huge(FakeHandler):
+    """Answers `small` with itself, and all others with more than a socket takes."""
+
+    def handle_frame(self, exchange: Exchange) -> None:
+        body = bytes(exchange.frame)
+        self.handled.append(body)
+        exchange.send([body] if body == b"small" else [HUGE[:10], HUGE[10:]])
+
+
+class Site:
+    """A server whose only listener has TLS."""
+
+    def __init__(self, contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+        made, self.client_context = contexts
+        clock = ManualClock()
+        self.handler = Huge(clock)
+        log = LimitedLog(logging.getLogger("test"), clock)
+        self.server = SocketServer(
+            [EndPoint("SSL", "SSL", "127.0.0.1", 0)],
+            self.handler,
+            clock,
+            SystemTimer(clock),
+            NetworkLimits(),
+            asyncio.get_running_loop(),
+            {"SSL": SecuredListener(TlsListener(Terms(made), log), None)},
+        )
+
+    async def connect(self) -> "Client":
+        client = Client(self.client_context)
+        await client.begin(self.server.endpoints[0].port)
+        return client
+
+    async def is_served(self) -> bool:
+        """Whether another client gets its answer."""
+        client = await self.connect()
+        await client.ask(b"small")
+        answer = await client.read(len(framed(b"small")))
+        client.socket.close()
+        return answer == framed(b"small")
+
+    async def is_left_by_all(self) -> None:
+        while self.server.quotas.total:
+            await asyncio.sleep(0)
+
+
+class Client:
+    """A client that reads when it is told to."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self.socket = socket.socket()
+        self.socket.setblocking(False)
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self._in, self._out, server_hostname="127.0.0.1")
+        self._loop = asyncio.get_running_loop()
+
+    async def begin(self, port: int) -> None:
+        await self._loop.sock_connect(self.socket, ("127.0.0.1", port))
+        while True:
+            try:
+                self.tls.do_handshake()
+            except ssl.SSLWantReadError:
+                await self.send()
+                await self.receive()
+            else:
+                return await self.send()
+
+    async def send(self) -> None:
+        await self._loop.sock_sendall(self.socket, self._out.read())
+
+    async def receive(self) -> bool:
+        records = await self._loop.sock_recv(self.socket, 1 << 20)
+        self._in.write(records)
+        return bool(records)
+
+    async def ask(self, *bodies: bytes) -> None:
+        self.tls.write(framed(*bodies))
+        await self.send()
+
+    async def read(self, most: int) -> bytes:
+        """So many bytes, fewer at the end of the connection."""
+        found = bytearray()
+        while len(found) < most:
+            try:
+                got = self.tls.read(most - len(found))
+                if not got:
+                    break
+                found += got
+            except ssl.SSLWantReadError:
+                if not await self.receive():
+                    break
+        return bytes(found)
+
+    async def begin_to_read(self) -> None:
+        """Gets the first bytes of an answer, the rest of which waits in the broker."""
+        await self.ask(b"huge")
+        assert await self.read(100) == framed(HUGE)[:100]
+
+
+@pytest.fixture(params=[uvloop.new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"])
+def run(request, contexts) -> Callable[[Callable[[Site], Awaitable[None]]], None]:
+    async def work(test: Callable[[Site], Awaitable[None]]) -> None:
+        site = Site(contexts)
+        site.server.bind()
+        await site.server.start()
+        await test(site)
+        await site.server.stop()
+
+    def start(test: Callable[[Site], Awaitable[None]]) -> None:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(work(test))
+
+    return start
+
+
+def test_a_slow_client_gets_all_of_its_answers(run):
+    async def test(site: Site) -> None:
+        client = await site.connect()
+        await client.ask(b"huge", b"small")
+        assert await client.read(len(HUGE) + 13) == framed(HUGE, b"small")
+        client.socket.close()
+
+    run(test)
+
+
+def test_others_are_served_when_a_client_sends_no_more(run):
+    async def test(site: Site) -> None:
+        client = await site.connect()
+        await client.begin_to_read()
+        client.socket.shutdown(socket.SHUT_WR)
+        assert await site.is_served()
+        await client.read(len(HUGE))
+        client.socket.close()
+        await site.is_left_by_all()
+        assert site.server.answers.used_bytes == 0
+
+    run(test)
+
+
+def test_others_are_served_when_a_client_is_gone(run):
+    async def test(site: Site) -> None:
+        client = await site.connect()
+        await client.begin_to_read()
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        client.socket.close()
+        assert await site.is_served()
+        await site.is_left_by_all()
+        assert site.server.answers.used_bytes == 0
+
+    run(test)
+
+
+def test_the_end_does_not_wait_for_a_client_that_does_not_read(run):
+    async def test(site: Site) -> None:
+        client = await site.connect()
+        await client.begin_to_read()
+        await site.server.stop()
+        await site.is_left_by_all()
+        assert site.server.answers.used_bytes == 0
+        client.socket.close()
+
+    run(test)
