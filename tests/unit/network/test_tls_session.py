@@ -20,6 +20,7 @@ from odradek.network import NetworkLimits, SocketServer
 from odradek.network.secured import SecuredListener
 from odradek.network.tls.protocol import TlsListener
 from odradek.network.tls.session import PIECE_BYTES, TlsSession
+from odradek.network.tls.terms import PeerRefused
 from odradek.protocol.exchange import Exchange
 from odradek.server.in_process.protected.authority import CertificateAuthority
 from odradek.timer import SystemTimer
@@ -96,14 +97,23 @@ class Terms:
         return ANONYMOUS
 
 
+class Refusing(Terms):
+    """Admits nobody; the subject of a certificate may have any characters."""
+
+    def principal_of(self, certificate):
+        raise PeerRefused("no rule matches CN=a\nWARNING b")
+
+
 class Pair:
     """A broker's session whose handshake is done, and the client at its other end."""
 
-    def __init__(self, server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+    def __init__(
+        self, server: ssl.SSLContext, client: ssl.SSLContext, terms: type[Terms] = Terms
+    ) -> None:
         self.harness = Harness()
         self.socket = SlowSocket()
         log = LimitedLog(logging.getLogger("test"), self.harness.clock)
-        self.session = self.socket.session = TlsSession(Terms(server), log, self.socket)
+        self.session = self.socket.session = TlsSession(terms(server), log, self.socket)
         self.session.admit(self.harness.connect)
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.client = client.wrap_bio(self._in, self._out, server_hostname="127.0.0.1")
@@ -256,6 +266,13 @@ def test_records_that_are_none_end_the_session_in_the_middle_of_an_answer(pair):
     assert pair.socket.closed
     pair.socket.take()
     assert pair.session.get_write_buffer_size() == 0
+
+
+def test_a_refused_certificate_cannot_write_lines_into_the_log(contexts, caplog):
+    pair = Pair(*contexts, terms=Refusing)
+    assert pair.socket.closed
+    (line,) = caplog.messages
+    assert line.endswith("no rule matches CN=a\\nWARNING b")
 
 
 def test_many_small_records_in_one_read_are_all_decrypted(pair):

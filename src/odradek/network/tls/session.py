@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, cast, final
 
-from odradek.log_limit import LimitedLog
+from odradek.log_limit import LimitedLog, printable
 from odradek.network.connection import Connection
 from odradek.network.tls.terms import PeerRefused, TlsTerms
 from odradek.network.transport import Transport
@@ -268,7 +268,7 @@ class TlsSession:
         """Ends the connection with the alert that TLS has for it, if any."""
         connection = self._connection
         if connection is not None:
-            self._log.warning(f"Closing {connection.connection_id}: {reason}")
+            self._log.warning(f"Closing {connection.connection_id}: {printable(reason)}")
         self._flush()
         self._is_closing = True
         self._forget_unsent()
