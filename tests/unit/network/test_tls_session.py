@@ -78,7 +78,7 @@ class SlowSocket(FakeTransport):
 
 
 class Broken(FakeHandler):
-    """Has a mistake."""
+    """A handler that fails at every request."""
 
     def handle_frame(self, exchange: Exchange) -> None:
         raise ZeroDivisionError
