@@ -421,11 +421,15 @@ class Client:
 @pytest.fixture(params=[uvloop.new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"])
 def run(request, contexts) -> Callable[[Callable[[Site], Awaitable[None]]], None]:
     async def work(test: Callable[[Site], Awaitable[None]]) -> None:
+        # A time-out of pytest, too, ends what hangs in a callback with an error for the loop.
+        errors = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, error: errors.append(error))
         site = Site(contexts)
         site.server.bind()
         await site.server.start()
         await test(site)
         await site.server.stop()
+        assert not errors
 
     def start(test: Callable[[Site], Awaitable[None]]) -> None:
         with asyncio.Runner(loop_factory=request.param) as runner:
