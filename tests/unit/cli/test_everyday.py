@@ -9,6 +9,7 @@ import copy
 import json
 import os
 import socket
+import threading
 from dataclasses import replace
 from datetime import datetime
 
@@ -26,6 +27,7 @@ from odradek.cli.everyday.record_formats import json_line, line_for_people, pars
 from odradek.cli.everyday.words import duration_words, number_words, size_words
 from odradek.cli.main import main
 from odradek.cli.standard_input import read_lines
+from odradek.cli.tools.client_properties import refuse_unknown
 from odradek.cli.tools.connection import tell_if_nobody_listens
 from odradek.client.core.admin_types import GroupDescription, TransactionDescription
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
@@ -365,3 +367,34 @@ def test_who_waits_for_a_broker_that_is_away_is_told_at_once(
     assert capsys.readouterr().err == (
         f"odradek: nothing listens at localhost:{port} yet, trying on\n"
     )
+    tell_if_nobody_listens("no..host:9092")
+    assert capsys.readouterr().err == "odradek: nothing listens at no..host:9092 yet, trying on\n"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("sasl.kerberos.service.name", "sasl.kerberos.kinit.cmd", "ssl.keymanager.algorithm"),
+        *("ssl.trustmanager.algorithm", "ssl.secure.random.implementation"),
+        *("sasl.oauthbearer.jwks.endpoint.url", "sasl.oauthbearer.expected.audience"),
+        *("sasl.oauthbearer.expected.issuer", "sasl.oauthbearer.scope.claim.name"),
+        *("metrics.context.team", "config.providers.file.class", "key.serializer"),
+    ],
+)
+def test_a_setting_of_kafkas_clients_is_not_taken_for_a_mistyped_one(name: str) -> None:
+    refuse_unknown([name])
+
+
+def test_brokers_that_are_away_are_knocked_at_together(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ten addresses behind a firewall that answers nothing would take ten seconds."""
+    together = threading.Barrier(3, timeout=60)
+
+    def refuse(_address: tuple[str, int], _timeout: float) -> None:
+        together.wait()
+        raise TimeoutError
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    tell_if_nobody_listens("10.0.0.1:9092,10.0.0.2:9092,10.0.0.3:9092")
+    assert "odradek: nothing listens at 10.0.0.1:9092," in capsys.readouterr().err

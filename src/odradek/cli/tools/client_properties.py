@@ -66,11 +66,16 @@ _OF_PRODUCERS: Final[_Refused] = {
 }
 # Properties with these prefixes are refused for every client.
 _ASSERTIONS: Final = "sasl.oauthbearer.assertion."
-_PROVIDERS: Final = "config.providers"
 _OF_JAVA: Final = (
     *("key.serializer", "value.serializer", "key.deserializer", "value.deserializer"),
-    "group.remote.assignor",
+    *("group.remote.assignor", "sasl.kerberos.kinit.cmd", "sasl.kerberos.service.name"),
+    *("sasl.oauthbearer.expected.audience", "sasl.oauthbearer.expected.issuer"),
+    *("sasl.oauthbearer.jwks.endpoint.url", "sasl.oauthbearer.scope.claim.name"),
+    *("ssl.keymanager.algorithm", "ssl.secure.random.implementation"),
+    "ssl.trustmanager.algorithm",
 )
+# What else may begin so is up to the user.
+_FREE: Final = ("config.providers", "metrics.context.")
 
 # As what their values are read; most of these change nothing.
 _CHECKED: Final = table(rows("java_client"))
@@ -122,7 +127,7 @@ def refuse_unknown(names: Iterable[str]) -> None:
     known |= {PARTITIONER, *ADMIN_SETTINGS, *PRODUCER_SETTINGS, *CONSUMER_SETTINGS}
     known |= {*SHARE_CONSUMER_SETTINGS, *_OF_SHARE_GROUPS, *_OF_JAVA}
     for name in names:
-        if name not in known and not name.startswith((_ASSERTIONS, _PROVIDERS)):
+        if name not in known and not name.startswith((_ASSERTIONS, *_FREE)):
             raise ValueError(f"there is no client setting {name}{did_you_mean(name, known)}")
 
 

@@ -13,12 +13,14 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
+from queue import SimpleQueue
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek import __version__
 from odradek.cli.tools.client_properties import check_properties
 from odradek.cli.tools.option_words import read_words, refuse_values
-from odradek.client.addresses import parse_bootstrap_servers
+from odradek.client.addresses import Address, parse_bootstrap_servers
 from odradek.client.settings import ADMIN_SETTINGS
 from odradek.config.definition import ConfigError, Setting, readable
 from odradek.config.files.properties import load_properties
@@ -321,13 +323,21 @@ def tell_if_nobody_listens(servers: object) -> None:
         addresses = parse_bootstrap_servers(str(servers))
     except ValueError:
         return  # for the client to refuse
+    answers: SimpleQueue[bool] = SimpleQueue()
     for address in addresses:
-        try:
-            socket.create_connection((address.host, address.port), _KNOCK_S).close()
-        except OSError:
-            continue
-        return
-    print(f"odradek: nothing listens at {servers} yet, trying on", file=sys.stderr, flush=True)
+        # At once: each that does not answer takes its time.
+        Thread(target=_knock, args=(address, answers), daemon=True).start()
+    if not any(answers.get() for _ in addresses):
+        print(f"odradek: nothing listens at {servers} yet, trying on", file=sys.stderr, flush=True)
+
+
+def _knock(address: Address, answers: "SimpleQueue[bool]") -> None:
+    try:
+        socket.create_connection((address.host, address.port), _KNOCK_S).close()
+    except (OSError, UnicodeError):  # the latter of names that no host can have
+        answers.put(False)
+    else:
+        answers.put(True)
 
 
 def given_properties(arguments: argparse.Namespace) -> dict[str, str]:

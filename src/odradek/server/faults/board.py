@@ -68,7 +68,7 @@ class FaultBoard:
         if self._faults:
             self._apply_to(server)
 
-    async def struck(self, fault: Fault, times: int, timeout_s: float) -> None:
+    async def struck(self, fault: Fault, times: int, timeout_s: float | None) -> None:
         """Returns when a fault has struck so often.
 
         Raises:

@@ -117,7 +117,7 @@ class LoopCalls:
 
     def _on_left(self, error: BaseException | None) -> None:
         """The `with` block ends; with an error pytest is going to ask what has been here."""
-        if error is not None and _IN_A_TEST in os.environ:
+        if error is not None and self._servers and _IN_A_TEST in os.environ:
             LEFT_BY_ERROR.append((type(self).__name__, self.report_or_reason()))
 
     def explain(

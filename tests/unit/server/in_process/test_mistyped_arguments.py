@@ -7,6 +7,9 @@ deadline that never comes.
 import asyncio
 import re
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,6 +110,7 @@ def test_settings_in_the_place_of_a_topic(maker: Callable[[], Any], call: str) -
             "headers is a mapping or a list of pairs, and ",
         ),
         ("produce", ("x", None, 7), "headers is a list of pairs, and not of type int"),
+        ("produce", ("x", None, [(b"a", b"b")]), "headers are named by text, and not by bytes"),
         ("produce", ("x", None, (), "now"), "timestamp is a whole number, and not of type str"),
         ("produce", ("x", None, (), None, "0"), "partition is a whole number, and not of type str"),
         ("produce_many", ("abc",), "produce_many takes a list of values, and not 'abc'"),
@@ -115,12 +119,15 @@ def test_settings_in_the_place_of_a_topic(maker: Callable[[], Any], call: str) -
         ("produce_many", (["a"], 0.5), "partition is a whole number, and not of type float"),
         ("records", ("0",), "partition is a whole number, and not of type str"),
         ("wait_for", ("1",), "n is a whole number, and not of type str"),
+        ("wait_for", (None,), "n is a whole number, and not of type NoneType"),
         ("wait_for", (1, "soon"), "timeout is a number of seconds, and not of type str"),
         ("wait_for_group", ("Stable", "1"), "members is a whole number, and not of type str"),
         ("wait_for_group", ("Stable", 1, "x"), "timeout is a number of seconds, and not of "),
         ("wait_for_lag", ("0",), "at_most is a whole number, and not of type str"),
         ("wait_for_lag", (0, True), "timeout is a number of seconds, and not of type bool"),
         ("reset", ({"orders": 1},), "offsets are reset by topic and partition, not by 'orders'"),
+        ("reset", ({("orders", "0"): 1},), "partition is a whole number, and not of type str"),
+        ("reset", ({("orders", 0): "1"},), "to is a whole number, and not of type str"),
         ("reset", (1.5, ["orders"]), "to is a whole number, and not of type float"),
         ("create_topic", ("3",), "partitions is a whole number, and not of type str"),
     ],
@@ -135,6 +142,35 @@ def test_a_call_with_a_value_of_a_wrong_kind(
         with pytest.raises(TypeError, match=f"^{re.escape(answer)}"):
             getattr(broker, call)("letters" if call == "create_topic" else "orders", *given)
         assert broker.end_offsets() == {("orders", 0): 0}
+
+
+class NumberOfNumPy:
+    """Such a number is no `int`, which compiled code and databases want."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __index__(self) -> int:
+        return self._number
+
+
+def test_numbers_that_are_no_ints(tmp_path: Path) -> None:
+    number: Any = NumberOfNumPy
+    soon: Any = Decimal(60)
+    cent: Any = Fraction(1, 100)
+    with odradek.Broker(tmp_path) as broker:
+        broker.create_topic("orders", number(2))
+        broker.delay(number(0), partition=number(1))
+        assert broker.produce("orders", "x", timestamp=number(5), partition=number(1)) == (1, 0)
+        assert broker.produce_many("orders", ["y"], number(1)) == [(1, 1)]
+        assert broker.records("orders", number(1))[0].timestamp == 5
+        assert len(broker.wait_for("orders", number(2), timeout=soon)) == 2
+        with pytest.raises(TimeoutError, match=r" after 0\.01 s$"):
+            broker.wait_for("orders", 3, timeout=cent)
+        wanted: Any = {("orders", number(1)): number(1)}
+        assert broker.reset("billing", wanted) == {("orders", 1): 1}
+        assert broker.lag("billing") == {("orders", 1): 1}
+        assert broker.wait_for_lag("billing", number(1), soon) == {("orders", 1): 1}
 
 
 def test_a_fault_with_a_value_of_a_wrong_kind() -> None:

@@ -139,6 +139,11 @@ def test_without_a_report():
     with Reportless():
         assert False
 
+def test_that_has_stopped_it():
+    with odradek.Broker() as broker:
+        broker.stop()
+        assert False
+
 def test_that_cleans_up():
     LEFT[0].stop()
 """
@@ -149,8 +154,8 @@ def test_a_report_tells_of_a_block_that_the_error_has_left(pytester: pytest.Pyte
     would end the run, and the next test's report would tell of another's."""
     pytester.makepyfile(BLOCKS)
     done = pytester.runpytest_inprocess("-p", "no:asyncio", "--strict-markers")
-    done.assert_outcomes(passed=2, failed=4)
-    block, loop, without, reportless = done.stdout.str().split("\n_____")[1:5]
+    done.assert_outcomes(passed=2, failed=5)
+    block, loop, without, reportless, stopped = done.stdout.str().split("\n_____")[1:6]
     assert "odradek: Broker 1 -" in block
     assert "topics  of_the_broker: ends of partitions 0 at 1" in block
     assert "odradek: Cluster 2 -" in block
@@ -158,6 +163,7 @@ def test_a_report_tells_of_a_block_that_the_error_has_left(pytester: pytest.Pyte
     assert "topics  of_the_loop: ends of partitions 0 at 1" in loop
     assert "odradek:" not in without
     assert reportless.count("no report can be made: ZeroDivisionError()") == 2
+    assert "no report can be made" not in stopped
 
 
 WRONG_MARKS = """

@@ -4,6 +4,7 @@ The sentence has the name of the type and not the value, which may hold a passwo
 forgets an argument's name may give `users` in the place of another.
 """
 
+import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -91,25 +92,37 @@ def check_port(port: object) -> None:
         raise TypeError(f"port is a number, such as 9092, and not of type {_kind(port)}")
 
 
-def check_whole(**numbers: object) -> None:
-    """Refuses what is no whole number; where none is needed, it may be None.
+def whole(argument: str, value: Any) -> int:
+    """The whole number that is given: a number of NumPy's is one too.
 
     Raises:
-        TypeError: one is none: the text of one, for example.
+        TypeError: it is none: the text of one, for example.
     """
-    for argument, value in numbers.items():
-        if value is not None and (isinstance(value, bool) or not hasattr(value, "__index__")):
-            raise TypeError(f"{argument} is a whole number, and not of type {_kind(value)}")
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{argument} is a whole number, and not of type {_kind(value)}")
+    return operator.index(value)
 
 
-def check_timeout(timeout: object) -> None:
-    """Refuses what is no number of seconds; None is no end.
+def whole_or_none(argument: str, value: Any) -> int | None:
+    """The whole number, if one is given.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    return None if value is None else whole(argument, value)
+
+
+def seconds(timeout: Any) -> float | None:
+    """The number of seconds, which may be a decimal number; None is no end.
 
     Raises:
         TypeError: it is none.
     """
-    if timeout is not None and (isinstance(timeout, bool) or not hasattr(timeout, "__float__")):
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
         raise TypeError(f"timeout is a number of seconds, and not of type {_kind(timeout)}")
+    return float(timeout)
 
 
 def check_path(argument: str, path: object) -> None:
@@ -139,7 +152,7 @@ def check_broker_count(brokers: object) -> None:
 
 
 def pairs_of(argument: str, value: object) -> list[tuple[Any, Any]]:
-    """The pairs of a mapping, or of a list of pairs.
+    """The pairs of a mapping, or of a list of pairs, which begin with a name.
 
     Raises:
         TypeError: it is neither.
@@ -149,6 +162,8 @@ def pairs_of(argument: str, value: object) -> list[tuple[Any, Any]]:
     for each in found:
         if not isinstance(each, tuple | list) or len(each) != 2:
             raise TypeError(f"{argument} is a mapping or a list of pairs, and {each!r} is no pair")
+        if not isinstance(each[0], str):
+            raise TypeError(f"{argument} are named by text, and not by {_kind(each[0])}")
         pairs.append((each[0], each[1]))
     return pairs
 

@@ -30,11 +30,11 @@ from odradek.replication.schedule.listing import Schedule, schedules_in
 from odradek.server.awaiting import outcome
 from odradek.server.broker import BrokerServer
 from odradek.server.coordination.coordinators import TOPIC_CHANGE_TIMEOUT_MS
-from odradek.server.in_process.arguments.kinds import check_timeout, check_whole, pairs_of
+from odradek.server.in_process.arguments.kinds import pairs_of, seconds, whole, whole_or_none
 from odradek.server.in_process.calls.changes import Changes
 from odradek.server.in_process.calls.group_helpers import GroupHelpers
 from odradek.server.in_process.calls.running_brokers import RunningBrokers
-from odradek.server.in_process.calls.topic_reader import NEVER_MS, TopicReader
+from odradek.server.in_process.calls.topic_reader import NEVER_MS, WITHOUT_LEADER, TopicReader
 
 if TYPE_CHECKING:
     from odradek.tables.arrow import Table
@@ -84,13 +84,13 @@ class BrokerHelpers:
         partition: int | None,
     ) -> tuple[int, int]:
         """See `BrokerCalls.produce`."""
-        check_whole(timestamp=timestamp, partition=partition)
+        stamp, to = whole_or_none("timestamp", timestamp), whole_or_none("partition", partition)
         encoded = [(name, _bytes("header", data)) for name, data in pairs_of("headers", headers)]
         key_bytes, value_bytes = _bytes("key", key), _bytes("value", value)
         builder = RecordBatchBuilder()
-        builder.append(self._stamp(timestamp), key_bytes, value_bytes, encoded)
+        builder.append(self._stamp(stamp), key_bytes, value_bytes, encoded)
         image = await self._topic_to_write(topic)
-        index = self._choose(image, key_bytes) if partition is None else partition
+        index = self._choose(image, key_bytes) if to is None else to
         [offset] = await self._append([(TopicPartition(topic, index), builder)])
         return index, offset
 
@@ -98,7 +98,7 @@ class BrokerHelpers:
         self, topic: str, records: Iterable[Data | tuple[Data, Data]], partition: int | None
     ) -> list[tuple[int, int]]:
         """See `BrokerCalls.produce_many`."""
-        check_whole(partition=partition)
+        to = whole_or_none("partition", partition)
         if isinstance(records, str | bytes | Mapping) or not isinstance(records, Iterable):
             raise TypeError(f"produce_many takes a list of values, and not {records!r:.80}")
         image = await self._topic_to_write(topic)
@@ -109,7 +109,7 @@ class BrokerHelpers:
         for record in records:
             key, value = record if isinstance(record, tuple) else (None, record)
             key_bytes, value_bytes = _bytes("key", key), _bytes("value", value)
-            index = partition
+            index = to
             if index is None:
                 index = self._choose(image, key_bytes, counts)
             builders.setdefault(index, RecordBatchBuilder()).append(
@@ -151,9 +151,9 @@ class BrokerHelpers:
         self, topic: str, partition: int | None, read_committed: bool
     ) -> list[ConsumerRecord]:
         """See `BrokerCalls.records`."""
-        check_whole(partition=partition)
+        index = whole_or_none("partition", partition)
         self.brokers.topic(topic)
-        reader = TopicReader(self.brokers, topic, partition, read_committed)
+        reader = TopicReader(self.brokers, topic, index, read_committed)
         await reader.read_on()
         return reader.records()
 
@@ -200,8 +200,7 @@ class BrokerHelpers:
         self, topic: str, count: int, timeout_s: float, read_committed: bool
     ) -> list[ConsumerRecord]:
         """See `BrokerCalls.wait_for`."""
-        check_whole(n=count)
-        check_timeout(timeout_s)
+        count, limit_s = whole("n", count), seconds(timeout_s)
         reader = TopicReader(self.brokers, topic, None, read_committed)
         before = self.end_offsets()
 
@@ -210,7 +209,7 @@ class BrokerHelpers:
             return reader.records() if reader.count >= count else None
 
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(limit_s):
                 return await self._changes.look_until(look, reader.park)
         except TimeoutError:
             if self.brokers.find(topic) is None:
@@ -218,7 +217,7 @@ class BrokerHelpers:
             else:
                 found = f"{topic} has {reader.count} of {count} records{reader.unread_in_words}"
             grown = self._growth_in_words(topic, before)
-            raise TimeoutError(f"{found} after {timeout_s:g} s{grown}") from None
+            raise TimeoutError(f"{found} after {limit_s:g} s{grown}") from None
 
     def _growth_in_words(self, awaited: str, before: Mapping[TopicPartition, int]) -> str:
         """Which other topics have grown meanwhile: records may have gone there instead."""
@@ -268,19 +267,20 @@ class BrokerHelpers:
 
     def end_offsets(self) -> dict[TopicPartition, int]:
         """The end offset of every partition with a leader, without Kafka's internal topics."""
-        return {
-            where: self._end(where)
+        ends = {
+            where: self._end_if_led(where)
             for topic, count in self.topics().items()
             for where in (TopicPartition(topic, index) for index in range(count))
-            if self._has_leader(where)
         }
+        return {where: end for where, end in ends.items() if end is not None}
 
-    def _has_leader(self, where: TopicPartition) -> bool:
+    def _end_if_led(self, where: TopicPartition) -> int | None:
         try:
-            self.brokers.leader(where)
-        except BrokerError:
-            return False
-        return True
+            return self._end(where)
+        except BrokerError as error:
+            if error.code not in WITHOUT_LEADER:
+                raise
+            return None
 
     async def delete_topic(self, name: str) -> None:
         """See `BrokerCalls.delete_topic`."""

@@ -11,7 +11,7 @@ from odradek.errors import ErrorCode
 from odradek.event_loop import waits_for
 from odradek.server.faults import Effect, Fault, Filter
 from odradek.server.faults.fault import api_keys, error_code
-from odradek.server.in_process.arguments.kinds import check_timeout, check_whole
+from odradek.server.in_process.arguments.kinds import seconds, whole, whole_or_none
 from odradek.server.in_process.loop_calls import LoopCalls
 
 Apis = str | Collection[str] | None
@@ -163,9 +163,8 @@ class FaultCalls(LoopCalls):
         Raises:
             TimeoutError: it has not by then.
         """
-        check_whole(times=times)
-        check_timeout(timeout)
-        await self._there(self._faults.struck(fault, times, timeout))
+        count, limit_s = whole("times", times), seconds(timeout)
+        await self._there(self._faults.struck(fault, count, limit_s))
 
     wait_for_fault = waits_for(wait_for_fault_async)
 
@@ -179,15 +178,16 @@ class FaultCalls(LoopCalls):
         delay_ms: int = 0,
         name: str = "",
     ) -> Fault:
-        check_whole(ms=delay_ms, times=times, partition=filter.partition)
+        index = whole_or_none("partition", filter.partition)
+        count, wait_ms = whole_or_none("times", times), whole("ms", delay_ms)
         return self._now(
             lambda: self._faults.put(
                 effect,
-                filter,
+                filter._replace(partition=index),
                 self._end_fault,
-                times=times,
+                times=count,
                 error=error,
-                delay_ms=delay_ms,
+                delay_ms=wait_ms,
                 name=name,
             )
         )

@@ -33,7 +33,7 @@ from odradek.replication.offset_lookup import (
 )
 from odradek.server.awaiting import outcome
 from odradek.server.broker import BrokerServer
-from odradek.server.in_process.arguments.kinds import check_timeout, check_whole
+from odradek.server.in_process.arguments.kinds import seconds, whole, whole_or_none
 from odradek.server.in_process.calls.changes import Changes
 from odradek.server.in_process.calls.running_brokers import RunningBrokers, partition_of
 from odradek.server.in_process.calls.share_helpers import ShareGroupHelpers
@@ -160,8 +160,7 @@ class GroupHelpers:
         self, group: str, state: str, members: int | None, timeout_s: float
     ) -> GroupState:
         """See `BrokerCalls.wait_for_group`."""
-        check_whole(members=members)
-        check_timeout(timeout_s)
+        members, limit_s = whole_or_none("members", members), seconds(timeout_s)
         if state not in LASTING_STATES:
             awaited = ", ".join(LASTING_STATES)
             raise ValueError(f"a group can be awaited to be one of {awaited}, not {state!r}")
@@ -178,16 +177,16 @@ class GroupHelpers:
             return found if found.state == state and enough else None
 
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(limit_s):
                 return await self._changes.look_until(look, lambda wake: self._park(group, wake))
         except TimeoutError:
             found = self.describe(group)
             if found.state == DEAD:
-                raise TimeoutError(f"{self._no_group(group)} after {timeout_s:g} s") from None
+                raise TimeoutError(f"{self._no_group(group)} after {limit_s:g} s") from None
             wanted = state if members is None else f"{state} with {members} members"
             raise TimeoutError(
                 f"group {group} is {found.state} with {len(found.members)} members, "
-                f"not {wanted}, after {timeout_s:g} s"
+                f"not {wanted}, after {limit_s:g} s"
             ) from None
 
     async def _loaded(self) -> None:
@@ -281,8 +280,7 @@ class GroupHelpers:
         self, group: str, at_most: int, timeout_s: float
     ) -> dict[TopicPartition, Lag]:
         """See `BrokerCalls.wait_for_lag`."""
-        check_whole(at_most=at_most)
-        check_timeout(timeout_s)
+        at_most, limit_s = whole("at_most", at_most), seconds(timeout_s)
 
         async def look() -> dict[TopicPartition, Lag] | None:
             await self._loaded()
@@ -295,11 +293,11 @@ class GroupHelpers:
             return lags if sum(lags.values()) <= at_most else None
 
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(limit_s):
                 return await self._changes.look_until(look, lambda wake: self._park(group, wake))
         except TimeoutError:
             why = self._behind_in_words(group)
-            raise TimeoutError(f"{why}, after {timeout_s:g} s") from None
+            raise TimeoutError(f"{why}, after {limit_s:g} s") from None
 
     def _behind_in_words(self, group: str) -> str:
         try:
@@ -339,7 +337,7 @@ class GroupHelpers:
                 f"group {group} is {state}: close its consumers before its offsets are reset",
             )
         if isinstance(to, Mapping):
-            wanted = {self._existing(where): offset for where, offset in to.items()}
+            wanted = {self._existing(where): whole("to", each) for where, each in to.items()}
         else:
             wanted = {where: self._position(where, to) for where in self._of(group, topics)}
         if not wanted:
@@ -358,7 +356,8 @@ class GroupHelpers:
     def _existing(self, where: object) -> TopicPartition:
         if not isinstance(where, tuple) or len(where) != 2:
             raise TypeError(f"offsets are reset by topic and partition, not by {where!r}")
-        partition_of(self._brokers.image, found := TopicPartition(*where))
+        found = TopicPartition(where[0], whole("partition", where[1]))
+        partition_of(self._brokers.image, found)
         return found
 
     def _of(self, group: str, topics: Iterable[str]) -> list[TopicPartition]:
@@ -382,8 +381,7 @@ class GroupHelpers:
             if to not in _POSITIONS:
                 raise ValueError(f"offsets are reset to 'earliest' or 'latest', not {to!r}")
             return self._lookup(where, _POSITIONS[to])
-        check_whole(to=to)
-        return min(max(to, first), end)
+        return min(max(whole("to", to), first), end)
 
     def _lookup(self, where: TopicPartition, timestamp: int) -> int:
         partition = self._brokers.leader(where).replicas.partition(where)

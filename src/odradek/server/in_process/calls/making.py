@@ -1,6 +1,7 @@
 """Makes what a test wants to be there: topics, ACLs and quotas, through the controller."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from odradek.acl import AclBinding
 from odradek.controller import CreatableTopic, CreateTopicResult
@@ -9,7 +10,7 @@ from odradek.errors import BrokerError, ErrorCode
 from odradek.server.awaiting import outcome
 from odradek.server.broker import BrokerServer
 from odradek.server.coordination.coordinators import TOPIC_CHANGE_TIMEOUT_MS
-from odradek.server.in_process.arguments.kinds import check_whole
+from odradek.server.in_process.arguments.kinds import whole
 
 
 async def create_topic(server: BrokerServer, topic: CreatableTopic) -> None:
@@ -19,9 +20,13 @@ async def create_topic(server: BrokerServer, topic: CreatableTopic) -> None:
         TypeError: a count is no number.
         BrokerError: it cannot be created.
     """
-    check_whole(partitions=topic.num_partitions, replication_factor=topic.replication_factor)
+    wish = replace(
+        topic,
+        num_partitions=whole("partitions", topic.num_partitions),
+        replication_factor=whole("replication_factor", topic.replication_factor),
+    )
     results: list[CreateTopicResult] = await outcome(
-        lambda on_done: server.controller.create_topics([topic], TOPIC_CHANGE_TIMEOUT_MS, on_done)
+        lambda on_done: server.controller.create_topics([wish], TOPIC_CHANGE_TIMEOUT_MS, on_done)
     )
     if results[0].error_code != ErrorCode.NONE:
         raise BrokerError(results[0].error_code, results[0].message or "")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 READ_BYTES: Final = 1 << 20
 NEVER_MS: Final = 2**31 - 1
 # An election is under way, or is awaited.
-_WITHOUT_LEADER: Final = (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+WITHOUT_LEADER: Final = (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 class TopicReader:
@@ -73,7 +73,7 @@ class TopicReader:
             try:
                 await self._read_partition(index)
             except BrokerError as error:
-                if error.code not in _WITHOUT_LEADER:
+                if error.code not in WITHOUT_LEADER:
                     raise
                 self._unread = without_frames(error)
 
@@ -119,6 +119,8 @@ class TopicReader:
         info = FetchInfo(where, position, READ_BYTES)
         try:
             replicas = self._brokers.leader(where).replicas
+            # The metadata may name one that has just ceased to: its refusal would wake at once.
+            replicas.partition(where).leader_log()
         except BrokerError:
             return None
         # Whoever wakes reads anew.

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from contextlib import suppress
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -11,6 +12,8 @@ from odradek import model
 from odradek.client import Admin
 from odradek.client import Consumer as OurConsumer
 from odradek.errors import BrokerError, ErrorCode
+from odradek.server.in_process.calls.running_brokers import RunningBrokers
+from odradek.server.in_process.calls.topic_reader import TopicReader
 
 FOREVER_S = 60
 
@@ -209,6 +212,50 @@ def test_waiting_for_records_while_nobody_leads() -> None:
             await leader.start_async()
             await cluster.produce_async("orders", "two")
             assert [record.value for record in await waiting] == [b"one", b"two"]
+
+    asyncio.run(main())
+
+
+def test_waiting_for_records_of_one_that_has_just_ceased_to_lead() -> None:
+    """The metadata names it for some turns of the loop yet. Its refusals would wake the wait again
+    and again, and the loop never take these turns."""
+
+    async def main() -> None:
+        async with odradek.Cluster(1) as cluster:
+            await cluster.produce_async("orders", "one")
+            server = cluster.broker(1).server
+            reader = TopicReader(RunningBrokers([server]), "orders", None, False)
+            await reader.read_on()
+            server.replicas.resign()
+            await reader.read_what_is_led()
+            assert reader.unread_in_words
+            woken: list[bool] = []
+            assert reader.park(lambda: woken.append(True)) == []
+            assert woken == []
+            assert "topics  orders: no leader of partitions 0\n" in cluster.report()
+            assert await cluster.end_offsets_async() == {}
+            told = r"^orders has 0 of 1 records \("
+            with pytest.raises(TimeoutError, match=told):
+                await cluster.wait_for_async("orders", 1, timeout=0)
+
+    asyncio.run(main())
+
+
+def test_waiting_for_records_while_a_session_expires() -> None:
+    """Of more partitions than change their leader in one turn of the loop."""
+
+    async def main() -> None:
+        async with odradek.Cluster(2) as cluster:
+            await cluster.create_topic_async("orders", 60, 2)
+            await cluster.produce_many_async("orders", ["x"] * 60)
+            waiting = asyncio.create_task(cluster.wait_for_async("orders", 61, FOREVER_S))
+            await asyncio.sleep(0)  # it has read these
+            cluster.broker(1).server.embedded.store.expire()
+            while not waiting.done():
+                with suppress(BrokerError):
+                    await cluster.produce_async("orders", "last")
+                await asyncio.sleep(0)
+            assert len(await waiting) >= 61
 
     asyncio.run(main())
 
