@@ -180,14 +180,19 @@ class GroupHelpers:
             async with asyncio.timeout(limit_s):
                 return await self._changes.look_until(look, lambda wake: self._park(group, wake))
         except TimeoutError:
-            found = self.describe(group)
-            if found.state == DEAD:
-                raise TimeoutError(f"{self._no_group(group)} after {limit_s:g} s") from None
             wanted = state if members is None else f"{state} with {members} members"
-            raise TimeoutError(
-                f"group {group} is {found.state} with {len(found.members)} members, "
-                f"not {wanted}, after {limit_s:g} s"
-            ) from None
+            why = self._state_in_words(group, wanted)
+            raise TimeoutError(f"{why} after {limit_s:g} s") from None
+
+    def _state_in_words(self, group: str, wanted: str) -> str:
+        try:
+            found = self.describe(group)
+        except BrokerError as error:  # nobody coordinates it
+            return error.message
+        if found.state == DEAD:
+            return self._no_group(group)
+        count = len(found.members)
+        return f"group {group} is {found.state} with {count} members, not {wanted},"
 
     async def _loaded(self) -> None:
         """Returns when every broker has read the groups that it coordinates."""

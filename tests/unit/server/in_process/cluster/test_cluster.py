@@ -241,6 +241,24 @@ def test_waiting_for_records_of_one_that_has_just_ceased_to_lead() -> None:
     asyncio.run(main())
 
 
+def test_waiting_for_a_group_that_nobody_coordinates() -> None:
+    """The time-out would be the error of a broker that is asked for the group's state."""
+    internal = {"offsets.topic.replication.factor": 1, "offsets.topic.num.partitions": 1}
+
+    async def main() -> None:
+        async with odradek.Cluster(2, config=internal) as cluster:
+            await cluster.create_topic_async("orders")
+            await cluster.reset_async("billing", {("orders", 0): 0})
+            coordinator = cluster.leader("__consumer_offsets")
+            assert coordinator is not None
+            await coordinator.stop_async()
+            told = r"^there is no leader of __consumer_offsets-0 after 0 s$"
+            with pytest.raises(TimeoutError, match=told):
+                await cluster.wait_for_group_async("billing", "Empty", timeout=0)
+
+    asyncio.run(main())
+
+
 def test_waiting_for_records_while_a_session_expires() -> None:
     """Of more partitions than change their leader in one turn of the loop."""
 
