@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 READ_BYTES: Final = 1 << 20
 NEVER_MS: Final = 2**31 - 1
-# An election is under way, or is awaited.
-WITHOUT_LEADER: Final = (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+# An election is under way, or is awaited; the last of a broker whose session has just ended.
+WITHOUT_LEADER: Final = (
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
 
 
 class TopicReader:
