@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 
 import pytest
+from tests.deadlines import deadline_s
 
 from odradek.cli.everyday import produce
 from odradek.cli.everyday.conditions import parse_condition
@@ -389,7 +390,7 @@ def test_brokers_that_are_away_are_knocked_at_together(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ten addresses behind a firewall that answers nothing would take ten seconds."""
-    together = threading.Barrier(3, timeout=60)
+    together = threading.Barrier(3, timeout=deadline_s(60))
 
     def refuse(_address: tuple[str, int], _timeout: float) -> None:
         together.wait()
