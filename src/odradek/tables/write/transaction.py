@@ -169,6 +169,15 @@ class BatchTransaction:
         """
         return self._runner.run(self._begin(batch_id))
 
+    def check_elsewhere(self, batch_id: int) -> None:
+        """Checks that no commit of this batch to another topic was begun; a commit checks it, too.
+
+        Raises:
+            OutdatedQuery: one was, or one of a later batch.
+            KafkaError: a coordinator refuses, or does not answer.
+        """
+        self._runner.run(self._check_elsewhere(batch_id))
+
     def producer(self) -> tuple[int, int]:
         """The id and epoch that records are written with."""
         assert self._manager is not None, "the transaction has begun"
@@ -192,6 +201,10 @@ class BatchTransaction:
         """
         self._runner.run(self._prepare(batch_id, content))
         return Share(self._task, content, self.producer())
+
+    async def _check_elsewhere(self, batch_id: int) -> None:
+        async with Admin(self._bootstrap_servers) as admin:
+            await self._run.check_elsewhere(admin, batch_id)
 
     async def _begin(self, batch_id: int) -> bool:
         settings = ClientSettings(

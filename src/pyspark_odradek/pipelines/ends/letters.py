@@ -65,13 +65,15 @@ class Letters:
         more.
 
         Raises:
-            SourceError: another run has taken over, or no coordinator answers.
+            SourceError: another run has taken over, another topic may have the letters, or no
+                coordinator answers.
         """
         timeout_ms = self._options.transaction_timeout_ms
         attempt = BatchTransaction(
             self._options.brokers, self._run(), _ONLY_TASK, timeout_ms=timeout_ms
         )
         with telling_in_one_sentence(), attempt:
+            attempt.check_elsewhere(batch_id)
             return not attempt.begin(batch_id)
 
     def write(self, letters: DataFrame | None, batch_id: int) -> None:

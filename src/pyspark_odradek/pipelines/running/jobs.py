@@ -6,7 +6,7 @@ is done.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -117,11 +117,11 @@ class StreamJob(Job):
         query = self.start()
         try:
             return _watched(query, tell, is_stopped)
-        except (PySparkException, Py4JError):
-            raise
         except Exception:
-            # The caller's own functions failed: without its lock the query must not go on.
-            query.stop()
+            # Also the caller's own functions may have failed, in Spark too: without its lock the
+            # query must not go on.
+            with suppress(PySparkException, Py4JError, OSError):
+                query.stop()
             raise
 
 

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from pyspark_odradek.pipelines import StreamJob
 
@@ -44,8 +46,12 @@ def test_the_batch_under_way_is_ended_before_a_stream_stops(is_busy: bool, batch
     assert len(outcome.batches) == batches
 
 
-def test_a_stream_of_which_nobody_can_be_told_is_stopped_under_its_lock() -> None:
-    """In a session of one's own it went on, beside the run that came next."""
+@pytest.mark.parametrize("error", [BrokenPipeError, PySparkException, Py4JError])
+def test_a_stream_of_which_nobody_can_be_told_is_stopped_under_its_lock(
+    error: type[Exception],
+) -> None:
+    """In a session of one's own it went on, beside the run that came next: also when the function
+    that is told failed in Spark."""
     query = Query(is_busy=True)
     stopped_then: list[int | None] = []
 
@@ -57,8 +63,8 @@ def test_a_stream_of_which_nobody_can_be_told_is_stopped_under_its_lock() -> Non
             stopped_then.append(query.stopped_after)
 
     def tell(_: object) -> None:
-        raise BrokenPipeError
+        raise error("full")
 
-    with pytest.raises(BrokenPipeError):
+    with pytest.raises(error):
         StreamJob(query, alone=alone).run(tell)  # type: ignore[arg-type]
     assert stopped_then == [1]

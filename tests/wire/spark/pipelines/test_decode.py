@@ -565,6 +565,30 @@ def test_a_batch_that_is_repeated_writes_the_letters_that_it_wrote_whatever_thei
     assert [len(letter.value or b"") for letter in before] == [5_000 if first < then else 100_000]
 
 
+def test_letters_of_one_topic_stay_as_they_are_when_another_is_tried(
+    spark, broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic that takes less had them cut before it was refused; then the first refused them, for
+    good: it had them whole."""
+    broker.create_topic("tried", partitions=1, config={"max.message.bytes": "2000000"})
+    noise = random.Random(7).randbytes(200_000)
+    broker.produce("tried", noise)
+    for name, limit in (("large", 2_000_000), ("small", 20_000)):
+        own = {"max.message.bytes": str(limit)}
+        broker.create_topic(f"{name}-letters", partitions=1, config=own)
+    large = PipelineSettings(
+        broker.bootstrap_servers, "tried", to=str(tmp_path / "table"), schema="id LONG",
+        dead_letters="large-letters",
+    )  # fmt: skip
+    monkeypatch.setattr(Admin, "alter_configs", refuse)
+    dies_in(spark, Output, "commit", large)
+    with pytest.raises(PySparkException, match="batch 0 was written to large-letters"):
+        decode.build(spark, replace(large, dead_letters="small-letters")).run()
+    decode.build(spark, large).run()
+    found = [broker.records(f"{name}-letters", read_committed=True) for name in ("large", "small")]
+    assert [[letter.value for letter in letters] for letters in found] == [[noise], []]
+
+
 @pytest.mark.parametrize("step", ["write", "commit_prepared"])
 def test_letters_of_which_none_was_committed_are_cut_to_what_their_topic_takes_by_now(
     spark, broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
