@@ -19,6 +19,7 @@ import odradek
 from odradek.client import Admin, ConfigChange, ConfigResource, sync
 from odradek.client.errors import error_for
 from odradek.errors import ErrorCode
+from odradek.tables.write.batch_commit import BatchCommit
 from pyspark_odradek.pipelines import (
     PipelineError,
     PipelineSettings,
@@ -589,12 +590,12 @@ def test_letters_of_one_topic_stay_as_they_are_when_another_is_tried(
     assert [[letter.value for letter in letters] for letters in found] == [[noise], []]
 
 
-@pytest.mark.parametrize("step", ["write", "commit_prepared"])
+@pytest.mark.parametrize("step", ["write", "commit_prepared", "_endings"])
 def test_letters_of_which_none_was_committed_are_cut_to_what_their_topic_takes_by_now(
     spark, broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """A batch that was killed between its draft and its letters was refused at each start, if
-    somebody had lowered the limit meanwhile."""
+    somebody had lowered the limit meanwhile; the last step comes after the batch's cut."""
     topic, noise = f"lowered-{step.replace('_', '-')}", random.Random(7).randbytes(200_000)
     broker.create_topic(topic, partitions=1, config={"max.message.bytes": "2000000"})
     for value in (b'{"id": 1}', noise, b"small"):
@@ -602,13 +603,13 @@ def test_letters_of_which_none_was_committed_are_cut_to_what_their_topic_takes_b
     settings = PipelineSettings(
         broker.bootstrap_servers, topic, to=str(tmp_path / "table"), schema="id LONG"
     )
-    owner = Letters if step == "write" else letters_module
+    owners = {"write": Letters, "commit_prepared": letters_module, "_endings": BatchCommit}
     own = {"max.message.bytes": "2000000"}
     broker.create_topic(f"{topic}-dead-letters", partitions=1, config=own)
     for limit in (100_000, 40_000, 20_000):
         with monkeypatch.context() as patch:
             patch.setattr(Admin, "alter_configs", refuse)
-            dies_in(spark, owner, step, settings)
+            dies_in(spark, owners[step], step, settings)
         change = ConfigChange("max.message.bytes", str(limit))
         with sync.Admin(broker.bootstrap_servers) as admin:
             admin.alter_configs({ConfigResource.topic(f"{topic}-dead-letters"): [change]})
@@ -629,7 +630,7 @@ def test_letters_of_which_none_was_committed_are_cut_to_what_their_topic_takes_b
 def dies_in(spark, owner: object, step: str, settings: PipelineSettings) -> None:
     """Runs `decode`, which is killed at a step."""
 
-    def dying(*_: object) -> None:
+    def dying(*_: object, **__: object) -> None:
         raise Killed
 
     with pytest.MonkeyPatch.context() as patch:
