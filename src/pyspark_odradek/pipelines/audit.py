@@ -155,7 +155,8 @@ def compared(archived: DataFrame, topic: DataFrame) -> tuple[list[str], int]:
         [row] = hours.agg(f.sum("gone").alias("gone")).collect()
     finally:
         hours.unpersist()
-    return findings, row.gone
+    # There is no sum of no hours: the topic may lose its last records while they are compared.
+    return findings, row.gone or 0
 
 
 def differences(archived: DataFrame, topic: DataFrame) -> DataFrame:

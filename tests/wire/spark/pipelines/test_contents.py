@@ -16,7 +16,7 @@ from tests.deadlines import deadline_s
 import odradek
 from odradek.model import TopicPartition as Part
 from pyspark_odradek.pipelines import PipelineSettings, archive, audit
-from pyspark_odradek.pipelines.audit import content_of, is_within, sums
+from pyspark_odradek.pipelines.audit import compared, content_of, is_within, sums
 from pyspark_odradek.pipelines.bookkeeping.manifest import Manifest
 from pyspark_odradek.pipelines.ends.snapshots import Span
 from pyspark_odradek.pipelines.ends.tables import Number
@@ -111,6 +111,12 @@ def test_very_many_partitions_are_compared(spark) -> None:
     assert sorted(map(tuple, found)) == [(n, n + at) for n in (0, 7, 4_999) for at in (0, 1)]
     assert records.where(~is_within(spans)).count() == 7
     assert records.where(is_within({})).count() == 0
+
+
+def test_a_topic_that_loses_its_last_records_meanwhile_has_none_to_count(spark) -> None:
+    """The audit told of None records."""
+    nothing = spark.createDataFrame([], SCHEMA)
+    assert compared(nothing, nothing) == ([], 0)
 
 
 def test_an_archive_of_no_records_is_audited(spark, broker, tmp_path: Path) -> None:
