@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import SparkSession
 
-from pyspark_odradek.pipelines.ends.files import HadoopFiles, local_path
+from pyspark_odradek.pipelines.ends.files import HadoopFiles, arrow_files, local_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,9 +68,7 @@ def _opened(place: str) -> Any:
     local = local_path(place)
     if local is not None:
         return open(local, "rb", buffering=0)
-    from pyarrow.fs import FileSystem
-
-    files, path = FileSystem.from_uri(place)
+    files, path = arrow_files(place)
     return files.open_input_stream(path)
 
 

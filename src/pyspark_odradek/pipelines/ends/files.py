@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, Protocol
+from urllib.parse import quote
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
@@ -31,6 +32,8 @@ _ERRORS: Final = {
 }
 # Arrow renames no file there in the place of another.
 _NOT_BY_ARROW: Final = ("hdfs://", "viewfs://")
+# Arrow decodes the rest of a URI.
+_NOT_QUOTED: Final = "/:@"
 _PARTIAL: Final = re.compile(r"\.?(.+)\.[0-9a-f]{32}\.tmp")
 
 
@@ -412,14 +415,14 @@ class ArrowFiles:
         """See `Files`."""
         from pyarrow.fs import FileType
 
-        files, place = _located(path)
+        files, place = arrow_files(path)
         return bool(files.get_file_info(place).type != FileType.NotFound)
 
     def names(self, directory: str) -> list[str]:
         """See `Files`."""
         from pyarrow.fs import FileSelector, FileType
 
-        files, place = _located(directory)
+        files, place = arrow_files(directory)
         if files.get_file_info(place).type != FileType.Directory:
             return []
         content = FileSelector(place, allow_not_found=True)
@@ -429,7 +432,7 @@ class ArrowFiles:
         """See `Files`."""
         from pyarrow.fs import FileSelector, FileType
 
-        files, place = _located(directory)
+        files, place = arrow_files(directory)
         everything = FileSelector(place, allow_not_found=True, recursive=True)
         return sorted(
             Listed(info.path[len(place.rstrip("/")) + 1 :], info.size)
@@ -439,7 +442,7 @@ class ArrowFiles:
 
     def read(self, path: str) -> str:
         """See `Files`."""
-        files, place = _located(path)
+        files, place = arrow_files(path)
         with files.open_input_stream(place) as stream:
             return bytes(stream.read()).decode()
 
@@ -452,7 +455,7 @@ class ArrowFiles:
 
     def replace(self, path: str, text: str) -> None:
         """See `Files`."""
-        files, place = _located(path)
+        files, place = arrow_files(path)
         files.create_dir(os.path.dirname(place), recursive=True)
         # An object is there when it is whole.
         with files.open_output_stream(place) as stream:
@@ -462,7 +465,7 @@ class ArrowFiles:
         """See `Files`."""
         from pyarrow.fs import FileType
 
-        files, place = _located(path)
+        files, place = arrow_files(path)
         match files.get_file_info(place).type:
             case FileType.Directory:
                 files.delete_dir(place)
@@ -473,8 +476,9 @@ class ArrowFiles:
         """See `Files`: the servers of the file system have a closed file."""
 
 
-def _located(uri: str) -> tuple[Any, str]:
-    """Arrow's file system of a URI, and the path in it.
+def arrow_files(uri: str) -> tuple[Any, str]:
+    """Arrow's file system of a URI, and the path in it; as in Hadoop, a percent sign stands for
+    itself, and so does a question mark.
 
     Raises:
         PipelineError: what is written there would be seen in part.
@@ -486,5 +490,6 @@ def _located(uri: str) -> tuple[Any, str]:
         )
     from pyarrow.fs import FileSystem as ArrowFileSystem
 
-    where: tuple[Any, str] = ArrowFileSystem.from_uri(uri)
+    quoted = quote(uri, safe=_NOT_QUOTED) if "://" in uri else uri
+    where: tuple[Any, str] = ArrowFileSystem.from_uri(quoted)
     return where

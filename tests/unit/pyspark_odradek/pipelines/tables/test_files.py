@@ -31,10 +31,12 @@ A_CLIENTS = cast(SparkSession, None)
     ("files", "scheme"),
     [(LocalFiles(), ""), (ArrowFiles(), "file://"), (FileSystem(A_CLIENTS), "file://")],
 )
+@pytest.mark.parametrize("name", ["new", "a b%20[1]{c}*?#ä"])
 def test_a_file_is_created_replaced_listed_read_and_removed(
-    tmp_path: Path, files: Files, scheme: str
+    tmp_path: Path, files: Files, scheme: str, name: str
 ) -> None:
-    root = f"{scheme}{tmp_path}/new"
+    """Arrow took some names for others, where Spark has the data."""
+    root = f"{scheme}{tmp_path}/{name}"
     assert not files.exists(root)
     assert files.names(root) == []
     assert files.below(root) == []
@@ -55,6 +57,7 @@ def test_a_file_is_created_replaced_listed_read_and_removed(
     files.remove(f"{root}/never")
     assert files.exists(root)
     assert files.names(root) == []
+    assert os.listdir(tmp_path) == [name]
 
 
 def test_of_many_who_create_a_file_one_does(tmp_path: Path) -> None:
