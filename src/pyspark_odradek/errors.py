@@ -30,6 +30,8 @@ _TOLD: Final = (
 # Lines with the place in Spark's code that raised it, or in the driver that called for it.
 _NO_REASON: Final = ("at ", "An error occurred while calling")
 _LINES: Final = 3
+# A pipeline's own error, too, where a batch was refused.
+_OURS: Final = re.compile(r"\bpyspark_odradek\.[a-z_.]+\.(?:SourceError|PipelineError): (.+)")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -66,7 +68,7 @@ def in_one_sentence(call: Callable[P, T]) -> Callable[P, T]:
 
 def reason_in(text: str) -> str:
     """Our sentence in Spark's error, or the first lines of Spark's own."""
-    match = re.search(rf"{SourceError.__module__}\.{SourceError.__name__}: (.+)", text)
+    match = _OURS.search(text)
     if match:
         return match[1].strip()
     lines = (line.strip(": \t") for line in text.splitlines())

@@ -19,6 +19,7 @@ from odradek.tables.plan.ranges import OffsetRange
 from odradek.tables.plan.wanted import ANYTHING, WantedRows
 from pyspark_odradek.errors import SourceError, reason_in
 from pyspark_odradek.options import parse_options
+from pyspark_odradek.pipelines import PipelineError
 from pyspark_odradek.schema import spark_schema
 from pyspark_odradek.source import BatchReader, DefaultSource, StreamReader
 from pyspark_odradek.tasks import ReadTask
@@ -195,7 +196,9 @@ def test_what_is_wrong_is_told_in_one_sentence(monkeypatch) -> None:
     with pytest.raises(SourceError, match="t-0 was read up to 9, ends at 5") as error:
         stream(monkeypatch, topic).latestOffset({"t": {"0": 9}}, ReadAllAvailable())
     assert "\n" not in str(error.value)
-    assert reason_in(f"Traceback\npyspark_odradek.errors.SourceError: {error.value}\n  at")
+    for kind in (SourceError, PipelineError):
+        told = f"Return Message: Traceback\n{kind.__module__}.{kind.__name__}: {error.value}\n  at"
+        assert reason_in(told) == str(error.value)
 
 
 def test_a_stream_begins_at_the_end_unless_told_otherwise(monkeypatch) -> None:
