@@ -58,6 +58,10 @@ class TlsProtocol(asyncio.BufferedProtocol):
         """Hands over what was received."""
         self._live().received(self._listener.scratch[:nbytes])
 
+    def eof_received(self) -> None:
+        """Sends all that was answered, and closes: the client, which sends no more, may read on."""
+        self._live().close()
+
     def pause_writing(self) -> None:
         """Stops the handling of frames."""
         self._live().pause_writing()
