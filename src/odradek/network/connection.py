@@ -40,7 +40,7 @@ from odradek.network.memory.receive_buffers import (
 )
 from odradek.network.memory.request_memory import RequestMemory
 from odradek.network.memory.response_memory import ResponseMemory
-from odradek.network.transport import Transport
+from odradek.network.transport import Transport, advance_or_abort
 from odradek.network.turns import Turns
 from odradek.protocol.exchange import Exchange, RequestHandler
 from odradek.protocol.framing import SIZE_BYTES, encode_size, frame_size
@@ -371,15 +371,7 @@ class Connection:
     def _resume(self) -> None:
         self._resume_scheduled = False
         self._stalls &= ~(MEMORY_FULL | DEFERRED)
-        advanced = False
-        try:
-            self._advance()
-            advanced = True
-        finally:
-            if not advanced:
-                # A mistake of ours, which the loop logs. In a read the transport would end the
-                # connection for it; here its client would wait for ever.
-                self._transport.abort()
+        advance_or_abort(self._advance, self._transport)
 
     def _advance(self) -> None:
         if self._stalls & CLOSED:

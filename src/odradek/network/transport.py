@@ -1,5 +1,6 @@
 """`Transport`: the part of asyncio's, or TLS's, transport that a connection uses."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from odradek.protocol.primitives import Buffer
@@ -31,3 +32,18 @@ class Transport(Protocol):
     def abort(self) -> None:
         """Closes at once."""
         ...
+
+
+def advance_or_abort(advance: Callable[[], None], transport: Transport) -> None:
+    """Handles what a connection has received, in a turn of the loop that is no read.
+
+    A mistake of ours raises, and the loop logs it. In a read asyncio's transport would end the
+    connection for it; here its client would wait for ever, so it is aborted.
+    """
+    advanced = False
+    try:
+        advance()
+        advanced = True
+    finally:
+        if not advanced:
+            transport.abort()

@@ -21,7 +21,7 @@ from typing import Any, Final, cast, final
 from odradek.log_limit import LimitedLog, printable
 from odradek.network.connection import Connection
 from odradek.network.tls.terms import PeerRefused, TlsTerms
-from odradek.network.transport import Transport
+from odradek.network.transport import Transport, advance_or_abort
 from odradek.protocol.primitives import Buffer
 
 RECORD_BYTES: Final = 16 * 1024
@@ -119,7 +119,7 @@ class TlsSession:
         self._is_reading_paused = False
         if not self._is_closing:
             self._transport.resume_reading()
-            asyncio.get_running_loop().call_soon(self._advance_now)
+            asyncio.get_running_loop().call_soon(advance_or_abort, self._advance, self)
 
     def get_write_buffer_size(self) -> int:
         """How many bytes are written and have not left, encrypted or not."""
@@ -206,17 +206,6 @@ class TlsSession:
             self._refuse(str(error))
         finally:
             self._flush()
-
-    def _advance_now(self) -> None:
-        advanced = False
-        try:
-            self._advance()
-            advanced = True
-        finally:
-            if not advanced:
-                # A mistake of ours, which the loop logs. In a read the transport would end the
-                # connection for it; here its client would wait for ever.
-                self.abort()
 
     def _establish(self, tls: ssl.SSLObject) -> None:
         connection = self._connection
