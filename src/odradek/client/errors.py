@@ -280,6 +280,11 @@ def error_for(code: int, message: str | None = None) -> KafkaError:
     return found(message, known)
 
 
+def error_about(code: int, what: str) -> KafkaError:
+    """The error of an answer's code about something, with the code's own text."""
+    return error_for(code, f"{what}: {ErrorCode(code).text}")
+
+
 def raise_for(code: int, message: str | None = None) -> None:
     """Raises the error of a code, unless the code is NONE."""
     if code:

@@ -57,6 +57,7 @@ from odradek.client.errors import (
     RequestTimedOut,
     TransactionAborted,
     UsageError,
+    error_about,
     error_for,
 )
 from odradek.client.record_metadata import RecordMetadata
@@ -466,11 +467,7 @@ class Producer(Transacting):
                 raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, "no broker has it")
             if code:
                 error = error_for(code)
-                raise (
-                    error
-                    if error.retriable
-                    else error_for(code, f"{topic}: {ErrorCode(code).text}")
-                )
+                raise error if error.retriable else error_about(code, topic)
             return self._cluster.metadata.topics[topic]
 
         try:

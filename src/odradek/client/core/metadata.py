@@ -11,8 +11,7 @@ from uuid import UUID
 
 from odradek.client.addresses import Address
 from odradek.client.apis import METADATA
-from odradek.client.errors import UnknownTopicOrPartition, error_for
-from odradek.errors import ErrorCode
+from odradek.client.errors import UnknownTopicOrPartition, error_about, error_for
 from odradek.model import NO_LEADER, NO_LEADER_EPOCH, TopicPartition
 from odradek.protocol.primitives import Reader, Writer
 
@@ -136,8 +135,7 @@ class ClusterMetadata:
             topic = self.topics.get(name)
             if topic is None or not topic.error_code:
                 continue
-            text = f"{name}: {ErrorCode(topic.error_code).text}"
-            error = error_for(topic.error_code, text)
+            error = error_about(topic.error_code, name)
             if not error.retriable:
                 raise error
 
