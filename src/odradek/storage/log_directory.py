@@ -177,6 +177,13 @@ class LogDirectory:
         except OSError as error:
             self.storage_error(error, f"deleting {path}")
 
+    def forget_deleted(self, path: str, is_forgotten: bool) -> None:
+        """Notes of a deleted log that stays for now whether the checkpoints have it no longer; see
+        `remove_deleted`."""
+        if is_forgotten:
+            metadata = f"{path}/{names.PARTITION_METADATA}"
+            self.attempt(lambda: self.file_system.remove(metadata), f"deleting {metadata}")
+
     def is_in_checkpoints(self, path: str) -> bool:
         """Whether checkpoints may have entries of a deleted log.
 

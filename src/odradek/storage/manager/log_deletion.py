@@ -6,6 +6,7 @@ apply their entries to a recreated log.
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from uuid import UUID
 
 from odradek.errors import BrokerError
@@ -98,12 +99,21 @@ class LogDeletion:
         if self._take_away(log, target, let_go):
             logger.warning("the log of %s is %s; set aside as %s", topic_partition, reason, target)
 
-    def finish(self, directory: LogDirectory, deleted: Sequence[str]) -> None:
-        """Continues the removal of logs that a crash, or an end, has interrupted."""
+    def finish(
+        self, directory: LogDirectory, deleted: Sequence[str], *, is_any_offline: bool
+    ) -> None:
+        """Continues the removal of logs that a crash, or an end, has interrupted.
+
+        While another directory is offline the files stay, and the checkpoints alone forget the
+        logs: the move of one of them to that directory may be unfinished.
+        """
         if deleted:
             self._checkpoints.write_all_of(directory)
         for path in deleted:
-            self._remove(directory, path, 0)
+            if is_any_offline:
+                self._checkpoints.when_idle(directory, partial(directory.forget_deleted, path))
+            else:
+                self._remove(directory, path, 0)
 
     def _take_away(self, log: Log, target: str, let_go: Callable[[Log], None]) -> bool:
         """Renames the directory of a log; False where the disk has failed before."""

@@ -134,7 +134,7 @@ class LogManager:
         self.is_missing_logs = bool(self.offline_dirs)
         self.futures.load(self._config.log_defaults)
         for each in found:
-            self._deletion.finish(each.directory, each.deleted)
+            self._deletion.finish(each.directory, each.deleted, is_any_offline=self.is_missing_logs)
         self.housekeeping.start(self.cleaner)
 
     def _identify(self, cluster_id: str, node_id: int) -> None:

@@ -1,7 +1,9 @@
 """Snapshots of a log's producers, and rebuilding their state from one and the records behind it."""
 
+import logging
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 from odradek.model import UNKNOWN_OFFSET
 from odradek.records.batch import BatchHeader, Buffer, parse_header
@@ -24,6 +26,8 @@ from odradek.storage.producers.producer_state import (
     ProducerStateManager,
 )
 
+logger: Final = logging.getLogger(__name__)
+
 
 def replay_producers(
     file_system: FileSystem,
@@ -39,6 +43,9 @@ def replay_producers(
     are beyond it or cannot be read are removed. After a recovery the transaction indexes of the
     segments from `recovered_from` on are rebuilt, and later snapshots are not trusted but rebuilt
     as well: retention may remove the records with the same facts.
+
+    A segment that is damaged is read as far as it can be, and the rest is told in the log: the
+    records behind it can still be read, and whoever has sent more is refused at worst.
 
     Raises:
         OSError: the disk failed.
@@ -61,13 +68,20 @@ def replay_producers(
                 indexed = None
                 if 0 <= recovered_from <= segment.base_offset:
                     indexed = segment.transactions
-                walk_segment(
+                end = walk_segment(
                     segment,
                     partial(replay_into, producers, indexed),
                     from_position=place.position,
                     next_offset=place.base_offset,
                     check=False,
                 )
+                if end.reason is not None:
+                    logger.warning(
+                        "%s: %s; what producers have sent from offset %d on is not known",
+                        segment.file.path,
+                        end.reason,
+                        end.next_offset,
+                    )
             segment.release()
     producers.commit()
     producers.map_end_offset = log_end_offset

@@ -338,6 +338,35 @@ def test_a_crash_within_the_swap_leaves_one_log(directories: Directories, rename
     assert not len(cluster.log_manager.futures)
 
 
+def test_a_swap_outlives_a_start_without_the_new_disk(directories: Directories) -> None:
+    """The old log would be removed, and the copy, once its disk is back, be one that nothing
+    explains: the partition's records would be gone."""
+    cluster = begin(directories)
+    wait_for_swap(cluster)
+    directories.crash(cluster)
+    current = os.path.join(directories.paths[1], "orders-0")
+    os.rename(current, current + f".{1:032x}-future")
+    place = Path(directories.paths[1])
+    place.rename(f"{place}.away")
+    place.touch()
+    for end in (directories.stop, directories.crash):
+        cluster = directories.start()
+        assert cluster.log_manager.offline_dirs == [str(place)]
+        cluster.wait(100_000)
+        end(cluster)
+        (old,) = Path(directories.paths[0]).glob("orders-0.*-delete")
+        # The checkpoints do not have it any more: a log that is made anew is no other one's.
+        assert not (old / names.PARTITION_METADATA).exists()
+    place.unlink()
+    Path(f"{place}.away").rename(place)
+    cluster = directories.start()
+    cluster.create("orders", **SMALL)
+    assert directory_of(cluster) == directories.paths[1]
+    assert values_of(cluster) == numbers(30)
+    cluster.wait(1)
+    assert directories.found() == [[], ["orders-0"], []]
+
+
 def test_a_copy_that_nothing_explains_is_set_aside(directories: Directories) -> None:
     """A half copy would become the log of a partition whose directory was taken away."""
     cluster = begin(directories)

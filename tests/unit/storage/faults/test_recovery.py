@@ -188,6 +188,29 @@ def test_a_damaged_snapshot_is_rebuilt(world, batches, content):
     assert [r.duplicate for r in log.appender.append_as_leader(retries, 2)] == [True] * 2
 
 
+@pytest.mark.leaves_damage
+def test_producers_that_damage_hides_are_told(world, batches, caplog):
+    """A producer would be refused, or believed twice, for a reason that nobody knows."""
+    manager = world.start()
+    log = world.log(manager, index_interval_bytes="100")
+    fill(log, batches, 12)
+    file = log.segments.active.file.path
+    place = log.segments.active.locate(3)
+    manager.shutdown()
+    for name in os.listdir(os.path.dirname(file)):
+        if name.endswith(".snapshot"):
+            os.remove(os.path.join(os.path.dirname(file), name))
+    with open(file, "r+b") as data:
+        data.seek(place.position + 8)
+        data.write(b"\xff" * 4)
+    log = world.log(index_interval_bytes="100")
+    assert log.log_end_offset == 12
+    assert log.producers.get(9).last_offset == 2
+    (told,) = [line for line in caplog.messages if "what producers have sent" in line]
+    assert told.startswith(f"{file}: ")
+    assert told.endswith("from offset 3 on is not known")
+
+
 def test_an_aborted_transaction_within_another_is_no_damage(world, batches):
     """Sound transaction indexes would be made anew, and `fsck` cry wolf."""
     manager = world.start()
