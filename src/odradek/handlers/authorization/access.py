@@ -1,4 +1,4 @@
-"""`Guarded`: a request before its handler, and what its caller may do.
+"""`Guard` stands before a handler: the request, and what its caller may do, are a `Guarded`.
 
 A rule looks at the request and passes its allowed part to the handler: all (`serve`), nothing
 (`fail`), or some entries (`serve_allowed`). Entries that are refused are answered in the shape that
@@ -21,7 +21,7 @@ from odradek.model import AclOperation, ResourceType
 from odradek.protocol.exchange import Exchange
 from odradek.protocol.header import RequestHeader
 from odradek.protocol.primitives import Buffer
-from odradek.security.authorizer import Caller
+from odradek.security.authorizer import Authorizer, Caller
 
 Fields = dict[str, Any]
 
@@ -183,6 +183,21 @@ class Guarded:
             self.request.amend = amend
         else:
             self.request.amend = lambda fields: chain(before(fields), amend(fields))
+
+
+class Guard:
+    """The handler of one row, behind the authorizer: `rule` decides what becomes of a request."""
+
+    def __init__(self, row: Api, authorizer: Authorizer, rule: Callable[[Guarded], None]) -> None:
+        self._row: Final = row
+        self._authorizer: Final = authorizer
+        self._rule: Final = rule
+
+    def __call__(self, context: HandlerContext, request: Request) -> None:
+        """Handles a request."""
+        exchange = request.exchange
+        caller = self._authorizer.caller(exchange.principal, exchange.client_host)
+        self._rule(Guarded(context, request, self._row, caller))
 
 
 class _Nowhere(Exchange):

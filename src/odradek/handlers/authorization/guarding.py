@@ -22,11 +22,9 @@ from odradek.handlers.authorization import (
     topics,
     transactions,
 )
-from odradek.handlers.authorization.access import REFUSALS, Guarded
+from odradek.handlers.authorization.access import REFUSALS, Guard, Guarded
 from odradek.handlers.authorization.operations import tell_cluster_operations
-from odradek.handlers.context import HandlerContext
 from odradek.handlers.long_requests import do_in_slices
-from odradek.handlers.request import Request
 from odradek.model import AclOperation, ResourceType
 from odradek.security.authorizer import Authorizer, Caller
 
@@ -110,20 +108,8 @@ RULES: Final[Mapping[int, Callable[[Guarded], None]]] = {
 def guarded(apis: Mapping[int, Api], authorizer: Authorizer) -> dict[int, Api]:
     """The rows of the table, each behind the authorizer."""
     return {
-        key: row if row.permission is ANYBODY else replace(row, handle=_Guard(row, authorizer))
+        key: row
+        if row.permission is ANYBODY
+        else replace(row, handle=Guard(row, authorizer, RULES.get(key, _ask_for_all)))
         for key, row in apis.items()
     }
-
-
-class _Guard:
-    """The handler of one row, behind the authorizer."""
-
-    def __init__(self, row: Api, authorizer: Authorizer) -> None:
-        self._row: Final = row
-        self._authorizer: Final = authorizer
-        self._rule: Final = RULES.get(row.key, _ask_for_all)
-
-    def __call__(self, context: HandlerContext, request: Request) -> None:
-        exchange = request.exchange
-        caller = self._authorizer.caller(exchange.principal, exchange.client_host)
-        self._rule(Guarded(context, request, self._row, caller))
