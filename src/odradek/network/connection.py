@@ -186,6 +186,8 @@ class Connection:
         # Authentication sets it, before any request is handed on.
         self.principal: KafkaPrincipal = ANONYMOUS
         self.is_established = True  # False until the client is authenticated
+        # Called when a connection that was held has its turn.
+        self.on_let_in: Callable[[], None] | None = None
         # Receives the frames instead of the broker's handler, and hands on those that may pass.
         self.gate: RequestHandler | None = None
         self.frame_max_bytes: i64 = context.frame_max_bytes
@@ -281,6 +283,11 @@ class Connection:
         return not self._reading_paused and not self._stalls & CLOSED
 
     @property
+    def is_held(self) -> bool:
+        """Whether its turn has not come: nothing that the client sends is handled."""
+        return bool(self._stalls & HELD)
+
+    @property
     def waiting_bytes(self) -> int:
         """Received and not handled yet."""
         return self._end - self._start
@@ -319,6 +326,8 @@ class Connection:
         """Undoes `hold`."""
         self._stalls &= ~HELD
         self._resume_soon()
+        if self.on_let_in is not None:
+            self.on_let_in()
 
     def on_finished(self) -> None:
         """Called when an exchange is answered: at once (the frame loop handles it) or later

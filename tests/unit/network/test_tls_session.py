@@ -7,10 +7,12 @@ import ssl
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import uvloop
 from tests.unit.network.fakes import FakeHandler, FakeTransport, Harness, framed
+from tests.unit.network.records_of_tls import HANDSHAKE, KEY_UPDATE, Records
 from tools.pem_stores import pem_stores
 
 from odradek.clock import ManualClock
@@ -18,8 +20,8 @@ from odradek.log_limit import LimitedLog
 from odradek.model import ANONYMOUS, EndPoint
 from odradek.network import NetworkLimits, SocketServer
 from odradek.network.secured import SecuredListener
-from odradek.network.tls.protocol import TlsListener
-from odradek.network.tls.session import PIECE_BYTES, TlsSession
+from odradek.network.tls.protocol import SCRATCH_BYTES, TlsListener
+from odradek.network.tls.session import MOST_UNREAD_BYTES, PIECE_BYTES, TlsSession
 from odradek.network.tls.terms import PeerRefused
 from odradek.protocol.exchange import Exchange
 from odradek.server.in_process.protected.authority import CertificateAuthority
@@ -108,20 +110,31 @@ class Pair:
     """A broker's session whose handshake is done, and the client at its other end."""
 
     def __init__(
-        self, server: ssl.SSLContext, client: ssl.SSLContext, terms: type[Terms] = Terms
+        self,
+        server: ssl.SSLContext,
+        client: ssl.SSLContext,
+        terms: type[Terms] = Terms,
+        *,
+        is_held: bool = False,
     ) -> None:
         self.harness = Harness()
         self.socket = SlowSocket()
         log = LimitedLog(logging.getLogger("test"), self.harness.clock)
         self.session = self.socket.session = TlsSession(terms(server), log, self.socket)
-        self.session.admit(self.harness.connect)
+        self.connection = self.harness.connect(self.session)
+        if is_held:
+            self.connection.hold()
+        self.session.admit(lambda _: self.connection)
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.client = client.wrap_bio(self._in, self._out, server_hostname="127.0.0.1")
+        self.shake_hands()
+        self.socket.is_slow = True
+
+    def shake_hands(self) -> None:
         for _ in range(3):
             with suppress(ssl.SSLWantReadError):
                 self.client.do_handshake()
             self.exchange()
-        self.socket.is_slow = True
 
     def exchange(self) -> None:
         """Carries what either has for the other."""
@@ -165,7 +178,9 @@ def contexts(tmp_path_factory):
     stores = pem_stores(authority, home)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(stores["ssl.keystore.location"])
-    return server, ssl.create_default_context(cadata=authority.certificate)
+    client = ssl.create_default_context(cadata=authority.certificate)
+    client.keylog_filename = str(home / "keys")
+    return server, client
 
 
 @pytest.fixture
@@ -310,6 +325,89 @@ def test_a_mistake_in_that_turn_ends_the_connection(pair):
         await asyncio.sleep(0)
         assert isinstance(found[0]["exception"], ZeroDivisionError)
         assert pair.socket.aborted
+
+    asyncio.run(work())
+
+
+def records_of(pair: Pair) -> Records:
+    """Makes the next records in place of the client."""
+    assert pair.client.cipher()[0] == "TLS_AES_256_GCM_SHA384"
+    return Records(Path(pair.client.context.keylog_filename))
+
+
+@pytest.mark.parametrize("end", ["response", "close"])
+def test_a_client_that_breaks_off_in_the_middle_of_new_keys_fails_alone(pair, end, caplog):
+    """OpenSSL refuses to write there, and the stack may be of the request that completes this."""
+    records = records_of(pair)
+    for record in (records.record(framed(b"parked")), records.record(KEY_UPDATE[:4], HANDSHAKE)):
+        pair.session.received(memoryview(record))
+    if end == "close":
+        pair.socket.is_full = True
+        pair.session.pause_writing()
+    (exchange,) = pair.harness.handler.parked
+    exchange.send([LARGE])
+    if end == "close":
+        pair.session.close()
+    assert pair.socket.aborted
+    assert pair.session.get_write_buffer_size() == 0
+    assert "TLS, at a response" in caplog.text
+
+
+def test_a_client_that_renews_its_keys_is_served_on(pair):
+    pair.socket.is_slow = False
+    records = records_of(pair)
+    for _ in range(10):
+        pair.session.received(memoryview(records.key_update() + records.record(framed(b"a"))))
+        pair.exchange()
+        assert pair.read() == framed(b"a")
+
+
+def test_a_client_that_asks_for_new_keys_and_reads_none_is_dropped(pair, caplog):
+    """Each of the requests has an answer of the same size, which waits in memory for it."""
+    records = records_of(pair)
+    for _ in range(100):
+        pair.session.received(memoryview(b"".join(records.key_update() for _ in range(1000))))
+        if pair.socket.aborted:
+            break
+    assert pair.socket.aborted
+    assert pair.socket.most_held < MOST_UNREAD_BYTES + SCRATCH_BYTES
+    assert "asks TLS for more and more" in caplog.text
+
+
+def test_a_handshake_waits_for_the_turn_of_its_connection(contexts):
+    """It costs more than all that a rate of connections would hold back otherwise."""
+
+    async def work() -> None:
+        pair = Pair(*contexts, is_held=True)
+        assert not pair.socket.written
+        assert pair.client.version() is None
+        pair.connection.let_in()
+        await asyncio.sleep(0)
+        pair.exchange()
+        pair.shake_hands()
+        pair.ask(b"first")
+        assert pair.deliver() == framed(b"first")
+
+    asyncio.run(work())
+
+
+def test_a_client_that_waits_for_its_turn_cannot_fill_the_memory(contexts, caplog):
+    pair = Pair(*contexts, is_held=True)
+    for _ in range(PIECE_BYTES // 1000):
+        assert not pair.socket.aborted
+        pair.session.received(memoryview(bytes(1000)))
+    pair.session.received(memoryview(bytes(1000)))
+    assert pair.socket.aborted
+    assert "before it has an answer" in caplog.text
+
+
+def test_a_client_that_goes_before_its_turn_is_forgotten(contexts):
+    async def work() -> None:
+        pair = Pair(*contexts, is_held=True)
+        pair.session.lost()
+        pair.connection.let_in()
+        await asyncio.sleep(0)
+        assert not pair.socket.written
 
     asyncio.run(work())
 

@@ -28,6 +28,9 @@ RECORD_BYTES: Final = 16 * 1024
 # So much is encrypted before it is handed to the socket: more than transports like to hold, so
 # that they send it at once.
 PIECE_BYTES: Final = 64 * 1024
+# The most that waits in the socket of a client to whom TLS has something of its own to say: more
+# than a piece, and than transports hold besides.
+MOST_UNREAD_BYTES: Final = 256 * 1024
 _HANDSHAKE: Final = 0x16
 
 
@@ -60,6 +63,8 @@ class TlsSession:
         self._connection = admit(self)
         if self._connection is None:
             self.abort()
+        elif self._connection.is_held:
+            self._connection.on_let_in = self._advance_soon
 
     def lost(self) -> Connection | None:
         """Ends the session; returns its connection, which has ended too."""
@@ -119,7 +124,7 @@ class TlsSession:
         self._is_reading_paused = False
         if not self._is_closing:
             self._transport.resume_reading()
-            asyncio.get_running_loop().call_soon(advance_or_abort, self._advance, self)
+            self._advance_soon()
 
     def get_write_buffer_size(self) -> int:
         """How many bytes are written and have not left, encrypted or not."""
@@ -157,7 +162,13 @@ class TlsSession:
         assert tls is not None, "nothing is written before the handshake"
         while unsent and self._outgoing.pending < PIECE_BYTES:
             piece = unsent[0]
-            count = tls.write(piece[:RECORD_BYTES])
+            try:
+                count = tls.write(piece[:RECORD_BYTES])
+            except ssl.SSLError as error:
+                # The client is in the middle of a message of TLS. What answers it may be somebody
+                # else's request, which must not fail for it.
+                self._drop(f"TLS, at a response: {describe_error(error)}")
+                return
             self._unsent_bytes -= count
             if count < len(piece):
                 unsent[0] = piece[count:]
@@ -190,11 +201,16 @@ class TlsSession:
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         return True
 
+    def _advance_soon(self) -> None:
+        asyncio.get_running_loop().call_soon(advance_or_abort, self._advance, self)
+
     def _advance(self) -> None:
         if self._is_closing or self._tls is None:
             return
         try:
             if not self._is_established:
+                if self._must_wait():
+                    return
                 self._tls.do_handshake()
                 self._establish(self._tls)
             self._decrypt(self._tls)
@@ -205,7 +221,25 @@ class TlsSession:
         except PeerRefused as error:
             self._refuse(str(error))
         finally:
-            self._flush()
+            self._tell()
+
+    def _tell(self) -> None:
+        """Sends what TLS itself has to say, such as new keys that the client has asked for."""
+        if not self._outgoing.pending:
+            return
+        self._flush()
+        unread_bytes = self._transport.get_write_buffer_size()
+        if self._is_full and unread_bytes > MOST_UNREAD_BYTES:
+            self._drop(f"it asks TLS for more and more, and leaves {unread_bytes} bytes unread")
+
+    def _must_wait(self) -> bool:
+        """Whether its turn has not come: a handshake is what rates of connections are to limit."""
+        connection = self._connection
+        if connection is None or not connection.is_held:
+            return False
+        if self._incoming.pending > PIECE_BYTES:
+            self._drop("it sends more than the begin of a handshake before it has an answer")
+        return True
 
     def _establish(self, tls: ssl.SSLObject) -> None:
         connection = self._connection
@@ -255,13 +289,20 @@ class TlsSession:
 
     def _refuse(self, reason: str) -> None:
         """Ends the connection with the alert that TLS has for it, if any."""
-        connection = self._connection
-        if connection is not None:
-            self._log.warning(f"Closing {connection.connection_id}: {printable(reason)}")
+        self._warn(reason)
         self._flush()
         self._is_closing = True
         self._forget_unsent()
         self._transport.close()
+
+    def _drop(self, reason: str) -> None:
+        self._warn(reason)
+        self.abort()
+
+    def _warn(self, reason: str) -> None:
+        connection = self._connection
+        if connection is not None:
+            self._log.warning(f"Closing {connection.connection_id}: {printable(reason)}")
 
 
 def describe_error(error: ssl.SSLError) -> str:
