@@ -350,7 +350,7 @@ def test_a_client_that_breaks_off_in_the_middle_of_new_keys_fails_alone(pair, en
         pair.session.close()
     assert pair.socket.aborted
     assert pair.session.get_write_buffer_size() == 0
-    assert "TLS, at a response" in caplog.text
+    assert "TLS takes no response" in caplog.text
 
 
 def test_a_client_that_renews_its_keys_is_served_on(pair):

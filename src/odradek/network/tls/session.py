@@ -167,7 +167,7 @@ class TlsSession:
             except ssl.SSLError as error:
                 # The client is in the middle of a message of TLS. What answers it may be somebody
                 # else's request, which must not fail for it.
-                self._drop(f"TLS, at a response: {describe_error(error)}")
+                self._drop(f"TLS takes no response: {describe_error(error)}")
                 return
             self._unsent_bytes -= count
             if count < len(piece):
@@ -283,8 +283,6 @@ class TlsSession:
         except ssl.SSLWantReadError:
             if not filled:
                 raise
-        except ssl.SSLZeroReturnError:
-            self._has_client_ended = True
         return filled
 
     def _refuse(self, reason: str) -> None:
