@@ -228,8 +228,17 @@ class Connection:
     def buffer_updated(self, byte_count: int) -> None:
         """Handles the frames that received bytes complete."""
         self._end += byte_count
+        is_full = self._end == self._limit
         self.received_ms = self.context.clock.monotonic_ms()
         self._advance()
+        if is_full and self._receive is None:
+            # uvloop asks for the next buffer at once, in case there is more to read.
+            self.context.call_soon(self.give_back)
+
+    def give_back(self) -> None:
+        """Gives back a buffer that was asked for and got nothing."""
+        if self._start == self._end and self._frames_owned == 0:
+            self._release_buffer()
 
     def pause_writing(self) -> None:
         """Stops answering: the transport is over its limit."""

@@ -79,6 +79,27 @@ def test_an_idle_connection_holds_no_buffer() -> None:
     assert harness.pool.retained_bytes == READ_BUFFER_BYTES
 
 
+def test_a_buffer_that_got_nothing_is_given_back() -> None:
+    """uvloop asks for another one when a read has filled the last: for each idle client of large
+    requests one of their size would stay."""
+    harness = Harness()
+    harness.receive(framed(b"e" * READ_BUFFER_BYTES))
+    assert len(harness.connection.get_buffer()) >= READ_BUFFER_BYTES
+    harness.turn()
+    assert not harness.connection.buffer_bytes
+    assert harness.pool.retained_bytes == 3 * READ_BUFFER_BYTES, "that of a read, and a larger one"
+
+
+def test_a_buffer_that_got_something_is_kept() -> None:
+    harness = Harness()
+    frame = framed(b"e" * READ_BUFFER_BYTES)
+    harness.receive(frame + frame[:100])
+    harness.turn()
+    assert harness.connection.waiting_bytes == 100
+    harness.receive(frame[100:])
+    assert harness.transport.written == frame * 2
+
+
 def test_an_unanswered_request_mutes_its_connection() -> None:
     """Goal: one request in flight per connection; the next is handled after the answer."""
     harness = Harness()

@@ -82,6 +82,27 @@ def test_large_and_small_frames_are_echoed(
     run_site(test, loop_factory=loop_factory)
 
 
+@pytest.mark.parametrize("loop_factory", LOOPS, ids=["uvloop", "asyncio"])
+def test_an_idle_client_of_large_requests_costs_no_buffer(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def test(site: Site) -> None:
+        reader, writer = await site.connect()
+        writer.write(framed(b"p"))
+        while not site.handler.parked:
+            await asyncio.sleep(0)
+        (exchange,) = site.handler.parked
+        exchange.send([b"p"])
+        writer.write(framed(b"e" * 1_000_000))
+        assert await answer(reader) == b"p"
+        assert await answer(reader) == b"e" * 1_000_000
+        await asyncio.sleep(0)
+        assert not exchange.connection.buffer_bytes
+        await close(writer)
+
+    run_site(test, loop_factory=loop_factory)
+
+
 def test_listeners_on_both_families_and_all_addresses() -> None:
     """Goal: R27: IPv6 in brackets, an empty host is every address of both families."""
     endpoints = [

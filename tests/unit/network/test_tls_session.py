@@ -353,6 +353,15 @@ def test_a_client_that_breaks_off_in_the_middle_of_new_keys_fails_alone(pair, en
     assert "TLS takes no response" in caplog.text
 
 
+def test_a_client_of_whom_half_a_record_has_come_costs_no_buffer(pair):
+    pair.client.write(framed(b"a"))
+    record = pair._out.read()
+    pair.session.received(memoryview(record[:10]))
+    assert not pair.connection.buffer_bytes
+    pair.session.received(memoryview(record[10:]))
+    assert pair.deliver() == framed(b"a")
+
+
 def test_a_client_that_renews_its_keys_is_served_on(pair):
     pair.socket.is_slow = False
     records = records_of(pair)

@@ -215,7 +215,8 @@ class TlsSession:
                 self._establish(self._tls)
             self._decrypt(self._tls)
         except ssl.SSLWantReadError:
-            pass
+            if self._connection is not None:
+                self._connection.give_back()
         except ssl.SSLError as error:
             self._refuse(f"TLS: {describe_error(error)}")
         except PeerRefused as error:
