@@ -4,7 +4,7 @@ and the quotas of addresses.
 Kafka's rules: a connection counts when its turn comes; when that is over a rate it waits, and all
 that come after it over the same listener wait behind it. A listener that is kept for brokers has no
 rate but its own. Kafka leaves those that wait in the backlog of the socket; here they are accepted,
-and nothing that they send is handled. Their clients see no difference.
+and nothing that they send is handled, not even a handshake of TLS. Their clients see no difference.
 
 An address that is over its quota does not delay others: its connection is ignored as long as it
 would have to wait, and closed then; it does not count.
