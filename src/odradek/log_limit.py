@@ -1,7 +1,8 @@
-"""Rate-limited logging, for lines that any client can cause.
+"""Rate-limited logging, for lines that the other end of a connection can cause.
 
 A client that reconnects in a tight loop must not fill the disk with log lines. The first event of
-an interval is logged, the rest are counted, and the next line gives the count.
+an interval is logged, the rest are counted, and the next line gives the count. Nor may a client's
+words, or a broker's, look like lines of their own, or move the cursor of whoever reads them.
 """
 
 import logging
@@ -23,11 +24,12 @@ class LimitedLog:
         self._suppressed = 0
 
     def warning(self, message: str) -> None:
-        """Logs `message`, or only counts it when the interval has had its line."""
+        """Logs `message`, on one line, or only counts it when the interval has had its line."""
         now_ms = self._clock.monotonic_ms()
         if now_ms < self._next_ms:
             self._suppressed += 1
             return
+        message = printable(message)
         if self._suppressed:
             message = f"{message} ({self._suppressed} similar lines left out)"
         self._suppressed = 0
@@ -36,6 +38,6 @@ class LimitedLog:
 
 
 def printable(text: str) -> str:
-    """A client's text on one line, and of bounded length."""
+    """Somebody else's text on one line, and of bounded length."""
     shown = text if text.isprintable() else text.encode("unicode_escape").decode()
     return shown if len(shown) <= _PRINTED_CHARACTERS else f"{shown[:_PRINTED_CHARACTERS]}..."

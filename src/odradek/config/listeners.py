@@ -6,9 +6,10 @@ long as nobody has named one; a listener on 0.0.0.0 that is not advertised, whic
 by the machine's name, as one without a host is; and, since the controller's listeners are not
 opened here, their names in small letters, and Kafka's default map in full, which lacks them. One
 thing is refused that Kafka accepts: a broker that is to join a quorum of others, since it would be
-a separate cluster here.
+a separate cluster here. So is `metrics.listener`, which Kafka does not have, on a listener's port.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -22,6 +23,9 @@ _BETWEEN_BROKERS: Final = "inter.broker.listener.name"
 _PROTOCOL: Final = "security.inter.broker.protocol"
 _ADVERTISED: Final = "advertised.listeners"
 _CONTROLLERS: Final = "controller.listener.names"
+_METRICS: Final = "metrics.listener"
+_METRICS_ADDRESS: Final = re.compile(r"http://\[?(?P<host>[^]/]*?)]?:(?P<port>[0-9]+)/?")
+_EVERYWHERE: Final = ("", "0.0.0.0", "::")
 _VOTERS: Final = "controller.quorum.voters"
 _QUORUM_SERVERS: Final = "controller.quorum.bootstrap.servers"
 
@@ -66,6 +70,7 @@ def check_listeners(
     _check_roles(values)
     listeners = parse_endpoints("listeners", values["listeners"], protocols)
     _check_ports(values["listeners"], listeners)
+    _check_metrics(values, endpoints_of("listeners", values, protocols))
     advertised = listeners
     if values[_ADVERTISED] is not None:
         advertised = parse_endpoints(_ADVERTISED, values[_ADVERTISED], protocols)
@@ -104,6 +109,25 @@ def _check_ports(texts: Sequence[str], listeners: Sequence[EndPoint]) -> None:
                     f"other IPv6, {shown}, port: {port}"
                 )
             raise _refusal("listeners", ",".join(texts), sentence)
+
+
+def _check_metrics(values: Mapping[str, Any], listeners: Sequence[EndPoint]) -> None:
+    """Refuses metrics on a port that clients are served on: the start would end with an address in
+    use, as if another program had it."""
+    text = values[_METRICS] or ""
+    found = _METRICS_ADDRESS.fullmatch(text)
+    if found is None:
+        return  # not set, or for the start to refuse
+    for endpoint in listeners:
+        hosts = {endpoint.host, found["host"]}
+        meets = len(hosts) == 1 or not hosts.isdisjoint(_EVERYWHERE)
+        if meets and endpoint.port == int(found["port"]) != 0:
+            raise _refusal(
+                _METRICS,
+                text,
+                f"{_METRICS} has the port {endpoint.port} of listener {endpoint.listener_name}; "
+                "give another port, or port 0 for a free one",
+            )
 
 
 def _ip_version(host: str) -> int:

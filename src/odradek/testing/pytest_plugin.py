@@ -22,6 +22,7 @@ become slower.
 
 import re
 import sys
+from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from copy import copy
 from itertools import count
@@ -72,19 +73,19 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Notes what a test has left running: it is no other test's."""
+    """Notes what a test has left running, and forgets what it has ended: it is no other test's."""
     before = _running()
-    _take_left()
     try:
         return (yield)
     finally:
+        _left_by_error().clear()
         for each in _running() - before:
             _started_by.setdefault(each, item.nodeid)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
-    item: pytest.Item,
+    item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Tells of the test's brokers when it has failed, before its fixtures go."""
     report = yield
@@ -92,18 +93,38 @@ def pytest_runtest_makereport(
         asked_for = _fixtures_of(item)
         own = [each for each in _running() if _started_by.get(each, "") in ("", *asked_for)]
         running = ((type(each).__name__, each.report_or_reason()) for each in own)
-        for number, (kind, text) in enumerate([*_take_left(), *running], 1):
+        left = () if call.excinfo is None else _left_by(call.excinfo.value)
+        for number, (kind, text) in enumerate([*left, *running], 1):
             report.sections.append((f"odradek: {kind} {number}", text))
     return report
 
 
-def _take_left() -> list[tuple[str, str]]:
-    """The reports of brokers whose blocks were left with an error since it was asked last."""
-    registry = sys.modules.get(_REGISTRY)
-    found = [] if registry is None else list(registry.LEFT_BY_ERROR)
-    if registry is not None:
-        registry.LEFT_BY_ERROR.clear()
+def _left_by(error: BaseException) -> Iterator[tuple[str, str]]:
+    """The reports of brokers whose blocks the error has left, not one that the test expected."""
+    left = _left_by_error()
+    if left:
+        name = sys.modules[_REGISTRY].MARK
+        marks = [vars(each).get(name) for each in _errors_behind(error)]
+        yield from ((kind, text) for mark, kind, text in left if mark in marks)
+
+
+def _errors_behind(error: BaseException) -> list[BaseException]:
+    """The error, those of its group, and those that led to it."""
+    found: list[BaseException] = []
+    unseen: list[BaseException | None] = [error]
+    while unseen:
+        each = unseen.pop()
+        if each is not None and not any(each is known for known in found):
+            found.append(each)
+            members = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+            unseen += [each.__cause__, each.__context__, *members]
     return found
+
+
+def _left_by_error() -> "deque[tuple[object, str, str]]":
+    """See `odradek.server.in_process.loop_calls`; empty unless that is in use."""
+    registry = sys.modules.get(_REGISTRY)
+    return deque() if registry is None else registry.LEFT_BY_ERROR
 
 
 def _fixtures_of(item: pytest.Item) -> list[str]:
@@ -126,7 +147,8 @@ def _marked(request: pytest.FixtureRequest) -> Mapping[str, Any]:
     if mark is None:
         return {}
     if mark.args or not mark.kwargs or not set(mark.kwargs) <= {"config", *_SECURITY}:
-        given = ", ".join([*map(repr, mark.args), *(f"{name}=..." for name in mark.kwargs)])
+        kinds = (type(each).__name__ for each in mark.args)  # a value may be a password
+        given = ", ".join([*kinds, *(f"{name}=..." for name in mark.kwargs)])
         pytest.fail(
             f"the mark is @pytest.mark.{_MARK}(config={{...}}, security=..., users={{...}}, "
             f"acls=[...], quotas={{...}}), not ({given})",

@@ -386,6 +386,18 @@ def test_a_setting_of_kafkas_clients_is_not_taken_for_a_mistyped_one(name: str) 
     refuse_unknown([name])
 
 
+def test_an_address_whose_name_nobody_tells_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A machine without its name server would have a command be silent for half a minute."""
+    is_over = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: is_over.wait(deadline_s(60)) and [])
+    tell_if_nobody_listens("far.example:9092,away.example:9092")
+    assert not is_over.is_set()
+    is_over.set()
+    assert "odradek: nothing listens at far.example:9092,away" in capsys.readouterr().err
+
+
 def test_brokers_that_are_away_are_knocked_at_together(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

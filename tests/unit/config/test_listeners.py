@@ -159,6 +159,33 @@ def test_a_part_of_the_listeners_may_be_advertised() -> None:
     BrokerConfig({**TWO, "inter.broker.listener.name": "a", "advertised.listeners": "A://x:9092"})
 
 
+@pytest.mark.parametrize(
+    ("listener", "metrics"),
+    [
+        ("127.0.0.1:9092", "127.0.0.1:9092"),
+        ("127.0.0.1:9092", "0.0.0.0:9092/"),
+        ("[::1]:9092", "[::1]:9092"),
+        (":9092", "localhost:9092"),
+    ],
+)
+def test_metrics_on_the_port_of_clients_are_refused(listener: str, metrics: str) -> None:
+    """The start would say that the address is in use, and somebody look for the program."""
+    told = r"^metrics\.listener has the port 9092 of listener PLAINTEXT; give another port, or port"
+    given = {"listeners": f"PLAINTEXT://{listener}"}
+    with pytest.raises(ConfigError, match=told):
+        BrokerConfig({**given, "metrics.listener": f"http://{metrics}"})
+
+
+@pytest.mark.parametrize("metrics", ["127.0.0.1:9093", "127.0.0.2:9092", "[::1]:9092"])
+def test_metrics_have_an_address_of_their_own(metrics: str) -> None:
+    """A broker that can have both would be refused; 9093 is the controller's, where nobody is
+    served here."""
+    listeners = "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093"
+    BrokerConfig({**QUICKSTART, "listeners": listeners, "metrics.listener": f"http://{metrics}"})
+    free = {"listeners": "PLAINTEXT://127.0.0.1:0", "metrics.listener": "http://127.0.0.1:0"}
+    BrokerConfig(free)
+
+
 def test_both_kinds_of_addresses_may_share_a_port() -> None:
     """A machine with IPv4 and IPv6 could not serve both, as it does with Kafka."""
     listeners = "A://127.0.0.1:9092,B://[::1]:9092,C://:0,D://:0"

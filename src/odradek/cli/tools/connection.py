@@ -10,10 +10,11 @@ import logging
 import re
 import socket
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -56,6 +57,7 @@ CANNOT_BE_TOGETHER: Final = "Options --{} and --{} cannot be specified together.
 CANNOT_BE_USED: Final = 'Option "[{}]" can\'t be used with option "[{}]"'
 
 _KNOCK_S: Final = 1.0
+_ANSWERS_S: Final = 2.0
 _HALF: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -327,8 +329,17 @@ def tell_if_nobody_listens(servers: object) -> None:
     for address in addresses:
         # At once: each that does not answer takes its time.
         Thread(target=_knock, args=(address, answers), daemon=True).start()
-    if not any(answers.get() for _ in addresses):
+    if not _is_any(answers, len(addresses)):
         print(f"odradek: nothing listens at {servers} yet, trying on", file=sys.stderr, flush=True)
+
+
+def _is_any(answers: "SimpleQueue[bool]", count: int) -> bool:
+    """Whether one of so many answers is yes; not if they take too long, as that of an address does
+    whose name no server tells."""
+    until_s = time.monotonic() + _ANSWERS_S
+    with suppress(Empty):
+        return any(answers.get(timeout=max(0, until_s - time.monotonic())) for _ in range(count))
+    return False
 
 
 def _knock(address: Address, answers: "SimpleQueue[bool]") -> None:

@@ -37,7 +37,7 @@ from odradek.client.errors import (
 from odradek.client.settings import ClientSettings
 from odradek.clock import Clock
 from odradek.errors import BrokerError, ErrorCode
-from odradek.log_limit import LimitedLog, printable
+from odradek.log_limit import LimitedLog
 from odradek.protocol.primitives import Buffer, ProtocolError
 
 T = TypeVar("T")
@@ -183,7 +183,7 @@ class ClusterCore(OfOneProcess, Generic[C]):
         for name in names:
             topic = answer.topics.get(name)
             if topic is not None and topic.error_code:
-                error = error_for(topic.error_code, printable(name))
+                error = error_for(topic.error_code, name)
                 self.warn(f"a topic cannot be used now: {error}")
 
     def warn(self, message: str) -> None:

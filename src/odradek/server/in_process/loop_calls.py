@@ -29,9 +29,11 @@ FORKED: Final = (
 )
 RUNNING: "Final[WeakSet[LoopCalls]]" = WeakSet()
 """The brokers and clusters that run in this process, for the report about a failed test."""
-LEFT_BY_ERROR: "Final[deque[tuple[str, str]]]" = deque(maxlen=_MOST_LEFT)
-"""Kinds and reports of those whose `with` block a test has left with an error: when pytest reports
-the test, they have ended."""
+LEFT_BY_ERROR: "Final[deque[tuple[object, str, str]]]" = deque(maxlen=_MOST_LEFT)
+"""The error's mark, kind and report of those whose `with` block a test has left with an error: when
+pytest reports the test, they have ended."""
+MARK: Final = "_odradek_block"
+"""An attribute of such an error. To keep the error itself would keep all that its frames hold."""
 
 
 class LoopCalls:
@@ -118,7 +120,8 @@ class LoopCalls:
     def _on_left(self, error: BaseException | None) -> None:
         """The `with` block ends; with an error pytest is going to ask what has been here."""
         if error is not None and self._servers and _IN_A_TEST in os.environ:
-            LEFT_BY_ERROR.append((type(self).__name__, self.report_or_reason()))
+            mark = vars(error).setdefault(MARK, object())
+            LEFT_BY_ERROR.append((mark, type(self).__name__, self.report_or_reason()))
 
     def explain(
         self,

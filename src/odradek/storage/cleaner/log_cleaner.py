@@ -213,7 +213,6 @@ class LogCleaner:
         log = cleaning.log
         if log.local.is_closed:
             return  # its files have gone with it
-        logger.warning("compacting %s: %s", log.topic_partition, error)
         if cleaning.is_committing:
             # After a failed sync or rename nobody knows what the files hold.
             log.log_directory.fail(error)

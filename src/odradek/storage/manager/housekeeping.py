@@ -5,8 +5,8 @@ it, and its interval is asked for each time. A task that looks at every log take
 each turn of the loop. As a `LogListener` it also does what a log asks for.
 """
 
-import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from odradek.background import SlicedRound
@@ -21,8 +21,6 @@ from odradek.storage.manager.log_table import LogTable
 from odradek.storage.manager.offset_checkpoints import OffsetCheckpoints
 from odradek.timer.periodic_task import PeriodicTask
 from odradek.timer.timer import Timer
-
-logger = logging.getLogger(__name__)
 
 # Kafka has an undocumented setting for it.
 _EXPIRATION_CHECK_MS: Final = 600_000
@@ -89,10 +87,8 @@ class Housekeeping(LogListener):
 
     def _delete_old_segments_of(self, log: Log) -> None:
         log.try_to_finish_truncation()
-        try:
+        with suppress(BrokerError):  # the directory of the log has told
             log.delete_old_segments(self._clock.wall_ms())
-        except BrokerError as error:
-            logger.warning("retention of %s: %s", log.topic_partition, error)
 
     def remove_expired_producers(self) -> None:
         """Forgets the producers that have been silent for `producer.id.expiration.ms`."""

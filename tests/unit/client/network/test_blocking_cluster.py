@@ -257,3 +257,13 @@ def test_a_token_takes_no_longer_than_the_question(clock: Clock, addresses: Any)
     with cluster, pytest.raises(KafkaError, match=r"no token was given within \d+ ms"):
         cluster.topics()
     assert clock.monotonic_ms() <= LIMIT_MS
+
+
+def test_a_brokers_words_are_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """A broker could forge lines of a client's log, and clear the screen that shows it."""
+    cluster = Cluster(SERVERS, client_id="c", clock=Clock())
+    cluster.warn("not written: NONE\n\x1b[2J" + "x" * 2_000)
+    (told,) = caplog.messages
+    assert told.startswith("c: not written: NONE\\n\\x1b[2Jxxx")
+    assert told.endswith("xxx...")
+    assert len(told) < 1_100

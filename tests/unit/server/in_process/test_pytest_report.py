@@ -102,10 +102,17 @@ def test_a_report_tells_of_the_tests_own_brokers(pytester: pytest.Pytester) -> N
 
 BLOCKS = """
 import asyncio
+import dataclasses
 import pytest
 import odradek
 
 LEFT = []
+
+@dataclasses.dataclass(frozen=True)
+class Frozen(Exception):
+    reason: str
+
+ALWAYS = Frozen("one for all tests")
 
 class Reportless(odradek.Broker):
     def report(self):
@@ -134,6 +141,38 @@ def test_that_holds():
 def test_without_a_broker():
     assert False
 
+def test_that_fails_after_an_expected_error():
+    with pytest.raises(KeyError):
+        with odradek.Broker() as broker:
+            broker.produce("of_an_expected_error", "spool")
+            raise KeyError
+    assert False
+
+def test_that_expects_another_error():
+    async def main():
+        async with asyncio.TaskGroup(), odradek.Broker() as broker:
+            await broker.produce_async("of_the_group", "spool")
+            raise KeyError
+    with pytest.raises(ExceptionGroup, match="that"):
+        asyncio.run(main())
+
+def test_that_raises_another_error():
+    try:
+        with odradek.Broker() as broker:
+            broker.produce("of_the_cause", "spool")
+            raise Frozen("this")
+    except Frozen:
+        pytest.fail("that")
+
+def test_of_an_unsteady_error_that_is_expected():
+    with pytest.raises(Frozen):
+        with odradek.Broker() as broker:
+            broker.produce("of_the_one_before", "spool")
+            raise ALWAYS
+
+def test_of_an_unsteady_error():
+    raise ALWAYS
+
 def test_without_a_report():
     LEFT.append(Reportless().start())
     with Reportless():
@@ -151,19 +190,23 @@ def test_that_cleans_up():
 
 def test_a_report_tells_of_a_block_that_the_error_has_left(pytester: pytest.Pytester) -> None:
     """A test that starts its broker with `with` would never show what it held, a report that fails
-    would end the run, and the next test's report would tell of another's."""
+    would end the run, and a report would tell of another test's, or of an error that the test
+    expected."""
     pytester.makepyfile(BLOCKS)
     done = pytester.runpytest_inprocess("-p", "no:asyncio", "--strict-markers")
-    done.assert_outcomes(passed=2, failed=5)
-    block, loop, without, reportless, stopped = done.stdout.str().split("\n_____")[1:6]
+    done.assert_outcomes(passed=3, failed=9)
+    failures = done.stdout.str().split("\n_____")[1:10]
+    block, loop, without, expected, group, cause, unsteady, reportless, stopped = failures
     assert "odradek: Broker 1 -" in block
     assert "topics  of_the_broker: ends of partitions 0 at 1" in block
     assert "odradek: Cluster 2 -" in block
     assert "topics  of_the_cluster: ends of partitions 0 at 1" in block
     assert "topics  of_the_loop: ends of partitions 0 at 1" in loop
-    assert "odradek:" not in without
+    assert "odradek:" not in without + expected + unsteady
+    assert "topics  of_the_group: ends of partitions 0 at 1" in group
+    assert "topics  of_the_cause: ends of partitions 0 at 1" in cause
     assert reportless.count("no report can be made: ZeroDivisionError()") == 2
-    assert "no report can be made" not in stopped
+    assert "odradek:" not in stopped
 
 
 WRONG_MARKS = """
@@ -199,7 +242,7 @@ def test_a_wrong_mark_is_told(pytester: pytest.Pytester) -> None:
     done.stdout.fnmatch_lines(
         [
             "*the mark is @pytest.mark.odradek(config={...},*not (conf=...)",
-            "*the mark is @pytest.mark.odradek(config={...},*not ({'num.partitions': 2})",
+            "*the mark is @pytest.mark.odradek(config={...},*not (dict)",
             "*users is a mapping of names to passwords, not a value of type list",
             "*config is a mapping of settings to their values, and not of type list",
             "*an ACL is a text or an AclBinding, and not of type int",

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from tests.unit.storage.cleaner.compacted import batch
-from tests.unit.storage.conftest import World
+from tests.unit.storage.conftest import ORDERS_ID, World
 from tests.unit.storage.faults.lives import PROPERTIES, Life, findings
 
 from odradek.errors import BrokerError, ErrorCode, LogDirFailure
+from odradek.model import TopicPartition
 from odradek.testing.faulty_files import FaultyFileSystem
 
 
@@ -173,3 +174,29 @@ def test_what_a_full_disk_refuses_is_in_the_log_every_ten_seconds(world, caplog)
     path = log.local.segments.active.file.path
     assert first == f"appending to {path} failed: No space left on device"
     assert second == f"{first} (1 similar lines left out)"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"retention_bytes": "0"},
+        {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01"},
+    ],
+    ids=["retention", "compaction"],
+)
+def test_the_upkeep_of_all_logs_on_a_full_disk_is_one_line(world, caplog, settings):
+    """A thousand partitions would have a line each, again and again."""
+    files = FaultyFileSystem()
+    manager = world.start(files)
+    for number in range(5):
+        where = TopicPartition("orders", number)
+        log = manager.get_or_create(where, ORDERS_ID, world.config(**settings))
+        for value in (b"old", b"new"):
+            log.appender.append_as_leader([batch(world, (b"key", value))], 0)
+            if "cleanup_policy" in settings:
+                log.appender.roll()
+        log.update_high_watermark(log.log_end_offset)
+    files.is_full = True
+    world.advance(300_000)
+    (told,) = caplog.messages
+    assert told.endswith(": No space left on device")

@@ -35,7 +35,7 @@ def read_acls(acls: Iterable[str | AclBinding]) -> list[AclBinding]:
         ValueError: words that are no ACL; the text says how they go.
     """
     if isinstance(acls, str):
-        raise TypeError(f"acls is a list, one text an ACL: acls=[{acls!r}]")
+        raise TypeError("acls is a list, one text an ACL, and not of type str")
     found: list[AclBinding] = []
     for each in items_of("acls", "ACLs", acls):
         found += _read(each) if isinstance(each, str) else [_binding(each)]

@@ -161,7 +161,9 @@ def pairs_of(argument: str, value: object) -> list[tuple[Any, Any]]:
     pairs: list[tuple[Any, Any]] = []
     for each in found:
         if not isinstance(each, tuple | list) or len(each) != 2:
-            raise TypeError(f"{argument} is a mapping or a list of pairs, and {each!r} is no pair")
+            raise TypeError(
+                f"{argument} is a mapping or a list of pairs, and {_kind(each)} is none"
+            )
         if not isinstance(each[0], str):
             raise TypeError(f"{argument} are named by text, and not by {_kind(each[0])}")
         pairs.append((each[0], each[1]))
@@ -176,7 +178,7 @@ def topic_name(name: object) -> str:
     """
     if isinstance(name, str):
         return name
-    raise TypeError(f"a topic is named by text, and not by {name!r}")
+    raise TypeError(f"a topic is named by text, and not by a value of type {_kind(name)}")
 
 
 def _kind(value: object) -> str:

@@ -100,21 +100,17 @@ class BrokerHelpers:
         """See `BrokerCalls.produce_many`."""
         to = whole_or_none("partition", partition)
         if isinstance(records, str | bytes | Mapping) or not isinstance(records, Iterable):
-            raise TypeError(f"produce_many takes a list of values, and not {records!r:.80}")
+            kind = type(records).__name__
+            raise TypeError(f"produce_many takes a list of values, and not one of type {kind}")
+        pairs = [_key_and_value(each) for each in records]
         image = await self._topic_to_write(topic)
         now_ms = self._stamp(None)
         builders: dict[int, RecordBatchBuilder] = {}
         places: list[tuple[int, int]] = []
         counts: dict[int, int] = {}
-        for record in records:
-            key, value = record if isinstance(record, tuple) else (None, record)
-            key_bytes, value_bytes = _bytes("key", key), _bytes("value", value)
-            index = to
-            if index is None:
-                index = self._choose(image, key_bytes, counts)
-            builders.setdefault(index, RecordBatchBuilder()).append(
-                now_ms, key_bytes, value_bytes, []
-            )
+        for key, value in pairs:
+            index = self._choose(image, key, counts) if to is None else to
+            builders.setdefault(index, RecordBatchBuilder()).append(now_ms, key, value, [])
             places.append((index, counts.get(index, 0)))
             counts[index] = counts.get(index, 0) + 1
         batches = [(TopicPartition(topic, each), builder) for each, builder in builders.items()]
@@ -308,6 +304,14 @@ class BrokerHelpers:
             lambda on_done: controller.incremental_alter_configs([(resource, steps)], on_done)
         )
         _check(results[0].error_code, results[0].message)
+
+
+def _key_and_value(record: Data | tuple[Data, Data]) -> tuple[bytes | None, bytes | None]:
+    if not isinstance(record, tuple):
+        return None, _bytes("value", record)
+    if len(record) != 2:
+        raise TypeError(f"a record is a value, or a pair of key and value, and not {len(record)}")
+    return _bytes("key", record[0]), _bytes("value", record[1])
 
 
 def _bytes(what: str, data: Data) -> bytes | None:

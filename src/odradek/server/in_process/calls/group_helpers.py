@@ -360,7 +360,8 @@ class GroupHelpers:
 
     def _existing(self, where: object) -> TopicPartition:
         if not isinstance(where, tuple) or len(where) != 2:
-            raise TypeError(f"offsets are reset by topic and partition, not by {where!r}")
+            kind = type(where).__name__
+            raise TypeError(f"offsets are reset by topic and partition, and not by {kind}")
         found = TopicPartition(where[0], whole("partition", where[1]))
         partition_of(self._brokers.image, found)
         return found
