@@ -32,7 +32,11 @@ def asked_about(**names: str | None) -> Question:
 
     Raises:
         ValueError: there is none, or more than one.
+        TypeError: it is no text.
     """
+    for kind, name in names.items():
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"a {kind} is named by text, and not by {type(name).__name__}")
     given = [Question(kind, name) for kind, name in names.items() if name is not None]
     if len(given) != 1:
         raise ValueError(f"ask about one of {', '.join(names)}")

@@ -142,9 +142,13 @@ def api_keys(names: str | Collection[str] | None) -> frozenset[int] | None:
 
     Raises:
         ValueError: there is none of a name.
+        TypeError: these are no names.
     """
     if names is None:
         return None
+    if not isinstance(names, Collection):
+        kind = type(names).__name__
+        raise TypeError(f"api is the name of an API, or a list of names, and not of type {kind}")
     wanted = (names,) if isinstance(names, str) else names
     return frozenset(_KEYS[chosen("API", name, _KEYS)] for name in wanted)
 

@@ -50,6 +50,7 @@ def plan_stretch(bounds: Bounds, options: ReadOptions, stretch: Stretch) -> Stre
     """The ranges of a stretch of the topics that the options select.
 
     Raises:
+        TypeError: a moment is of a wrong kind.
         ValueError: a moment is none, names a partition that is not there, or both `end` and
             `as_of` are given.
         BrokerError, MissingData: there is no such topic, or nobody to ask. DataLoss: the end is
@@ -86,6 +87,11 @@ def _bound(
         if moment not in _WORDS:
             raise ValueError(f"{name}: {moment!r} is neither earliest nor latest")
         return EndOfLog(_WORDS[moment])
+    if not isinstance(moment, Mapping):
+        kind = type(moment).__name__
+        raise TypeError(
+            f"{name} is a time, earliest, latest or offsets by partition, and not of type {kind}"
+        )
     unknown = sorted(moment.keys() - {part.partition for part in partitions})
     if unknown:
         raise ValueError(f"{name}: there is no partition {unknown[0]}")

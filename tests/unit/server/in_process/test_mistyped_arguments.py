@@ -114,6 +114,7 @@ def test_settings_in_the_place_of_a_topic(maker: Callable[[], Any], call: str) -
         ("produce", ("x", None, 7), "headers is a list of pairs, and not of type int"),
         ("produce", ("x", None, [(b"a", b"b")]), "headers are named by text, and not by bytes"),
         ("produce", ("x", None, (), "now"), "timestamp is a whole number, and not of type str"),
+        ("produce", ("x", None, (), 2**63), "timestamp is a number of milliseconds with 64 bits, "),
         ("produce", ("x", None, (), None, "0"), "partition is a whole number, and not of type str"),
         ("produce_many", ("abc",), "produce_many takes a list of values, and not one of type str"),
         ("produce_many", ({"a": 1},), "produce_many takes a list of values, and not one of type "),
@@ -124,6 +125,7 @@ def test_settings_in_the_place_of_a_topic(maker: Callable[[], Any], call: str) -
         ("wait_for", ("1",), "n is a whole number, and not of type str"),
         ("wait_for", (None,), "n is a whole number, and not of type NoneType"),
         ("wait_for", (1, "soon"), "timeout is a number of seconds, and not of type str"),
+        ("wait_for", (1, float("nan")), "timeout is a number of seconds, and not nan"),
         ("wait_for_group", ("Stable", "1"), "members is a whole number, and not of type str"),
         ("wait_for_group", ("Stable", 1, "x"), "timeout is a number of seconds, and not of "),
         ("wait_for_lag", ("0",), "at_most is a whole number, and not of type str"),
@@ -132,6 +134,8 @@ def test_settings_in_the_place_of_a_topic(maker: Callable[[], Any], call: str) -
         ("reset", ({("orders", "0"): 1},), "partition is a whole number, and not of type str"),
         ("reset", ({("orders", 0): "1"},), "to is a whole number, and not of type str"),
         ("reset", (1.5, ["orders"]), "to is a whole number, and not of type float"),
+        ("reset", ("earliest", 7), "topics is a list of names, and not of type int"),
+        ("reset", ("earliest", [7]), "a topic is named by text, and not by a value of type int"),
         ("create_topic", ("3",), "partitions is a whole number, and not of type str"),
     ],
 )
@@ -142,7 +146,7 @@ def test_a_call_with_a_value_of_a_wrong_kind(
     records, or a call wait in vain."""
     with maker() as broker:
         broker.create_topic("orders")
-        with pytest.raises(TypeError, match=f"^{re.escape(answer)}"):
+        with pytest.raises((TypeError, ValueError), match=f"^{re.escape(answer)}"):
             getattr(broker, call)("letters" if call == "create_topic" else "orders", *given)
         assert broker.end_offsets() == {("orders", 0): 0}
 
@@ -163,7 +167,7 @@ def test_numbers_that_are_no_ints(tmp_path: Path) -> None:
     cent: Any = Fraction(1, 100)
     with odradek.Broker(tmp_path) as broker:
         broker.create_topic("orders", number(2))
-        broker.delay(number(0), partition=number(1))
+        broker.delay(number(0), topic="orders", partition=number(1))
         assert broker.produce("orders", "x", timestamp=number(5), partition=number(1)) == (1, 0)
         assert broker.produce_many("orders", ["y"], number(1)) == [(1, 1)]
         assert broker.records("orders", number(1))[0].timestamp == 5
@@ -174,6 +178,63 @@ def test_numbers_that_are_no_ints(tmp_path: Path) -> None:
         assert broker.reset("billing", wanted) == {("orders", 1): 1}
         assert broker.lag("billing") == {("orders", 1): 1}
         assert broker.wait_for_lag("billing", number(1), soon) == {("orders", 1): 1}
+
+
+@pytest.mark.parametrize("maker", [odradek.Broker, lambda: odradek.Cluster(brokers=1)])
+@pytest.mark.parametrize(
+    "call", ["group", "share_group", "lag", "wait_for_lag", "wait_for_group", "reset"]
+)
+def test_what_is_no_name_of_a_group(maker: Callable[[], Any], call: str) -> None:
+    """It would be a group that is dead, or be waited for in vain."""
+    more = ["earliest"] if call == "reset" else []
+    with maker() as broker:
+        for group in (7, None, b"a-password", ["a-password"]):
+            with pytest.raises(TypeError, match=r"^a group is named by text, and not by ") as told:
+                getattr(broker, call)(group, *more)
+            assert "a-password" not in str(told.value)
+
+
+@pytest.mark.parametrize("argument", ["start", "end", "as_of"])
+def test_what_is_no_moment_in_a_topic(argument: str) -> None:
+    """The answer would be of a number without `keys`."""
+    pytest.importorskip("pyarrow", reason="PEER MISSING, NOT TESTED: pyarrow")
+    with odradek.Broker() as broker:
+        broker.create_topic("orders")
+        for moment in (7, b"earliest", ["earliest"]):
+            any_moment: Any = {argument: moment}
+            answer = rf"^{argument} is a time, earliest, latest or offsets by partition, and not "
+            with pytest.raises(TypeError, match=answer):
+                broker.to_arrow("orders", **any_moment)
+
+
+def test_a_question_about_what_is_no_name() -> None:
+    with odradek.Broker() as broker:
+        for kind in ("group", "topic", "client", "transaction"):
+            asked: Any = {kind: b"billing"}
+            with pytest.raises(TypeError, match=f"^a {kind} is named by text, and not by bytes$"):
+                broker.explain(**asked)
+
+
+@pytest.mark.parametrize(
+    ("given", "answer"),
+    [
+        ({"api": 7}, "api is the name of an API, or a list of names, and not of type int"),
+        ({"api": [7]}, "the API is named by text, and not by a value of type int"),
+        ({"error": 7}, "the error is named by text, and not by a value of type int"),
+        ({"topic": b"orders"}, "topic is a text, and not of type bytes"),
+        ({"group": 7}, "group is a text, and not of type int"),
+        ({"client_id": ["app"]}, "client_id is a text, and not of type list"),
+        ({"broker_id": "1"}, "broker_id is a whole number, and not of type str"),
+        ({"partition": 0}, "a partition is one of a topic: give topic, too"),
+    ],
+)
+def test_a_fault_that_no_request_would_meet(given: dict[str, Any], answer: str) -> None:
+    """It would be waited for in vain; or every request meet it, where a partition was meant."""
+    with odradek.Broker() as broker:
+        any_broker: Any = broker
+        with pytest.raises((TypeError, ValueError), match=f"^{answer}"):
+            any_broker.fail(**{"api": "Fetch", "error": "NOT_LEADER_OR_FOLLOWER", **given})
+        assert broker.faults() == ()
 
 
 def test_a_fault_with_a_value_of_a_wrong_kind() -> None:

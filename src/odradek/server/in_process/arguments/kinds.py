@@ -7,11 +7,13 @@ forgets an argument's name may give `users` in the place of another.
 import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from math import isnan
 from typing import Any, Final
 
 from odradek.clock import Clock, SystemClock
 
 _READINGS: Final = ("monotonic_ms", "wall_ms", "keeps_pace", "wait_s", "subscribe")
+_FIRST_MS: Final = 1 - 2**63
 _SEEDS: Final = (int, float, str, bytes, bytearray)
 
 
@@ -117,12 +119,29 @@ def seconds(timeout: Any) -> float | None:
 
     Raises:
         TypeError: it is none.
+        ValueError: it is the number that is none.
     """
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
         raise TypeError(f"timeout is a number of seconds, and not of type {_kind(timeout)}")
-    return float(timeout)
+    found = float(timeout)
+    if isnan(found):
+        raise ValueError("timeout is a number of seconds, and not nan")
+    return found
+
+
+def timestamp_of(value: Any) -> int | None:
+    """The milliseconds of a record's time, if they are given.
+
+    Raises:
+        TypeError: it is no whole number.
+        ValueError: no record can have it.
+    """
+    found = whole_or_none("timestamp", value)
+    if found is not None and not _FIRST_MS <= found <= -_FIRST_MS:
+        raise ValueError(f"timestamp is a number of milliseconds with 64 bits, and not {found}")
+    return found
 
 
 def check_path(argument: str, path: object) -> None:
@@ -179,6 +198,28 @@ def topic_name(name: object) -> str:
     if isinstance(name, str):
         return name
     raise TypeError(f"a topic is named by text, and not by a value of type {_kind(name)}")
+
+
+def group_name(name: object) -> str:
+    """The name of a group.
+
+    Raises:
+        TypeError: it is no text.
+    """
+    if isinstance(name, str):
+        return name
+    raise TypeError(f"a group is named by text, and not by a value of type {_kind(name)}")
+
+
+def text_or_none(argument: str, value: Any) -> str | None:
+    """The text, if one is given.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    raise TypeError(f"{argument} is a text, and not of type {_kind(value)}")
 
 
 def _kind(value: object) -> str:

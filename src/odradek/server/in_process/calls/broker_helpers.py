@@ -30,7 +30,13 @@ from odradek.replication.schedule.listing import Schedule, schedules_in
 from odradek.server.awaiting import outcome
 from odradek.server.broker import BrokerServer
 from odradek.server.coordination.coordinators import TOPIC_CHANGE_TIMEOUT_MS
-from odradek.server.in_process.arguments.kinds import pairs_of, seconds, whole, whole_or_none
+from odradek.server.in_process.arguments.kinds import (
+    pairs_of,
+    seconds,
+    timestamp_of,
+    whole,
+    whole_or_none,
+)
 from odradek.server.in_process.calls.changes import Changes
 from odradek.server.in_process.calls.group_helpers import GroupHelpers
 from odradek.server.in_process.calls.running_brokers import RunningBrokers
@@ -84,7 +90,7 @@ class BrokerHelpers:
         partition: int | None,
     ) -> tuple[int, int]:
         """See `BrokerCalls.produce`."""
-        stamp, to = whole_or_none("timestamp", timestamp), whole_or_none("partition", partition)
+        stamp, to = timestamp_of(timestamp), whole_or_none("partition", partition)
         encoded = [(name, _bytes("header", data)) for name, data in pairs_of("headers", headers)]
         key_bytes, value_bytes = _bytes("key", key), _bytes("value", value)
         builder = RecordBatchBuilder()

@@ -11,7 +11,7 @@ from odradek.errors import ErrorCode
 from odradek.event_loop import waits_for
 from odradek.server.faults import Effect, Fault, Filter
 from odradek.server.faults.fault import api_keys, error_code
-from odradek.server.in_process.arguments.kinds import seconds, whole, whole_or_none
+from odradek.server.in_process.arguments.kinds import seconds, text_or_none, whole, whole_or_none
 from odradek.server.in_process.loop_calls import LoopCalls
 
 Apis = str | Collection[str] | None
@@ -178,12 +178,12 @@ class FaultCalls(LoopCalls):
         delay_ms: int = 0,
         name: str = "",
     ) -> Fault:
-        index = whole_or_none("partition", filter.partition)
+        which = _checked(filter)
         count, wait_ms = whole_or_none("times", times), whole("ms", delay_ms)
         return self._now(
             lambda: self._faults.put(
                 effect,
-                filter._replace(partition=index),
+                which,
                 self._end_fault,
                 times=count,
                 error=error,
@@ -197,6 +197,18 @@ class FaultCalls(LoopCalls):
 
     def _active_faults(self) -> tuple[Fault, ...]:
         return self._now(lambda: self._faults.active)
+
+
+def _checked(filter: Filter) -> Filter:
+    """The filter; one that no request could meet would be waited for in vain."""
+    for argument in ("topic", "group", "client_id"):
+        text_or_none(argument, getattr(filter, argument))
+    if filter.partition is not None and filter.topic is None:
+        raise ValueError("a partition is one of a topic: give topic, too")
+    return filter._replace(
+        partition=whole_or_none("partition", filter.partition),
+        broker_id=whole_or_none("broker_id", filter.broker_id),
+    )
 
 
 class Faults:

@@ -33,7 +33,14 @@ from odradek.replication.offset_lookup import (
 )
 from odradek.server.awaiting import outcome
 from odradek.server.broker import BrokerServer
-from odradek.server.in_process.arguments.kinds import seconds, whole, whole_or_none
+from odradek.server.in_process.arguments.kinds import (
+    group_name,
+    items_of,
+    seconds,
+    topic_name,
+    whole,
+    whole_or_none,
+)
 from odradek.server.in_process.calls.changes import Changes
 from odradek.server.in_process.calls.running_brokers import RunningBrokers, partition_of
 from odradek.server.in_process.calls.share_helpers import ShareGroupHelpers
@@ -107,6 +114,7 @@ class GroupHelpers:
 
     def describe(self, group: str) -> GroupState:
         """See `BrokerCalls.group`."""
+        group_name(group)
         try:
             coordinator = self._brokers.coordinator(group).coordinators.groups.coordinator
             listed = {each.group_id: each for each in coordinator.list_groups((), ())}.get(group)
@@ -187,10 +195,10 @@ class GroupHelpers:
     def _state_in_words(self, group: str, wanted: str) -> str:
         try:
             found = self.describe(group)
-        except BrokerError as error:  # nobody coordinates it
+            if found.state == DEAD:
+                return self._no_group(group)
+        except BrokerError as error:  # nobody coordinates it, or groups are being read
             return error.message
-        if found.state == DEAD:
-            return self._no_group(group)
         count = len(found.members)
         return f"group {group} is {found.state} with {count} members, not {wanted},"
 
@@ -223,6 +231,7 @@ class GroupHelpers:
 
     def lag(self, group: str) -> dict[TopicPartition, Lag]:
         """See `BrokerCalls.lag`."""
+        group_name(group)
         shared = self.shared.find(group)
         lags = self._lags(group) if shared is None else self._lags_of_shared(shared)
         if not lags:
@@ -367,13 +376,14 @@ class GroupHelpers:
         return found
 
     def _of(self, group: str, topics: Iterable[str]) -> list[TopicPartition]:
-        names = [topics] if isinstance(topics, str) else list(topics)
+        names = [topics] if isinstance(topics, str) else items_of("topics", "names", topics)
         if not names:
             return list(self.offsets(group))
+        found = [self._brokers.topic(topic_name(name)) for name in names]
         return [
-            TopicPartition(name, index)
-            for name in names
-            for index in range(len(self._brokers.topic(name).partitions))
+            TopicPartition(topic.name, index)
+            for topic in found
+            for index in range(len(topic.partitions))
         ]
 
     def _position(self, where: TopicPartition, to: str | int | datetime) -> int:
