@@ -208,6 +208,9 @@ def text_of(error: BaseException) -> str:
     """
     if isinstance(error, OSError):
         return f"{error.filename}: {reason_of(error)}" if error.filename else reason_of(error)
+    if isinstance(error, UnicodeEncodeError):
+        unwritable = ascii(error.object[error.start : error.end])
+        return f"{unwritable} cannot be written in {error.encoding}; is LANG a locale of UTF-8?"
     if not isinstance(error, BrokerError):
         return str(error)
     if " " in error.message:

@@ -50,7 +50,10 @@ def check_before_start(config: BrokerConfig, given: Mapping[str, str]) -> None:
 
 def check_first_directory(directory: str) -> None:
     """Refuses a first directory that cannot be made or written; others may be offline."""
-    existing = os.path.abspath(directory)
+    try:
+        existing = os.path.abspath(directory)
+    except FileNotFoundError as error:
+        raise StartError("The current folder is gone; give --data-dir another") from error
     while not os.path.lexists(existing):
         existing = os.path.dirname(existing)
     if not os.path.isdir(existing):

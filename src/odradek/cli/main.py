@@ -226,7 +226,9 @@ def open_closed_streams() -> None:
     """Opens closed standard streams: a connection must not get their descriptors."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+            # Left open, as Python's own are: its end would warn of one that nobody has closed.
+            opened = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(opened, mode, closefd=False))
 
 
 def discard_output() -> None:

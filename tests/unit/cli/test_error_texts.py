@@ -27,6 +27,10 @@ REFUSED = OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         (OSError(errno.EACCES, "Permission denied", ""), "Permission denied"),
         (OSError("no room in the archive"), "no room in the archive"),
         (ValueError("line 3: no JSON"), "line 3: no JSON"),
+        (
+            UnicodeEncodeError("utf-8", "gr\udcc3e", 2, 3, "surrogates not allowed"),
+            r"'\udcc3' cannot be written in utf-8; is LANG a locale of UTF-8?",
+        ),
         (NetworkError("no broker can be reached"), "no broker can be reached"),
         (
             BrokerError(ErrorCode.NETWORK_EXCEPTION, "orders"),

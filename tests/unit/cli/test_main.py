@@ -84,9 +84,10 @@ def test_a_command_may_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_full_disk_is_told_and_streams_may_be_closed(
     streams: str, status: int, said: str
 ) -> None:
-    """Goal: no traceback, and no file descriptor of a stream goes to a connection."""
+    """Goal: no traceback or warning, and no file descriptor of a stream goes to a connection."""
+    python = f"{shlex.quote(sys.executable)} -W error"
     done = subprocess.run(
-        ["sh", "-c", f"exec {shlex.quote(sys.executable)} -m odradek completion bash {streams}"],
+        ["sh", "-c", f"exec {python} -m odradek completion bash {streams}"],
         capture_output=True,
         text=True,
         check=False,

@@ -41,6 +41,17 @@ def test_a_file_in_its_place(tmp_path: Path) -> None:
             check(place)
 
 
+def test_a_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error would not say which file there is not."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(StartError, match=r"^The current folder is gone; give --data-dir another$"):
+        check(Path("data"))
+    check(tmp_path / "data")
+
+
 def test_a_directory_that_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
