@@ -14,11 +14,12 @@ from odradek.cli.arguments import positive_number
 from odradek.cli.free_port import free_port
 from odradek.cli.local_cluster.state import ClusterState, held, load
 from odradek.cli.start import key_value, read_properties
-from odradek.config import BrokerConfig, ConfigError
+from odradek.config import BrokerConfig
 from odradek.config.files.providers import resolved
 from odradek.errors import reason_of
 from odradek.network.listener import SocketOptions, bind_socket
 from odradek.server.errors import StartError
+from odradek.server.in_process.arguments.settings import check_ports as check_each_has_a_port
 from odradek.system_calls import core_count
 
 DEFAULT_PORT: Final = 9092
@@ -33,6 +34,9 @@ _NOT_TO_BE_SET: Final = {
     "log.dir": "each broker has its own in --data-dir",
     "zookeeper.connect": "--zookeeper is its flag",
 }
+
+
+_ANY_PORT: Final = "PLAINTEXT://127.0.0.1:0"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -157,8 +161,10 @@ def broker_settings(
         settings = {**replication_defaults(brokers), **chosen}
         # For a look alone. Each broker resolves its own references: values are not resolved twice,
         # and do not appear in a command line that every user of this machine can read.
-        BrokerConfig({**resolved(settings), "broker.id": "1"})
-    except ConfigError as error:
+        look = {**resolved(settings), "broker.id": "1", "listeners": _ANY_PORT}
+        BrokerConfig(look)
+        check_each_has_a_port(look, brokers)
+    except ValueError as error:
         raise StartError(str(error)) from error
     return settings
 

@@ -146,12 +146,19 @@ def test_a_file_of_settings_is_left_to_the_brokers(
         ("log.dirs", "x", "--data-dir"),
         ("zookeeper.connect", "x", "--zookeeper"),
         ("num.partitions", "none", "num.partitions"),
+        ("metrics.listener", "http://127.0.0.1:9404", "gives port 9404 to each of 3 brokers, "),
     ],
 )
 def test_settings_that_cannot_be_those_of_all(name: str, value: str, says: str) -> None:
     """Three brokers with one id would start, and two of them end with an error of ZooKeeper's."""
     with pytest.raises(StartError, match=says):
         broker_settings(None, [(name, value)], 3)
+
+
+def test_metrics_of_one_broker_or_at_free_ports() -> None:
+    """A cluster with metrics would be refused; `--port` says where clients are served."""
+    broker_settings(None, [("metrics.listener", "http://127.0.0.1:9092")], 1)
+    broker_settings(None, [("metrics.listener", "http://127.0.0.1:0")], 3)
 
 
 @pytest.mark.parametrize(
