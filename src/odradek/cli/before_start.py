@@ -13,6 +13,7 @@ from odradek.config import BrokerConfig
 from odradek.config.protection import check_protection
 from odradek.errors import reason_of
 from odradek.metadata.sqlite import schema
+from odradek.metadata.store import MetadataStoreError
 from odradek.network import ListenerError, SocketOptions, format_host_port
 from odradek.network.listener import bind_socket
 from odradek.server.errors import StartError
@@ -43,7 +44,9 @@ def check_before_start(config: BrokerConfig, given: Mapping[str, str]) -> None:
     check_first_directory(config.log_dirs[0])
     for directory in config.log_dirs:
         check_owner(directory, config.broker_id)
-    if not config["zookeeper.connect"]:
+    if config["zookeeper.connect"]:
+        check_zookeeper_client()
+    else:
         check_metadata(config.log_dirs)
     check_addresses(config)
 
@@ -93,10 +96,23 @@ def _check_broker_id(path: str, broker_id: int) -> None:
         )
 
 
+def check_zookeeper_client() -> None:
+    """Refuses a start that would end at the first look for ZooKeeper."""
+    from odradek.metadata.zookeeper.connection import require_kazoo
+
+    try:
+        require_kazoo()
+    except MetadataStoreError as error:
+        raise StartError(str(error)) from error
+
+
 def check_metadata(directories: tuple[str, ...]) -> None:
-    """Refuses logs without their metadata: a new store would know none of their topics."""
+    """Refuses metadata that cannot be written, and logs without any: a new store would know none of
+    their topics."""
     path = f"{directories[0]}/{schema.FILE_NAME}"
     if os.path.lexists(path):
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise StartError(f"{path} cannot be written; give this user the right to")
         return
     for directory in directories:
         if any(_partitions(directory)) or names.META_PROPERTIES in _list(directory):

@@ -19,6 +19,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Final, NamedTuple, NoReturn
 
 from odradek import __version__
@@ -192,6 +193,7 @@ def main(argv: Sequence[str] | None = None, **beside: object) -> int:
     is_kafkas = words[:1] == [AS_KAFKA]
     status = 0
     open_closed_streams()
+    show_all_characters()
     try:
         try:
             if is_kafkas:
@@ -211,6 +213,11 @@ def main(argv: Sequence[str] | None = None, **beside: object) -> int:
     except BrokenPipeError:
         discard_output()
         return READER_GONE
+    except UnicodeEncodeError as error:
+        from odradek.errors import text_of
+
+        print(f"odradek: {text_of(error)}", file=sys.stderr)
+        return 1
     except OSError as error:
         discard_output()
         if status == 0:  # else the command has said so
@@ -229,6 +236,13 @@ def open_closed_streams() -> None:
             # Left open, as Python's own are: its end would warn of one that nobody has closed.
             opened = os.open(os.devnull, os.O_RDWR)
             setattr(sys, name, os.fdopen(opened, mode, closefd=False))
+
+
+def show_all_characters() -> None:
+    """Writes characters that the terminal's encoding lacks as Python would: a group's name may have
+    any."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def discard_output() -> None:

@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from importlib import import_module
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,25 @@ def test_a_command_may_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(wheel, "run", interrupt)
     assert main(["wheel"]) == INTERRUPTED
+
+
+def test_a_terminal_may_lack_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: no traceback where a group or a client has a name that the terminal cannot show."""
+    printed = BytesIO()
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(printed, "latin-1"))
+    monkeypatch.setattr(wheel, "run", lambda _: print("gr\xfc\u20ac") or 0)
+    assert main(["wheel"]) == 0
+    assert printed.getvalue() == b"gr\xfc\\u20ac\n"
+
+
+def test_an_argument_may_be_no_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Goal: no traceback where a terminal sends another encoding than Python reads."""
+    monkeypatch.setattr(wheel, "run", lambda _: len("gr\udcfc".encode()))
+    assert main(["wheel"]) == 1
+    told = r"odradek: '\udcfc' cannot be written in utf-8; is LANG a locale of UTF-8?"
+    assert capsys.readouterr().err == f"{told}\n"
 
 
 @pytest.mark.parametrize(

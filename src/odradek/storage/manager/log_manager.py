@@ -20,7 +20,7 @@ from odradek.background import Background, InlineWorkers, Workers, do_each
 from odradek.clock import Clock
 from odradek.config.broker import BrokerConfig
 from odradek.config.topic import LogConfig
-from odradek.errors import BrokerError, ErrorCode
+from odradek.errors import BrokerError, ErrorCode, text_of
 from odradek.model import UNKNOWN_OFFSET, TopicPartition
 from odradek.storage.cleaner.log_cleaner import LogCleaner
 from odradek.storage.files import FileSystem, OsFileSystem
@@ -380,7 +380,8 @@ class LogManager:
 
     def _on_failure(self, directory: LogDirectory) -> None:
         cause = directory.failure.cause if directory.failure is not None else None
-        logger.error("%s is offline: %s", directory.path, cause)
+        reason = "it failed" if cause is None else text_of(cause)
+        logger.error("%s is offline: %s", directory.path, reason)
         try:
             self.futures.abandon_in(directory)
         finally:

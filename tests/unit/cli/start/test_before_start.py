@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,26 @@ def test_a_directory_that_cannot_be_written(
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(StartError, match=r"cannot be written; give this user the right"):
         check(tmp_path / "data")
+
+
+def test_metadata_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error would be of the disk, where a file of another user is the reason."""
+    (tmp_path / "odradek-metadata.sqlite").touch()
+    monkeypatch.setattr(os, "access", lambda path, mode: not path.endswith(".sqlite"))
+    with pytest.raises(
+        StartError, match=r"metadata\.sqlite cannot be written; give this user the "
+    ):
+        check(tmp_path)
+
+
+def test_a_missing_extra_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that lacks the extra would leave an empty directory behind."""
+    monkeypatch.setitem(sys.modules, "kazoo", None)  # as where it is not installed
+    with pytest.raises(StartError, match=r"kazoo: pip install 'odradek\[zookeeper\]'$"):
+        check(tmp_path / "data", zookeeper_connect="127.0.0.1:1")
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_directory_of_something_else(tmp_path: Path) -> None:

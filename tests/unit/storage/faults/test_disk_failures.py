@@ -6,6 +6,7 @@ missing the same broker goes on as soon as there is some.
 
 import errno
 import itertools
+import os
 import shutil
 from pathlib import Path
 
@@ -200,3 +201,11 @@ def test_the_upkeep_of_all_logs_on_a_full_disk_is_one_line(world, caplog, settin
     world.advance(300_000)
     (told,) = caplog.messages
     assert told.endswith(": No space left on device")
+
+
+def test_the_log_tells_of_a_disk_that_fails_without_numbers(world, caplog):
+    """Whoever looks for the file and the reason reads of an `[Errno 13]`."""
+    (directory,) = world.start().directories
+    directory.fail(OSError(errno.EACCES, os.strerror(errno.EACCES), "orders-0/00.timeindex"))
+    (told,) = caplog.messages
+    assert told == f"{directory.path} is offline: orders-0/00.timeindex: Permission denied"
