@@ -214,12 +214,15 @@ class BrokerHelpers:
             async with asyncio.timeout(limit_s):
                 return await self._changes.look_until(look, reader.park)
         except TimeoutError:
+            # It may have been reading when the time was over, or have had none.
+            if (found := await look()) is not None:
+                return found
             if self.brokers.find(topic) is None:
-                found = self.brokers.no_topic(topic)
+                there = self.brokers.no_topic(topic)
             else:
-                found = f"{topic} has {reader.count} of {count} records{reader.unread_in_words}"
+                there = f"{topic} has {reader.count} of {count} records{reader.unread_in_words}"
             grown = self._growth_in_words(topic, before)
-            raise TimeoutError(f"{found} after {limit_s:g} s{grown}") from None
+            raise TimeoutError(f"{there} after {limit_s:g} s{grown}") from None
 
     def _growth_in_words(self, awaited: str, before: Mapping[TopicPartition, int]) -> str:
         """Which other topics have grown meanwhile: records may have gone there instead."""

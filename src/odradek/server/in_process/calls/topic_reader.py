@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.core.consuming.fetched import FetchedChunk
@@ -36,6 +37,7 @@ class TopicReader:
         self._topic = topic
         self._partition = partition
         self._params = FetchParams(CONSUMER_REPLICA_ID, NEVER_MS, 1, READ_BYTES, read_committed)
+        self._topic_id: UUID | None = None
         self._positions: dict[int, int] = {}
         self._records: list[ConsumerRecord] = []
         self._unread: BrokerError | None = None
@@ -131,9 +133,14 @@ class TopicReader:
         return replicas.fetch_messages(self._params, [info], lambda _results: wake())
 
     def _indexes(self) -> Sequence[int]:
+        topic = self._brokers.find(self._topic)
+        if topic is not None and topic.topic_id != self._topic_id:
+            self._topic_id = topic.topic_id
+            # Those of an earlier topic of this name are not its records.
+            self._positions.clear()
+            self._records.clear()
         if self._partition is not None:
             return (self._partition,)
-        topic = self._brokers.find(self._topic)
         return () if topic is None else range(len(topic.partitions))
 
     def _next_chunk(self, index: int) -> FetchedChunk | None:

@@ -93,6 +93,34 @@ def test_a_group_is_reset_in_a_topic_that_is_named_alone() -> None:
         assert broker.reset("billing", "latest", "orders") == {("orders", 0): 1}
 
 
+def test_waiting_for_records_of_a_topic_that_is_recreated_meanwhile() -> None:
+    """Five of the deleted topic's and one of its successor's would be the six that a test is to
+    see."""
+
+    async def main() -> None:
+        async with odradek.Broker() as broker:
+            await broker.produce_many_async("orders", ["old"] * 5)
+            waiting = asyncio.create_task(broker.wait_for_async("orders", 6, deadline_s(60)))
+            while not broker.waiting():
+                await asyncio.sleep(0)
+            await broker.delete_topic_async("orders")
+            await broker.create_topic_async("orders")
+            await broker.produce_many_async("orders", ["new"] * 6)
+            assert [record.value for record in await waiting] == [b"new"] * 6
+
+    asyncio.run(main())
+
+
+def test_no_time_is_enough_for_what_is_there() -> None:
+    """The answer would be that there is 1 of 1 record."""
+    with odradek.Broker() as broker:
+        broker.produce("orders", "spool")
+        for timeout in (0, -1):
+            assert len(broker.wait_for("orders", 1, timeout)) == 1
+        with pytest.raises(TimeoutError, match=r"^orders has 1 of 2 records after 0 s$"):
+            broker.wait_for("orders", 2, 0)
+
+
 def test_who_waits_in_vain_is_told_what_grew_meanwhile() -> None:
     """A record that went to another topic would be looked for in the wrong place."""
 
