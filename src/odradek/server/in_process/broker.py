@@ -30,8 +30,10 @@ from odradek.server.broker import BrokerServer
 from odradek.server.faults import FaultBoard
 from odradek.server.in_process.arguments.acl_texts import read_acls
 from odradek.server.in_process.arguments.kinds import (
+    check_broker_id,
     check_path,
     check_port,
+    check_security,
     check_seed,
     clock_of,
     texts_of,
@@ -119,6 +121,7 @@ class Broker(OwnThread, FaultCalls):
         self._servers = []
         refuse_arguments(Broker, mistyped, BROKER_SETTINGS)
         refuse_settings(config, _DECIDED)
+        check_broker_id(broker_id)
         if str(config.get("broker.id", broker_id)) != str(broker_id):
             refuse_settings(config, {"broker.id": "broker_id is its number"})
         self._clock: Clock = clock_of(clock)
@@ -431,6 +434,7 @@ def protection_of(word: str | None, users: HiddenUsers, clock: Clock) -> "Protec
         if users:
             raise ValueError("users need a broker with security=")
         return None
+    check_security(word)
     from odradek.server.in_process.protected.protection import Protection
 
     return Protection(word, users, clock)

@@ -194,6 +194,21 @@ def test_what_is_no_name_of_a_group(maker: Callable[[], Any], call: str) -> None
             assert "a-password" not in str(told.value)
 
 
+def test_what_is_no_column_or_member() -> None:
+    """Each letter would be a column."""
+    pytest.importorskip("pyarrow", reason="PEER MISSING, NOT TESTED: pyarrow")
+    with odradek.Broker() as broker:
+        broker.create_topic("orders")
+        any_broker: Any = broker
+        for columns in ("key", 7):
+            with pytest.raises(TypeError, match=r"^columns is a list of names, and not of type "):
+                any_broker.to_arrow("orders", columns=columns)
+        with pytest.raises(TypeError, match=r"^partition is a whole number, and not of type str$"):
+            any_broker.to_arrow("orders", "0")
+        with pytest.raises(TypeError, match=r"^a member is named by text, and not by int$"):
+            any_broker.expire_member("billing", 7)
+
+
 @pytest.mark.parametrize("argument", ["start", "end", "as_of"])
 def test_what_is_no_moment_in_a_topic(argument: str) -> None:
     """The answer would be of a number without `keys`."""
@@ -307,6 +322,7 @@ WRONG_KINDS: Any = (7.5, True, object(), b"a-password", ["a-password", 7], {7: "
         (odradek.Broker, "data_dir", [b"a-password"], r"data_dir is a path"),
         (odradek.Broker, "listeners", [], r"listeners is a list of texts, and "),
         (odradek.Broker, "port", [], r"port is a number, such as 9092, and not of type "),
+        (odradek.Broker, "broker_id", [], r"broker_id is a number, and not of type "),
         (odradek.Cluster, "racks", [], r"racks is a list of texts, and "),
         *(
             row
@@ -319,6 +335,7 @@ WRONG_KINDS: Any = (7.5, True, object(), b"a-password", ["a-password", 7], {7: "
                     [],
                     r"clock is a clock, such as odradek\.ManualClock\(\), and not ",
                 ),
+                (each, "security", [], r'security is a word, such as "scram", and not of type '),
                 (each, "seed", [7.5, True, b"a-password"], r"seed is a number, and not of type "),
                 (each, "quotas", [], r"quotas (is a mapping of|names) entities "),
                 (

@@ -204,7 +204,7 @@ def test_the_upkeep_of_all_logs_on_a_full_disk_is_one_line(world, caplog, settin
 
 
 def test_the_log_tells_of_a_disk_that_fails_without_numbers(world, caplog):
-    """Whoever looks for the file and the reason reads of an `[Errno 13]`."""
+    """A user who looks for the file and the reason would read of an `[Errno 13]`."""
     (directory,) = world.start().directories
     directory.fail(OSError(errno.EACCES, os.strerror(errno.EACCES), "orders-0/00.timeindex"))
     (told,) = caplog.messages

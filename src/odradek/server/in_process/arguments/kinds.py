@@ -94,6 +94,26 @@ def check_port(port: object) -> None:
         raise TypeError(f"port is a number, such as 9092, and not of type {_kind(port)}")
 
 
+def check_security(word: object) -> None:
+    """Refuses what is no word, such as the users with their passwords.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not isinstance(word, str):
+        raise TypeError(f'security is a word, such as "scram", and not of type {_kind(word)}')
+
+
+def check_broker_id(number: object) -> None:
+    """Refuses what is neither a number nor the text of one, which the settings' rules read.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    if isinstance(number, bool) or not isinstance(number, int | str):
+        raise TypeError(f"broker_id is a number, and not of type {_kind(number)}")
+
+
 def whole(argument: str, value: Any) -> int:
     """The whole number that is given: a number of NumPy's is one too.
 

@@ -191,11 +191,12 @@ class BrokerHelpers:
         from odradek.tables.plan.options import ClientOptions, ReadOptions, TopicSelection
 
         self.brokers.topic(topic)
-        assigned = () if partition is None else (TopicPartition(topic, partition),)
+        index = whole_or_none("partition", partition)
+        assigned = () if index is None else (TopicPartition(topic, index),)
         selection = TopicSelection((topic,), assignment=assigned)
         options = ReadOptions(selection, ClientOptions(), fail_without_match=False)
         plan = plan_stretch(RunningBounds(self.brokers, read_committed), options, stretch)
-        reader = TopicReader(self.brokers, topic, partition, read_committed)
+        reader = TopicReader(self.brokers, topic, index, read_committed)
         return await reader.arrow_table(plan.ranges, check_columns(columns))
 
     async def wait_for(

@@ -67,7 +67,10 @@ def member_called(state: GroupState, name: str) -> str:
     Raises:
         BrokerError: UNKNOWN_MEMBER_ID, there is none.
         ValueError: several members have this client id.
+        TypeError: that is no text.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"a member is named by text, and not by {type(name).__name__}")
     found = [one.member_id for one in state.members if name in (one.member_id, one.client_id)]
     if not found:
         known = ", ".join(one.member_id for one in state.members) or "none"
