@@ -217,6 +217,8 @@ def test_every_record_is_in_the_tables_once(broker: Broker, tmp_path: Path) -> N
         jars, readers = ",".join(map(str, peers.lake_jars())), peers.lake_readers()
     except peers.PeerUnavailable as reason:
         pytest.skip(f"PEER MISSING, NOT TESTED: {reason}")
+    tmp_path = tmp_path / "a b%20[1]{c}"
+    tmp_path.mkdir()
     arguments = (broker.bootstrap_servers, str(tmp_path), jars, str(RECORDS // BATCHES), ZONE)
     died = run(PROGRAM, *arguments, "first")
     assert died.returncode == 9, died.stderr

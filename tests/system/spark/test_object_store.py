@@ -21,10 +21,33 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
 TIMEOUT_S = deadline_s(600)
 RECORDS = 100
+# The first put of each file that must not be there yet goes unanswered; some others are to be tried
+# again.
 SERVER = """
-import sys, time
+import itertools, socket, sys
 from moto.server import ThreadedMotoServer
+from moto.moto_server import threaded_moto_server
 server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+make_server, unanswered, count = threaded_moto_server.make_server, set(), itertools.count(1)
+
+def failing(serve):
+    def served(environ, respond):
+        place = environ["PATH_INFO"]
+        if environ.get("HTTP_IF_NONE_MATCH") == "*" and place not in unanswered:
+            unanswered.add(place)
+            list(serve(environ, lambda *_: None))
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            return []
+        if environ["REQUEST_METHOD"] != "PUT" or next(count) % 7:
+            return serve(environ, respond)
+        environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
+        respond("503 Slow Down", [("Content-Length", "0"), ("Connection", "close")])
+        return []
+    return served
+
+threaded_moto_server.make_server = lambda host, port, app, *how, **more: make_server(
+    host, port, failing(app), *how, **more
+)
 server.start()
 print(server.get_host_and_port()[1], flush=True)
 sys.stdin.read()
@@ -56,7 +79,7 @@ conf = {
     "spark.hadoop.fs.s3a.secret.key": "b",
     "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
 }
-place = "s3a://archives/orders"
+place = "s3a://archives/a b%20[1]{c}*?ä/orders"
 
 def dying(act):
     def dies(output, batch_id, *more):

@@ -70,7 +70,8 @@ class Files(Protocol):
     def create(self, path: str, text: str) -> bool:
         """Creates a file with its whole text; returns False, and changes nothing, if it exists.
 
-        If several try at once, one succeeds.
+        If several try at once, one succeeds. A store that does not answer is asked again, so there
+        a file that has exactly this text already counts as created.
         """
         ...
 
@@ -206,7 +207,9 @@ class LocalFiles:
             # without its text.
             os.link(partial, path)
         except FileExistsError:
-            return False
+            # A server of files that does not answer is asked again, and has our link by then.
+            if os.stat(partial).st_nlink == 1:
+                return False
         finally:
             os.unlink(partial)
         sync_path(os.path.dirname(path))
@@ -321,8 +324,14 @@ class HadoopFiles:
                 stream.write(bytearray(text.encode()))
                 stream.close()
         except FileExistsError:
-            return False
+            return self._has(path, text)
         return True
+
+    def _has(self, path: str, text: str) -> bool:
+        try:
+            return self.read(path) == text
+        except FileNotFoundError:
+            return False
 
     def replace(self, path: str, text: str) -> None:
         """See `Files`."""
@@ -490,6 +499,12 @@ def arrow_files(uri: str) -> tuple[Any, str]:
         )
     from pyarrow.fs import FileSystem as ArrowFileSystem
 
-    quoted = quote(uri, safe=_NOT_QUOTED) if "://" in uri else uri
-    where: tuple[Any, str] = ArrowFileSystem.from_uri(quoted)
+    where: tuple[Any, str] = ArrowFileSystem.from_uri(_quoted(uri))
     return where
+
+
+def _quoted(uri: str) -> str:
+    """Quotes the path of a URI; before it there may be a password, which is quoted already."""
+    scheme, mark, rest = uri.partition("://")
+    server, slash, path = rest.partition("/")
+    return f"{scheme}{mark}{server}{slash}{quote(path, safe=_NOT_QUOTED)}"

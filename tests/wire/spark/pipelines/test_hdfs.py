@@ -62,7 +62,7 @@ def broker() -> Iterator[odradek.Broker]:
 
 @pytest.fixture
 def settings(broker: odradek.Broker, store: str, request: Any) -> PipelineSettings:
-    place = f"{store}/{request.node.name}/orders"
+    place = f"{store}/a b%20[1]{{c}}*?ä/{request.node.name}/orders"
     return PipelineSettings(
         broker.bootstrap_servers, "orders", to=place, source=place,
         max_offsets_per_trigger=RECORDS // BATCHES,

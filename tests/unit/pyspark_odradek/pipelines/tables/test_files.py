@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyarrow import fs
 from pyspark.sql import SparkSession
 
 from odradek.clock import ManualClock
@@ -19,6 +20,7 @@ from pyspark_odradek.pipelines.ends.files import (
     FileSystem,
     HadoopFiles,
     LocalFiles,
+    arrow_files,
     local_path,
 )
 from pyspark_odradek.pipelines.ends.owners import Reader
@@ -71,6 +73,31 @@ def test_of_many_who_create_a_file_one_does(tmp_path: Path) -> None:
             assert files.read(path) == texts[created.index(True)]
             files.remove(path)
     assert os.listdir(tmp_path / "manifest") == []
+
+
+def test_who_was_asked_twice_for_a_link_has_created_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server of files whose answer was lost said that there is one: the run that had committed a
+    batch was told that another had."""
+    link = os.link
+
+    def link_twice(partial: str, path: str) -> None:
+        link(partial, path)
+        link(partial, path)
+
+    monkeypatch.setattr(os, "link", link_twice)
+    assert LocalFiles().create(str(tmp_path / "batch-0.json"), "text")
+    assert not LocalFiles().create(str(tmp_path / "batch-0.json"), "text")
+    assert os.listdir(tmp_path) == ["batch-0.json"]
+
+
+def test_a_password_before_a_path_stays_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be another one: Arrow decodes it, and the path behind it."""
+    asked: list[str] = []
+    monkeypatch.setattr(fs, "FileSystem", SimpleNamespace(from_uri=asked.append))
+    arrow_files("s3://key:a%2Fb@orders/a%20b/c d?")
+    assert asked == ["s3://key:a%2Fb@orders/a%2520b/c%20d%3F"]
 
 
 def test_who_reads_a_file_that_is_replaced_sees_one_of_its_texts(tmp_path: Path) -> None:
