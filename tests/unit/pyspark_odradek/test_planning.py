@@ -201,6 +201,25 @@ def test_what_is_wrong_is_told_in_one_sentence(monkeypatch) -> None:
         assert reason_in(told) == str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("odradek.client.errors.NotDelivered: no broker answers", "no broker answers"),
+        ("OSError: [Errno 28] No space left on device: '/a'", "No space left on device: '/a'"),
+        ("KeyError: 'batch'", "KeyError: 'batch'"),
+        (
+            "py4j.protocol.Py4JJavaError: An error occurred while calling o1.x.\n: java.io.X: b",
+            "py4j.protocol.Py4JJavaError: An error occurred while calling o1.x. java.io.X: b",
+        ),
+    ],
+)
+def test_the_reason_of_a_batch_that_failed_is_behind_its_traceback(kind: str, reason: str) -> None:
+    """The command line told the first calls instead, and facts about the query."""
+    first = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    f()\n'
+    told = f"Reason: Return Message: {first}ValueError: x\n\nWhile it was handled:\n\n{first}{kind}"
+    assert reason_in(f"{told}\n\n\tat py4j.Protocol.x(y)\n=== Streaming Query ===\nId") == reason
+
+
 def test_a_stream_begins_at_the_end_unless_told_otherwise(monkeypatch) -> None:
     topic = Topic(p0=(5, 30), p1=(0, 0))
     assert stream(monkeypatch, topic).initialOffset() == {"t": {"0": 30, "1": 0}}

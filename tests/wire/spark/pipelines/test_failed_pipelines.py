@@ -5,6 +5,7 @@ the second run lacks records, or has them twice.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrameWriter
 
 import odradek
-from pyspark_odradek.errors import SourceError
+from pyspark_odradek.errors import SourceError, reason_in
 from pyspark_odradek.pipelines import (
     PipelineError,
     PipelineSettings,
@@ -226,12 +227,14 @@ def test_one_table_is_not_of_two_kinds_of_rows(
 
 
 def test_a_batch_that_could_not_be_committed_is_begun_anew(spark, settings, tmp_path) -> None:
-    """Its files are nobody's then: they are gone, and so is the checkpoint."""
+    """Its files are nobody's then: they are gone, and so is the checkpoint. Of the reason only the
+    traceback was told."""
     job = archive.build(spark, settings)
     blocked = tmp_path / "out" / "_topic.json"
     blocked.mkdir()
-    with pytest.raises(PySparkException, match="_topic"):
+    with pytest.raises(PySparkException, match="_topic") as error:
         job.run()
+    assert re.fullmatch("Is a directory: '[^ ]+' -> '[^ ]+'", reason_in(str(error.value)))
     assert not (tmp_path / "out" / "_checkpoint").exists()
     assert list((tmp_path / "out").glob("batch=*")) == []
     blocked.rmdir()
