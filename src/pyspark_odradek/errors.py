@@ -32,8 +32,9 @@ _NO_REASON: Final = ("at ", "An error occurred while calling")
 _LINES: Final = 3
 # A pipeline's own error, too, where a batch was refused.
 _OURS: Final = re.compile(r"\bpyspark_odradek\.[a-z_.]+\.(?:SourceError|PipelineError): (.+)")
-# Of another error in a batch Spark tells the traceback first.
+# Of another error in a batch Spark tells the traceback first, and facts about the query behind it.
 _TRACEBACK: Final = re.compile(r"Traceback \(most recent call last\):\n(?:  .*\n)+")
+_FACTS: Final = re.compile(r"\n\s*(?:at |SQLSTATE: |=== )")
 _KIND: Final = re.compile(r"\A(?:(?:pyspark_)?odradek\.[\w.]+: |\w+: \[Errno \d+\] )")
 
 P = ParamSpec("P")
@@ -76,8 +77,7 @@ def reason_in(text: str) -> str:
         return match[1].strip()
     *calls, said = _TRACEBACK.split(text)
     if calls:
-        # Behind Java's own calls come facts about the query.
-        said = _KIND.sub("", said.partition("\n\tat ")[0])
+        said = _KIND.sub("", _FACTS.split(said, maxsplit=1)[0])
     lines = (line.strip(": \t") for line in said.splitlines())
     told = [line for line in lines if line and not line.startswith(_NO_REASON)]
     return " ".join(told[:_LINES])
