@@ -282,29 +282,32 @@ def test_a_topic_for_letters_that_is_there_says_how_much_of_a_record_it_gets(
     spark, broker, tmp_path: Path, monkeypatch
 ) -> None:
     """The letter was refused, at each start of the job: its limit was taken for that of a new
-    topic."""
+    topic, and a new topic had the usual one."""
     noise = random.Random(7).randbytes(1_500_000)
     settings = [
         PipelineSettings(
             broker.bootstrap_servers, topic, to=str(tmp_path / topic), schema="id LONG"
         )
-        for topic in ("raised", "larger", "smaller")
+        for topic in ("made", "raised", "larger", "smaller")
     ]
-    for each, limit in zip(settings, (1_000_000, 2_000_000, 20_000), strict=True):
+    for each, limit in zip(settings, (None, 1_000_000, 2_000_000, 20_000), strict=True):
         broker.create_topic(each.topic, partitions=1, config={"max.message.bytes": "2000000"})
-        own = {"max.message.bytes": str(limit)}
-        broker.create_topic(f"{each.topic}-dead-letters", partitions=1, config=own)
+        if limit is not None:
+            own = {"max.message.bytes": str(limit)}
+            broker.create_topic(f"{each.topic}-dead-letters", partitions=1, config=own)
         broker.produce(each.topic, noise)
         decode.build(spark, each).run()
-        monkeypatch.setattr(Admin, "alter_configs", refuse)
+        if each.topic == "raised":
+            monkeypatch.setattr(Admin, "alter_configs", refuse)
     found = [broker.records(f"{each.topic}-dead-letters") for each in settings]
     assert [[len(letter.value) for letter in letters] for letters in found] == [
+        [1_500_000],
         [1_500_000],
         [1_500_000],
         [5_000],
     ]
     told = f"1500000 bytes, sha256 {hashlib.sha256(noise).hexdigest()}"
-    assert dict(found[2][0].headers)["odradek.cut.value"] == told.encode()
+    assert dict(found[3][0].headers)["odradek.cut.value"] == told.encode()
 
 
 def test_of_two_letters_of_a_record_the_whole_one_is_tried(spark) -> None:
