@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
 TIMEOUT_S = deadline_s(600)
 RECORDS = 100
-# The first put of each file that must not be there yet goes unanswered; some others are to be tried
-# again.
+# The first put of each file that must not be there yet goes unanswered; of all other requests, one
+# in seven is to be tried again.
 SERVER = """
 import itertools, socket, sys
 from moto.server import ThreadedMotoServer
@@ -38,9 +38,9 @@ def failing(serve):
             list(serve(environ, lambda *_: None))
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             return []
-        if environ["REQUEST_METHOD"] != "PUT" or next(count) % 7:
+        if next(count) % 7:
             return serve(environ, respond)
-        environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
+        environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         respond("503 Slow Down", [("Content-Length", "0"), ("Connection", "close")])
         return []
     return served
