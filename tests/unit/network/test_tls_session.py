@@ -534,8 +534,10 @@ def run(request, contexts) -> Callable[[Callable[[Site], Awaitable[None]]], None
         site = Site(contexts)
         site.server.bind()
         await site.server.start()
-        await test(site)
-        await site.server.stop()
+        try:
+            await test(site)
+        finally:
+            await site.server.stop()  # uvloop's end hangs at connections that are left
         assert not errors
 
     def start(test: Callable[[Site], Awaitable[None]]) -> None:
