@@ -163,7 +163,7 @@ def _lack_of_logins(
         if each.security_protocol.startswith("SASL")
     ]
     if not enabled:
-        return _no_listener("SASL_SSL")
+        return _no_listener("SASL_PLAINTEXT or SASL_SSL")
     wanted = mechanism or ("OAUTHBEARER" if setting.startswith(_OF_TOKENS) else None)
     if wanted is None or any(wanted in mechanisms for mechanisms in enabled):
         return None

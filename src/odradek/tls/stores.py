@@ -95,14 +95,21 @@ def read_identity(store: KeyStore) -> Identity:
         if store.certificate_chain is None:
             raise TlsError("ssl.keystore.key is set without ssl.keystore.certificate.chain")
         pem = normalized_pem(store.key + "\n" + store.certificate_chain, "ssl.keystore.key")
-        return Identity(pem, store.key_password)
+        return _identity_of(pem, "ssl.keystore.key", store)
     if store.location is None:
         raise TlsError("there is neither ssl.keystore.location nor ssl.keystore.key")
     content = _content(store.location, "ssl.keystore.location")
     if _is_pem(content):
         text = content.decode("utf-8", "replace")
-        return Identity(normalized_pem(text, store.location), store.key_password)
+        return _identity_of(normalized_pem(text, store.location), store.location, store)
     return Identity(_pem_of_pkcs12(store.location, content, store.password), None)
+
+
+def _identity_of(pem: str, where: str, store: KeyStore) -> Identity:
+    for what, end in (("certificate", "CERTIFICATE-----"), ("key", "PRIVATE KEY-----")):
+        if end not in pem:
+            raise TlsError(f"{where} has no {what}: both the certificate and its key are needed")
+    return Identity(pem, store.key_password)
 
 
 def read_trusted(store: TrustStore) -> str:

@@ -127,7 +127,7 @@ def idle_settings() -> Iterator[tuple[str, dict[str, str], str]]:
     yield "SASL_PLAINTEXT", {"sasl.oauthbearer.expected.issuer": "x", **tokens}, "not signed"
     listener = "listener.name.sasl_plaintext."
     yield "SSL,SASL_PLAINTEXT", {f"{listener}ssl.client.auth": "required"}, "has SSL or SASL_SSL"
-    yield "PLAINTEXT", {"listener.name.plaintext.connections.max.reauth.ms": "7"}, "has SASL_SSL"
+    yield "PLAINTEXT", {"listener.name.plaintext.connections.max.reauth.ms": "7"}, "or SASL_SSL"
 
 
 @pytest.mark.parametrize(("protocols", "settings", "said"), list(idle_settings()))

@@ -125,6 +125,19 @@ def test_a_store_that_is_none_is_refused(store, text):
         server_context(TlsSettings(store))
 
 
+@pytest.mark.parametrize(("has", "lacks"), [("certificate", "key"), ("key", "certificate")])
+def test_a_store_with_half_of_what_it_needs_says_which(own, tmp_path, has, lacks):
+    """OpenSSL tells of its library alone, and the password looks wrong."""
+    path = tmp_path / "half.pem"
+    path.write_text(getattr(own, has))
+    with pytest.raises(TlsError, match=rf"half\.pem has no {lacks}"):
+        server_context(TlsSettings(KeyStore(location=str(path), type="PEM")))
+    given = {"key": own.key, "certificate": own.certificate} | {lacks: ""}
+    half = KeyStore(key=given["key"], certificate_chain=given["certificate"])
+    with pytest.raises(TlsError, match=rf"ssl\.keystore\.key has no {lacks}"):
+        server_context(TlsSettings(half))
+
+
 def test_a_trust_store_of_odd_characters_is_refused():
     """A file that is spoilt while the broker runs would be logged with a trace."""
     with pytest.raises(TlsError, match=r"ssl\.truststore\.certificates has PEM with characters"):

@@ -80,7 +80,7 @@ class Logins:
                 "sasl.enabled.mechanisms",
                 ",".join(enabled),
                 "not supported",
-                f"Listener {self._listener_name}: sasl.enabled.mechanisms has "
+                "sasl.enabled.mechanisms has "
                 f"{', '.join(unserved) or 'nothing'}; served are {', '.join(MECHANISMS)} "
                 "(GSSAPI, which is Kerberos, is Kafka's default)",
             )
