@@ -30,15 +30,19 @@ LONG_MS = 600_000
 class Connection:
     """One connection of a share consumer, by which requests and answers go separately."""
 
-    def __init__(self, broker: odradek.Broker) -> None:
+    def __init__(
+        self, broker: odradek.Broker, member_id: str = "a", client_id: str = "test"
+    ) -> None:
         host, port = broker.bootstrap_servers.rsplit(":", 1)
         self._socket = socket.create_connection((host, int(port)), FAILED_AFTER_S)
         self._reader = self._socket.makefile("rb")
+        self._member_id = member_id
+        self._client_id = client_id
 
     def send(self, api: int, **values: object) -> None:
         header_version = request_header_version(api, VERSION, FLEXIBLE_FROM)
-        header = encode_request_header(api, VERSION, 7, "test", header_version)
-        fields = {"group_id": "g", "member_id": "a", **values}
+        header = encode_request_header(api, VERSION, 7, self._client_id, header_version)
+        fields = {"group_id": "g", "member_id": self._member_id, **values}
         frame = header + messages.encode_request(api, VERSION, fields)
         self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
 
@@ -132,3 +136,29 @@ def test_a_member_over_its_quota_has_its_records_and_waits() -> None:
     assert all(6_000 <= size <= 12_200 for size in sizes), "of ten seconds, though more is there"
     assert throttles[0] == 0 or sizes[0] > 10_000
     assert throttles[1] > 0, "the connection is muted, and has its records"
+
+
+def test_what_a_member_got_goes_to_another_when_it_is_muted_for_longer_than_its_lock() -> None:
+    """As in Apache Kafka, whose member gets none of these records though they are locked for it."""
+    clock = odradek.ManualClock()
+    quotas = {"client-id:test": {"consumer_byte_rate": 1000}}
+    with odradek.Broker(clock=clock, quotas=quotas) as broker:
+        broker.create_topic("jobs", partitions=1)
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.alter_share_group_offsets("g", {TopicPartition("jobs", 0): 0})
+        broker.produce("jobs", b"x" * 60_000)
+        topic_id = broker._running().metadata.image.topics["jobs"].topic_id
+        muted, other = Connection(broker), Connection(broker, "b", "other")
+        muted.fetch(0, topic_id)
+        answer = muted.answer(SHARE_FETCH)
+        [topic] = answer.responses
+        assert len(topic.partitions[0].records) > 60_000
+        lock_ms = messages.milliseconds(answer.acquisition_lock_timeout)
+        assert messages.milliseconds(answer.throttle_time) > lock_ms
+        clock.advance(lock_ms)
+        other.fetch(0, topic_id)
+        [topic] = other.answer(SHARE_FETCH).responses
+        [acquired] = topic.partitions[0].acquired_records
+        assert acquired.delivery_count == 2
+        muted.close()
+        other.close()
