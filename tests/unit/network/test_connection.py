@@ -100,6 +100,17 @@ def test_a_buffer_that_got_something_is_kept() -> None:
     assert harness.transport.written == frame * 2
 
 
+def test_a_buffer_of_which_a_request_has_its_frame_is_kept() -> None:
+    """Another connection would write into the request."""
+    harness = Harness()
+    harness.receive(framed(b"e" * READ_BUFFER_BYTES))
+    harness.receive(framed(b"park"))
+    harness.turn()
+    assert harness.connection.buffer_bytes
+    harness.handler.parked[0].send([b"done"])
+    assert not harness.connection.buffer_bytes
+
+
 def test_an_unanswered_request_mutes_its_connection() -> None:
     """Goal: one request in flight per connection; the next is handled after the answer."""
     harness = Harness()
