@@ -21,24 +21,27 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
 TIMEOUT_S = deadline_s(600)
 RECORDS = 100
-# The first put of each file that must not be there yet goes unanswered; of all other requests, one
-# in seven is to be tried again.
+# The first put of each file that must not be there yet is done and not answered; so is one in twenty
+# of all other requests, and another is to be tried again. (Of more the client tires.)
 SERVER = """
 import itertools, socket, sys
 from moto.server import ThreadedMotoServer
 from moto.moto_server import threaded_moto_server
 server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-make_server, unanswered, count = threaded_moto_server.make_server, set(), itertools.count(1)
+make_server, put, count = threaded_moto_server.make_server, set(), itertools.count(1)
 
 def failing(serve):
     def served(environ, respond):
         place = environ["PATH_INFO"]
-        if environ.get("HTTP_IF_NONE_MATCH") == "*" and place not in unanswered:
-            unanswered.add(place)
+        is_first = environ.get("HTTP_IF_NONE_MATCH") == "*" and place not in put
+        number = 0 if is_first else next(count) % 20
+        if is_first:
+            put.add(place)
+        if number == 0:
             list(serve(environ, lambda *_: None))
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             return []
-        if next(count) % 7:
+        if number != 10:
             return serve(environ, respond)
         environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         respond("503 Slow Down", [("Content-Length", "0"), ("Connection", "close")])
