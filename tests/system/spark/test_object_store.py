@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("jvm")]
 
 TIMEOUT_S = deadline_s(600)
 RECORDS = 100
-# The first put of each file that must not be there yet is done and not answered; so is one in twenty
-# of all other requests, and another is to be tried again. (Of more the client tires.)
+# The first put of each file that must not be there yet is done and not answered, and so is one in
+# twenty of all other requests; another is to be tried again. (Of more the client tires.)
 SERVER = """
 import itertools, socket, sys
 from moto.server import ThreadedMotoServer
