@@ -11,6 +11,7 @@ from typing import Final
 
 from odradek.cli.arguments import port as read_port
 from odradek.cli.arguments import positive_number
+from odradek.cli.before_start import check_first_directory
 from odradek.cli.free_port import free_port
 from odradek.cli.local_cluster.state import ClusterState, held, load
 from odradek.cli.start import key_value, read_properties
@@ -82,7 +83,7 @@ def start(arguments: argparse.Namespace) -> int:
     """Runs the cluster until SIGTERM, SIGINT or `odradek cluster stop`."""
     check_system()
     from odradek.cli.local_cluster.supervisor import Plan, Supervisor
-    from odradek.cli.local_cluster.zookeeper import find_zookeeper
+    from odradek.cli.local_cluster.zookeeper import ZooKeeperCommand, find_zookeeper
 
     directory = Path(arguments.data_dir).absolute()
     known = load(directory)
@@ -92,13 +93,20 @@ def start(arguments: argparse.Namespace) -> int:
     def flags() -> Sequence[str]:
         return broker_flags(arguments.config, arguments.set, count)
 
-    flags()
-    # The ports of a running cluster are in use by itself: the better answer is that it is running.
-    with held(directory):
+    def own_zookeeper() -> ZooKeeperCommand | None:
         check_ports(state.ports)
-        own = None if state.zookeeper else find_zookeeper(fetch=arguments.fetch_zookeeper)
+        return None if state.zookeeper else find_zookeeper(fetch=arguments.fetch_zookeeper)
+
+    flags()
+    own = None
+    if known is None:  # a refusal leaves nothing behind
+        check_first_directory(str(directory))
+        own = own_zookeeper()
+    with held(directory):
         if known is None:
             state.save(directory)
+        else:  # its ports may be in use by itself, and that it runs be the better answer
+            own = own_zookeeper()
         asyncio.run(Supervisor(Plan(directory, state, flags, own)).run())
     return 0
 

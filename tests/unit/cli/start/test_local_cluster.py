@@ -369,6 +369,18 @@ def test_the_state_is_for_people_too(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "cluster.json").read_text())["pids"] == {"1": 4711}
 
 
+def test_without_zookeeper_nothing_is_left_behind(
+    no_zookeeper: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each attempt of a newcomer would leave a folder with a lock."""
+    pytest.importorskip("kazoo", reason="PEER MISSING, NOT TESTED: kazoo")
+    directory = tmp_path / "cluster"
+    words = ["cluster", "start", "-n", "1", "--port", "0", "--data-dir", str(directory)]
+    assert main(words) == 1
+    assert "A cluster needs ZooKeeper, and there is none here" in capsys.readouterr().err
+    assert not directory.exists()
+
+
 def test_a_missing_extra_is_told_before_anything_is_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
