@@ -40,8 +40,9 @@ def chosen(what: str, name: str, names: Iterable[str]) -> str:
     """
     known = list(names)
     if not isinstance(name, str):
-        kind = type(name).__name__
-        raise TypeError(f"the {what} is named by text, and not by a value of type {kind}")
+        raise TypeError(
+            f"the {what} is named by text, and not by a value of type {type(name).__name__}"
+        )
     if name not in known:
         raise ValueError(f"there is no {what} called {name!r}{did_you_mean(name, known)}")
     return name

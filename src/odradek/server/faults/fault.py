@@ -147,8 +147,9 @@ def api_keys(names: str | Collection[str] | None) -> frozenset[int] | None:
     if names is None:
         return None
     if not isinstance(names, Collection):
-        kind = type(names).__name__
-        raise TypeError(f"api is the name of an API, or a list of names, and not of type {kind}")
+        raise TypeError(
+            f"api is the name of an API, or a list of names, and not of type {type(names).__name__}"
+        )
     wanted = (names,) if isinstance(names, str) else names
     return frozenset(_KEYS[chosen("API", name, _KEYS)] for name in wanted)
 

@@ -88,9 +88,9 @@ def _bound(
             raise ValueError(f"{name}: {moment!r} is neither earliest nor latest")
         return EndOfLog(_WORDS[moment])
     if not isinstance(moment, Mapping):
-        kind = type(moment).__name__
         raise TypeError(
-            f"{name} is a time, earliest, latest or offsets by partition, and not of type {kind}"
+            f"{name} is a time, earliest, latest or offsets by partition, and not of type "
+            f"{type(moment).__name__}"
         )
     unknown = sorted(moment.keys() - {part.partition for part in partitions})
     if unknown:
