@@ -36,6 +36,7 @@ from odradek.server.in_process.arguments.kinds import (
     clock_of,
     texts_of,
     topic_name,
+    whole,
 )
 from odradek.server.in_process.arguments.quota_texts import read_quotas
 from odradek.server.in_process.arguments.settings import (
@@ -310,9 +311,10 @@ class Cluster(OwnThread, FaultCalls):
         Raises:
             ValueError: there is none.
         """
-        if not 1 <= broker_id <= len(self.brokers):
-            raise ValueError(f"there is no broker {broker_id}, only 1 to {len(self.brokers)}")
-        return self.brokers[broker_id - 1]
+        number = whole("broker_id", broker_id)
+        if not 1 <= number <= len(self.brokers):
+            raise ValueError(f"there is no broker {number}, only 1 to {len(self.brokers)}")
+        return self.brokers[number - 1]
 
     @property
     def controller(self) -> ClusterBroker | None:
@@ -328,7 +330,8 @@ class Cluster(OwnThread, FaultCalls):
             BrokerError: there is no such topic or partition.
         """
         self.check_process()
-        return partition_of(self._shared.image, TopicPartition(topic_name(topic), partition))
+        where = TopicPartition(topic_name(topic), whole("partition", partition))
+        return partition_of(self._shared.image, where)
 
     def leader(self, topic: str, partition: int = 0) -> ClusterBroker | None:
         """The broker that leads a partition; raises as `partition_state`."""

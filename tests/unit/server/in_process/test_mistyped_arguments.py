@@ -194,6 +194,21 @@ def test_what_is_no_name_of_a_group(maker: Callable[[], Any], call: str) -> None
             assert "a-password" not in str(told.value)
 
 
+def test_what_is_no_broker_or_partition_of_a_cluster() -> None:
+    """The answer would be of an `int` and a `str` that cannot be compared."""
+    with odradek.Cluster(2) as cluster:
+        cluster.create_topic("orders")
+        any_cluster: Any = cluster
+        for call in (cluster.broker, cluster.kill, cluster.expire_session):
+            any_call: Any = call
+            for broker in ("1", None, 1.5):
+                with pytest.raises(TypeError, match=r"^broker_id is a whole number, and not of "):
+                    any_call(broker)
+        for call in (any_cluster.leader, any_cluster.move_leader, any_cluster.partition_state):
+            with pytest.raises(TypeError, match=r"^partition is a whole number, and not of type "):
+                call("orders", "0")
+
+
 def test_what_is_no_column_or_member() -> None:
     """Each letter would be a column."""
     pytest.importorskip("pyarrow", reason="PEER MISSING, NOT TESTED: pyarrow")
