@@ -306,7 +306,8 @@ class TlsSession:
 
 def describe_error(error: ssl.SSLError) -> str:
     """Describes an error in OpenSSL's words."""
-    reason = str(error.reason or error).replace("_", " ").lower()
+    # Some have none, whatever the stubs say: compiled code would not take it as an attribute.
+    reason = str(getattr(error, "reason", None) or error).replace("_", " ").lower()
     detail = getattr(error, "verify_message", None)
     return f"{reason} ({detail})" if detail else reason
 
