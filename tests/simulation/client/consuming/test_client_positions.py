@@ -22,6 +22,7 @@ from tests.simulation.client.test_client_cluster import (
     CONSUMER_HEARTBEAT,
     HEARTBEAT,
     PROTOCOLS,
+    Answer,
     Bend,
     Stage,
     Told,
@@ -227,6 +228,34 @@ def test_the_position_of_what_is_taken_away_is_not_waited_for() -> None:
     async def scenario(stage: Stage) -> None:
         with pytest.raises(UsageError, match="t-0 is not assigned"):
             await asked_meanwhile(stage)
+
+    play(scenario)
+
+
+def test_who_goes_to_the_end_again_goes_to_the_end_of_now() -> None:
+    """What had been written before would be read: the question of before is answered late."""
+    late: list[Callable[[], None]] = []
+
+    async def scenario(stage: Stage) -> None:
+        def keep(
+            connection: Connection, header: RequestHeader, frame: bytes, answer: Answer
+        ) -> bool:
+            if header.api_key != LIST_OFFSETS or late:
+                return False
+            stage.brokers.serve(connection, frame, lambda data: late.append(lambda: answer(data)))
+            return True
+
+        async with stage.consumer(group_id="") as consumer:
+            consumer.assign(ALL[:1])
+            with stage.bent(keep):
+                await consumer.seek_to_end(ALL[0])
+                asking = asyncio.create_task(consumer.position(ALL[0]))
+                await asyncio.sleep(1)
+                stage.brokers.ends[0] += 4
+                await consumer.seek_to_end(ALL[0])
+                (tell,) = late
+                tell()
+                assert await asking == 24
 
     play(scenario)
 

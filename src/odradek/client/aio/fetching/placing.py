@@ -101,15 +101,18 @@ class Placing:
         is_committed_only = settings.text("isolation.level").lower() == "read_committed"
         level = READ_COMMITTED if is_committed_only else READ_UNCOMMITTED
         failures: list[KafkaError] = []
+        seeks = {each: state.seeks for each, state in states.items()}
 
         def tell(answers: Answers) -> None:
             for partition, answer in answers.items():
                 state = states[partition]
                 # One that came back meanwhile begins with what the group has committed by now.
                 is_here = self._positions.get(partition) is state
+                # Nor is this the end for one who has gone to the end again: it may be another.
+                is_asked = is_here and state.seeks == seeks[partition]
                 if isinstance(answer, KafkaError):
                     failures.append(answer)
-                elif is_here and self._is_still(state, questions[partition]):
+                elif is_asked:
                     if answer.offset >= 0:
                         state.seek(answer.offset, answer.leader_epoch)
                         state.validated_epoch = self._leader_epoch(partition)
@@ -126,9 +129,6 @@ class Placing:
     def _leader_epoch(self, partition: TopicPartition) -> int:
         known = self._cluster.metadata.partition(partition)
         return NO_LEADER_EPOCH if known is None else known.leader_epoch
-
-    def _is_still(self, state: PartitionPosition, question: int) -> bool:
-        return state.position is None and state.reset in (None, question)
 
     # --- whether the leader has the read records (KIP-320) ----------------------------------
 

@@ -55,6 +55,7 @@ class PartitionPosition:
         self.validated_epoch = NO_LEADER_EPOCH
         self.stored: CommittedOffset | None = None
         self.reset: int | None = None  # a timestamp, or LATEST or EARLIEST, to go to
+        self.seeks = 0  # an answer to what was asked before the last of them is too old
         self.is_paused = False
         self.is_revoking = False
         self.held: deque[ConsumerRecord] = deque()
@@ -160,11 +161,13 @@ class PartitionPosition:
         self.go_back(offset, leader_epoch)
         self.validated_epoch = NO_LEADER_EPOCH
         self.reset = self.topic_id = None
+        self.seeks += 1
 
     def seek_by(self, reset: int) -> None:
         """Moves to the offset of a timestamp, the beginning or the end."""
         self.drop_fetched()
         self._read_to, self.reset, self.topic_id = None, reset, None
+        self.seeks += 1
 
     def go_back(self, offset: int, leader_epoch: int) -> None:
         """Goes to a record that was taken and not given out: all that is known of its log holds."""
