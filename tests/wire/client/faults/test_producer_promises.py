@@ -311,11 +311,11 @@ def test_a_record_that_is_refused_leaves_other_partitions_their_numbers(run: Run
             settings = {"linger_ms": 0, "retry_backoff_ms": 500, "retry_backoff_max_ms": 500}
             async with Producer(broker.bootstrap_servers, **settings) as producer:
                 await producer.send_and_wait("t", b"0", partition=1)
-                with broker.drop("Produce", after=True, times=1, partition=1) as lost:
+                with broker.drop("Produce", after=True, times=1, topic="t", partition=1) as lost:
                     again = await producer.send("t", b"1", partition=1)
                     await struck(lost)
                 with (
-                    broker.fail("Produce", "MESSAGE_TOO_LARGE", times=1, partition=0),
+                    broker.fail("Produce", "MESSAGE_TOO_LARGE", times=1, topic="t", partition=0),
                     pytest.raises(RecordTooLarge),
                 ):
                     await producer.send_and_wait("t", b"refused", partition=0)
