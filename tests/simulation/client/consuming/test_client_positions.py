@@ -233,7 +233,7 @@ def test_the_position_of_what_is_taken_away_is_not_waited_for() -> None:
 
 
 def test_who_goes_to_the_end_again_goes_to_the_end_of_now() -> None:
-    """What had been written before would be read: the question of before is answered late."""
+    """Records of before would be read: the earlier question is answered late."""
     late: list[Callable[[], None]] = []
 
     async def scenario(stage: Stage) -> None:
