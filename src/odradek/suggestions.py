@@ -1,7 +1,8 @@
-"""Suggestions for names that do not exist: commands, flags, settings, topics, groups.
+"""Names that are wrong: of commands, flags, settings, topics, groups.
 
-The one helper for "did you mean". Users read the answer and nothing acts on it. Names that share
-little with the given one are not suggested: a wrong guess is worse than none.
+The one helper for "did you mean", and for what is no name at all. Users read the answer and
+nothing acts on it. Names that share little with the given one are not suggested: a wrong guess is
+worse than none.
 """
 
 from collections.abc import Iterable
@@ -39,10 +40,20 @@ def chosen(what: str, name: str, names: Iterable[str]) -> str:
         TypeError: it is no text.
     """
     known = list(names)
-    if not isinstance(name, str):
-        raise TypeError(
-            f"the {what} is named by text, and not by a value of type {type(name).__name__}"
-        )
-    if name not in known:
+    if name_of(f"the {what}", name) not in known:
         raise ValueError(f"there is no {what} called {name!r}{did_you_mean(name, known)}")
     return name
+
+
+def name_of(what: str, name: object) -> str:
+    """The name of a thing, such as `"a topic"`.
+
+    The refusal has the name of the type and not the value, which may be settings with a password.
+
+    Raises:
+        TypeError: it is no text.
+    """
+    if isinstance(name, str):
+        return name
+    kind = type(name).__name__
+    raise TypeError(f"{what} is named by text, and not by a value of type {kind}")

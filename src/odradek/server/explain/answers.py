@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from odradek.server.explain.causes import CAUSES
 from odradek.server.explain.picture import Picture, Question
+from odradek.suggestions import name_of
 
 MOST_OF_A_CAUSE = 10
 
@@ -34,10 +35,11 @@ def asked_about(**names: str | None) -> Question:
         ValueError: there is none, or more than one.
         TypeError: it is no text.
     """
-    for kind, name in names.items():
-        if name is not None and not isinstance(name, str):
-            raise TypeError(f"a {kind} is named by text, and not by {type(name).__name__}")
-    given = [Question(kind, name) for kind, name in names.items() if name is not None]
+    given = [
+        Question(kind, name_of(f"a {kind}", name))
+        for kind, name in names.items()
+        if name is not None
+    ]
     if len(given) != 1:
         raise ValueError(f"ask about one of {', '.join(names)}")
     return given[0]

@@ -37,7 +37,6 @@ from odradek.server.in_process.arguments.kinds import (
     check_seed,
     clock_of,
     texts_of,
-    topic_name,
 )
 from odradek.server.in_process.arguments.quota_texts import read_quotas
 from odradek.server.in_process.arguments.settings import (
@@ -64,6 +63,7 @@ from odradek.server.in_process.shown import topics_in_words
 from odradek.server.in_process.snapshot import Moment, Snapshot, new_directory
 from odradek.server.in_process.snapshot_files import copy_logs
 from odradek.server.randomness import rng_at, rng_of, rng_state
+from odradek.suggestions import name_of
 
 if TYPE_CHECKING:
     from odradek.server.in_process.protected.login import Login
@@ -388,7 +388,7 @@ class Broker(OwnThread, FaultCalls):
         server = self._running()
         refuse_arguments(Broker.create_topic_async, mistyped, TOPIC_SETTINGS)
         check_topic_settings(config)
-        topic = CreatableTopic(topic_name(name), partitions, configs=setting_texts(config))
+        topic = CreatableTopic(name_of("a topic", name), partitions, configs=setting_texts(config))
         await self._there(create_topic(server, topic))
 
     create_topic = waits_for(create_topic_async)

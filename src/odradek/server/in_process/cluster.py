@@ -35,7 +35,6 @@ from odradek.server.in_process.arguments.kinds import (
     check_seed,
     clock_of,
     texts_of,
-    topic_name,
     whole,
 )
 from odradek.server.in_process.arguments.quota_texts import read_quotas
@@ -64,6 +63,7 @@ from odradek.server.in_process.scratch import Scratch
 from odradek.server.in_process.shown import topics_in_words
 from odradek.server.peers.links import Links
 from odradek.server.randomness import rng_of
+from odradek.suggestions import name_of
 
 if TYPE_CHECKING:
     from odradek.server.in_process.protected.login import Login
@@ -330,7 +330,7 @@ class Cluster(OwnThread, FaultCalls):
             BrokerError: there is no such topic or partition.
         """
         self.check_process()
-        where = TopicPartition(topic_name(topic), whole("partition", partition))
+        where = TopicPartition(name_of("a topic", topic), whole("partition", partition))
         return partition_of(self._shared.image, where)
 
     def leader(self, topic: str, partition: int = 0) -> ClusterBroker | None:
@@ -358,7 +358,9 @@ class Cluster(OwnThread, FaultCalls):
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, "no broker is running")
         check_topic_settings(config)
         settings = setting_texts(config)
-        wish = CreatableTopic(topic_name(name), partitions, replication_factor, configs=settings)
+        wish = CreatableTopic(
+            name_of("a topic", name), partitions, replication_factor, configs=settings
+        )
         await self._there(create_topic(controller.server, wish))
 
     create_topic = waits_for(create_topic_async)

@@ -45,7 +45,8 @@ def replay_producers(
     as well: retention may remove the records with the same facts.
 
     A segment that is damaged is read as far as it can be, and the rest is told in the log: the
-    records behind it can still be read, and whoever has sent more is refused at worst.
+    records behind it can still be read. A producer whose last batches the damage hides may be
+    refused when it goes on, and a batch that it sends again may be appended twice.
 
     Raises:
         OSError: the disk failed.

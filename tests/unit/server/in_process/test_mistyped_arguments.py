@@ -220,7 +220,9 @@ def test_what_is_no_column_or_member() -> None:
                 any_broker.to_arrow("orders", columns=columns)
         with pytest.raises(TypeError, match=r"^partition is a whole number, and not of type str$"):
             any_broker.to_arrow("orders", "0")
-        with pytest.raises(TypeError, match=r"^a member is named by text, and not by int$"):
+        with pytest.raises(
+            TypeError, match=r"^a member is named by text, and not by a value of type int$"
+        ):
             any_broker.expire_member("billing", 7)
 
 
@@ -241,7 +243,9 @@ def test_a_question_about_what_is_no_name() -> None:
     with odradek.Broker() as broker:
         for kind in ("group", "topic", "client", "transaction"):
             asked: Any = {kind: b"billing"}
-            with pytest.raises(TypeError, match=f"^a {kind} is named by text, and not by bytes$"):
+            with pytest.raises(
+                TypeError, match=f"^a {kind} is named by text, and not by a value of type bytes$"
+            ):
                 broker.explain(**asked)
 
 

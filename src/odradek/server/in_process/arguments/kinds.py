@@ -209,28 +209,6 @@ def pairs_of(argument: str, value: object) -> list[tuple[Any, Any]]:
     return pairs
 
 
-def topic_name(name: object) -> str:
-    """The name of a topic; raises if it is something else, such as settings.
-
-    Raises:
-        TypeError: it is no text.
-    """
-    if isinstance(name, str):
-        return name
-    raise TypeError(f"a topic is named by text, and not by a value of type {_kind(name)}")
-
-
-def group_name(name: object) -> str:
-    """The name of a group.
-
-    Raises:
-        TypeError: it is no text.
-    """
-    if isinstance(name, str):
-        return name
-    raise TypeError(f"a group is named by text, and not by a value of type {_kind(name)}")
-
-
 def text_or_none(argument: str, value: Any) -> str | None:
     """The text, if one is given.
 

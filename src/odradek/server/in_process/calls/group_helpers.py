@@ -34,10 +34,8 @@ from odradek.replication.offset_lookup import (
 from odradek.server.awaiting import outcome
 from odradek.server.broker import BrokerServer
 from odradek.server.in_process.arguments.kinds import (
-    group_name,
     items_of,
     seconds,
-    topic_name,
     whole,
     whole_or_none,
 )
@@ -45,7 +43,7 @@ from odradek.server.in_process.calls.changes import Changes
 from odradek.server.in_process.calls.running_brokers import RunningBrokers, partition_of
 from odradek.server.in_process.calls.share_helpers import ShareGroupHelpers
 from odradek.server.in_process.calls.topic_reader import NEVER_MS
-from odradek.suggestions import did_you_mean
+from odradek.suggestions import did_you_mean, name_of
 
 Target = str | int | datetime | Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
 
@@ -114,7 +112,7 @@ class GroupHelpers:
 
     def describe(self, group: str) -> GroupState:
         """See `BrokerCalls.group`."""
-        group_name(group)
+        name_of("a group", group)
         try:
             coordinator = self._brokers.coordinator(group).coordinators.groups.coordinator
             listed = {each.group_id: each for each in coordinator.list_groups((), ())}.get(group)
@@ -231,7 +229,7 @@ class GroupHelpers:
 
     def lag(self, group: str) -> dict[TopicPartition, Lag]:
         """See `BrokerCalls.lag`."""
-        group_name(group)
+        name_of("a group", group)
         shared = self.shared.find(group)
         lags = self._lags(group) if shared is None else self._lags_of_shared(shared)
         if not lags:
@@ -379,7 +377,7 @@ class GroupHelpers:
         names = [topics] if isinstance(topics, str) else items_of("topics", "names", topics)
         if not names:
             return list(self.offsets(group))
-        found = [self._brokers.topic(topic_name(name)) for name in names]
+        found = [self._brokers.topic(name_of("a topic", name)) for name in names]
         return [
             TopicPartition(topic.name, index)
             for topic in found

@@ -14,8 +14,7 @@ from odradek.model import GROUP_METADATA_TOPIC, TopicPartition
 from odradek.server.awaiting import outcome
 from odradek.server.broker import BrokerServer
 from odradek.server.coordination.coordinators import TOPIC_CHANGE_TIMEOUT_MS
-from odradek.server.in_process.arguments.kinds import topic_name
-from odradek.suggestions import did_you_mean
+from odradek.suggestions import did_you_mean, name_of
 
 
 class RunningBrokers:
@@ -47,7 +46,7 @@ class RunningBrokers:
 
     def find(self, name: str) -> TopicImage | None:
         """The metadata of a topic; None if there is no such topic."""
-        return self.image.topic(topic_name(name))
+        return self.image.topic(name_of("a topic", name))
 
     def topic(self, name: str) -> TopicImage:
         """The metadata of a topic.

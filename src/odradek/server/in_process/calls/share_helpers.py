@@ -13,8 +13,8 @@ from odradek.model import SHARE_GROUP_STATE_TOPIC, TopicPartition
 from odradek.replication.share.persister import SharePartitionKey
 from odradek.replication.share.states import FINAL_STATES, RecordState
 from odradek.server.awaiting import outcome
-from odradek.server.in_process.arguments.kinds import group_name
 from odradek.server.in_process.calls.running_brokers import RunningBrokers
+from odradek.suggestions import name_of
 
 _SHARE: Final = "share"
 
@@ -68,7 +68,7 @@ class ShareGroupHelpers:
 
     def describe(self, group: str) -> ShareGroupState:
         """See `BrokerCalls.share_group`."""
-        group_name(group)
+        name_of("a group", group)
         found = self.find(group)
         if found is None:
             return ShareGroupState(group, "Dead")

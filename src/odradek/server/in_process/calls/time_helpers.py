@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from odradek.errors import BrokerError, ErrorCode
 from odradek.server.broker import BrokerServer
 from odradek.server.in_process.calls.group_helpers import GroupState
-from odradek.suggestions import chosen
+from odradek.suggestions import chosen, name_of
 from odradek.timer import PeriodicTask, TimerTask
 
 UPKEEP: Final = PeriodicTask.__name__
@@ -69,8 +69,7 @@ def member_called(state: GroupState, name: str) -> str:
         ValueError: several members have this client id.
         TypeError: that is no text.
     """
-    if not isinstance(name, str):
-        raise TypeError(f"a member is named by text, and not by {type(name).__name__}")
+    name_of("a member", name)
     found = [one.member_id for one in state.members if name in (one.member_id, one.client_id)]
     if not found:
         known = ", ".join(one.member_id for one in state.members) or "none"
