@@ -122,7 +122,12 @@ def handle_allowed(
     reply = _ProduceReply(context, request, body)
     request.handled_by = reply
     transactional_id = body.transactional_id
-    if reply.is_transactional and transactional_id and not may_transact(transactional_id):
+    # An empty name is one, too.
+    if (
+        reply.is_transactional
+        and transactional_id is not None
+        and not may_transact(transactional_id)
+    ):
         reply.fail(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return
     reply.deny(is_denied)
