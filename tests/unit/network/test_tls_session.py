@@ -8,6 +8,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import uvloop
@@ -21,7 +22,12 @@ from odradek.model import ANONYMOUS, EndPoint
 from odradek.network import NetworkLimits, SocketServer
 from odradek.network.secured import SecuredListener
 from odradek.network.tls.protocol import SCRATCH_BYTES, TlsListener
-from odradek.network.tls.session import MOST_UNREAD_BYTES, PIECE_BYTES, TlsSession
+from odradek.network.tls.session import (
+    MOST_UNREAD_BYTES,
+    PIECE_BYTES,
+    RECORD_BYTES,
+    TlsSession,
+)
 from odradek.network.tls.terms import PeerRefused
 from odradek.protocol.exchange import Exchange
 from odradek.server.in_process.protected.authority import CertificateAuthority
@@ -104,6 +110,25 @@ class Refusing(Terms):
 
     def principal_of(self, certificate):
         raise PeerRefused("no rule matches CN=a\nWARNING b")
+
+
+class Watching(Terms):
+    """Sees how much lies before OpenSSL when it reads."""
+
+    most = 0
+
+    def context(self):
+        return self
+
+    def wrap_bio(self, incoming, outgoing, *, server_side):
+        tls = self._made.wrap_bio(incoming, outgoing, server_side=server_side)
+
+        def read(size, view):
+            Watching.most = max(Watching.most, incoming.pending)
+            return tls.read(size, view)
+
+        names = ("do_handshake", "getpeercert", "pending", "write")
+        return SimpleNamespace(read=read, **{name: getattr(tls, name) for name in names})
 
 
 class Pair:
@@ -383,6 +408,61 @@ def test_a_client_that_asks_for_new_keys_and_reads_none_is_dropped(pair, caplog)
     assert "asks TLS for more and more" in caplog.text
 
 
+async def turns_until_it_reads(pair: Pair) -> int:
+    """Lets the loop turn; no request is handled before."""
+    for turns in range(MOST_LOOKS):
+        if pair.socket.reading:
+            return turns
+        assert not pair.harness.handler.handled
+        await asyncio.sleep(0)
+    raise AssertionError("it reads no more")
+
+
+def test_others_have_their_turn_while_a_client_sends_new_keys_alone(pair):
+    """OpenSSL takes tens of microseconds for each, and all that it has in one call."""
+
+    async def work() -> None:
+        pair.socket.is_slow = False
+        records = records_of(pair)
+        keys = b"".join(records.key_update() for _ in range(4000))
+        shared = bytearray(keys + records.record(framed(b"a")))
+        pair.session.received(memoryview(shared))
+        shared[:] = bytes(len(shared))  # it is another connection's now
+        assert not pair.socket.reading
+        assert not pair.connection.buffer_bytes
+        assert await turns_until_it_reads(pair) > 1
+        assert pair.harness.handler.handled == [b"a"]
+
+    asyncio.run(work())
+
+
+def test_reading_begins_again_when_both_the_connection_and_the_session_are_ready(pair):
+    async def work() -> None:
+        pair.socket.is_slow = False
+        records = records_of(pair)
+        keys = b"".join(records.key_update() for _ in range(2000))
+        pair.session.received(memoryview(keys + records.record(framed(b"a"))))
+        pair.session.pause_reading()
+        await asyncio.sleep(0)
+        assert not pair.socket.reading
+        pair.session.resume_reading()
+        assert not pair.socket.reading, "the session is not ready"
+        await turns_until_it_reads(pair)
+        assert pair.harness.handler.handled == [b"a"]
+
+    asyncio.run(work())
+
+
+def test_openssl_gets_little_at_once(contexts):
+    """Its BIO keeps the memory of the most that it held, as long as the connection lives."""
+    pair = Pair(*contexts, terms=Watching)
+    pair.socket.is_slow = False
+    pair.ask(LARGE)
+    pair.exchange()
+    assert pair.read() == framed(LARGE)
+    assert 0 < Watching.most < 3 * RECORD_BYTES
+
+
 def test_a_handshake_waits_for_the_turn_of_its_connection(contexts):
     """It costs more than all that a rate of connections would hold back otherwise."""
 
@@ -493,8 +573,8 @@ class Client:
             else:
                 return await self.send()
 
-    async def send(self) -> None:
-        await self._loop.sock_sendall(self.socket, self._out.read())
+    async def send(self, records: bytes = b"") -> None:
+        await self._loop.sock_sendall(self.socket, records or self._out.read())
 
     async def receive(self) -> bool:
         records = await self._loop.sock_recv(self.socket, 1 << 20)
@@ -580,6 +660,19 @@ def test_others_are_served_when_a_client_is_gone(run):
         assert await site.is_served()
         await site.is_left_by_all()
         assert site.server.answers.used_bytes == 0
+
+    run(test)
+
+
+def test_a_client_that_sends_new_keys_alone_is_read_on(run):
+    async def test(site: Site) -> None:
+        client = await site.connect()
+        records = Records(Path(client.tls.context.keylog_filename))
+        keys = [records.key_update() for _ in range(8000)]
+        await client.send(b"".join(keys) + records.record(framed(b"small")))
+        assert await client.read(9) == framed(b"small")
+        assert await site.is_served()
+        client.socket.close()
 
     run(test)
 

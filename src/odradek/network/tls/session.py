@@ -8,6 +8,10 @@ An answer is encrypted piece by piece, as the socket takes it: what waits for a 
 held twice, and the memory of a piece is used again while the processor's caches still have it.
 With the whole answer at once half of a broker's time went to fresh pages of memory.
 
+OpenSSL gets what has come piece by piece, too: its BIO keeps the memory of the most that it held,
+and it handles all of TLS's own messages in one call. A client may send nothing else: the rest then
+waits for the loop's next turn.
+
 `TlsSession` is compiled, since some clients send a record of TLS for each record of theirs.
 """
 
@@ -31,6 +35,11 @@ PIECE_BYTES: Final = 64 * 1024
 # The most that waits in the socket of a client to whom TLS has something of its own to say: more
 # than a piece, and than transports hold besides.
 MOST_UNREAD_BYTES: Final = 256 * 1024
+# OpenSSL gets so much at once: more than any record has.
+_FEED_BYTES: Final = 20 * 1024
+# When so much more has come than plain bytes were in it, others have their turn.
+_MOST_EXCESS_BYTES: Final = 32 * 1024
+_NOTHING: Final = memoryview(b"")
 _HANDSHAKE: Final = 0x16
 
 
@@ -48,6 +57,10 @@ class TlsSession:
         self._outgoing = ssl.MemoryBIO()
         self._tls: ssl.SSLObject | None = None
         self._is_established = False
+        # What has come and OpenSSL has not got; in the listener's memory while `received` runs.
+        self._unfed: memoryview = _NOTHING
+        self._excess_bytes = 0
+        self._is_behind = False  # it reads nothing before it has handled what has come
         self._is_reading_paused = False
         self._is_closing = False
         self._has_client_ended = False  # by its close_notify
@@ -70,6 +83,7 @@ class TlsSession:
         """Ends the session; returns its connection, which has ended too."""
         self._is_closing = True
         self._forget_unsent()
+        self._unfed = _NOTHING
         connection = self._connection
         self._connection = None
         if connection is not None:
@@ -77,13 +91,17 @@ class TlsSession:
         return connection
 
     def received(self, records: memoryview) -> None:
-        """Takes over the received bytes, and decrypts them."""
+        """Decrypts the received bytes; keeps a copy of those that have to wait."""
         if self._is_closing:
             return
         if self._tls is None and not self._begin(records):
             return
-        self._incoming.write(records)
-        self._advance()
+        self._unfed = memoryview(b"".join((self._unfed, records))) if self._unfed else records
+        try:
+            self._advance()
+        finally:
+            left = self._unfed
+            self._unfed = memoryview(bytes(left)) if left and not self._is_closing else _NOTHING
 
     def pause_writing(self) -> None:
         """Encrypts nothing more; the connection handles no frame meanwhile."""
@@ -116,14 +134,15 @@ class TlsSession:
     def pause_reading(self) -> None:
         """No more calls of `get_buffer` until reading is resumed."""
         self._is_reading_paused = True
-        if not self._is_closing:
+        if not (self._is_closing or self._is_behind):
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Undoes `pause_reading`; bytes received before are decrypted in a separate turn."""
         self._is_reading_paused = False
         if not self._is_closing:
-            self._transport.resume_reading()
+            if not self._is_behind:
+                self._transport.resume_reading()
             self._advance_soon()
 
     def get_write_buffer_size(self) -> int:
@@ -208,11 +227,11 @@ class TlsSession:
         if self._is_closing or self._tls is None:
             return
         try:
+            self._excess_bytes = 0
             if not self._is_established:
                 if self._must_wait():
                     return
-                self._tls.do_handshake()
-                self._establish(self._tls)
+                self._shake_hands(self._tls)
             self._decrypt(self._tls)
         except ssl.SSLWantReadError:
             if self._connection is not None:
@@ -223,6 +242,30 @@ class TlsSession:
             self._refuse(str(error))
         finally:
             self._tell()
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Reads again when all that has come is handled."""
+        if self._is_behind and not self._unfed:
+            self._is_behind = False
+            if not (self._is_closing or self._is_reading_paused):
+                self._transport.resume_reading()
+
+    def _fall_behind(self) -> None:
+        """Lets others have their turn, and reads nothing meanwhile."""
+        if not self._is_behind:
+            self._is_behind = True
+            self._transport.pause_reading()
+        self._advance_soon()
+
+    def _feed(self) -> None:
+        """Hands OpenSSL the next piece, unless it has a whole record."""
+        unfed = self._unfed
+        if unfed and self._incoming.pending < _FEED_BYTES:
+            piece = unfed[:_FEED_BYTES]
+            self._incoming.write(piece)
+            self._excess_bytes += len(piece)
+            self._unfed = unfed[_FEED_BYTES:] if len(unfed) > _FEED_BYTES else _NOTHING
 
     def _tell(self) -> None:
         """Sends what TLS itself has to say, such as new keys that the client has asked for."""
@@ -238,9 +281,24 @@ class TlsSession:
         connection = self._connection
         if connection is None or not connection.is_held:
             return False
-        if self._incoming.pending > PIECE_BYTES:
+        if len(self._unfed) > PIECE_BYTES:
             self._drop("it sends more than the begin of a handshake before it has an answer")
         return True
+
+    def _shake_hands(self, tls: ssl.SSLObject) -> None:
+        """Completes the handshake.
+
+        Raises:
+            ssl.SSLWantReadError: the client has not sent all of its part yet.
+        """
+        while not self._is_established:
+            self._feed()
+            try:
+                tls.do_handshake()
+                self._establish(tls)
+            except ssl.SSLWantReadError:
+                if not self._unfed:
+                    raise
 
     def _establish(self, tls: ssl.SSLObject) -> None:
         connection = self._connection
@@ -253,17 +311,23 @@ class TlsSession:
     def _decrypt(self, tls: ssl.SSLObject) -> None:
         """Passes all plain bytes to the connection, as long as it accepts them."""
         while not (self._is_reading_paused or self._is_closing):
-            connection = self._connection
-            if connection is None or not (tls.pending() or self._incoming.pending):
+            connection, waiting_bytes = self._connection, self._incoming.pending
+            if connection is None or not (tls.pending() or waiting_bytes or self._unfed):
+                return
+            if self._unfed and self._excess_bytes - waiting_bytes > _MOST_EXCESS_BYTES:
+                self._fall_behind()
                 return
             count = self._fill(tls, connection.get_buffer())
             if count:
+                self._excess_bytes -= count
                 connection.buffer_updated(count)
-            if self._has_client_ended or not count:
+            else:
+                connection.give_back()
+            if self._has_client_ended:
                 self.close()
 
     def _fill(self, tls: ssl.SSLObject, view: memoryview) -> int:
-        """How many bytes are in the buffer now; 0 at the end.
+        """How many bytes are in the buffer now; 0 at the end, or if more of what has come has none.
 
         Raises:
             ssl.SSLWantReadError: there are none yet.
@@ -274,15 +338,16 @@ class TlsSession:
         read = cast(Callable[[int, memoryview], int], cast(object, tls.read))
         try:
             while filled < room:
+                self._feed()
                 count = read(room - filled, view[filled:])
                 if count == 0:
                     self._has_client_ended = True
                     break
                 filled += count
-                if not incoming.pending:
+                if not (incoming.pending or self._unfed):
                     break  # a read that finds nothing costs more than one of a record
         except ssl.SSLWantReadError:
-            if not filled:
+            if not (filled or self._unfed):
                 raise
         return filled
 
