@@ -11,7 +11,8 @@ The rules that keep memory bounded:
 
 - a frame is received where it will be handled; only the head of a frame that outgrows its
   buffer is ever copied;
-- before its login a connection has memory for the bytes received, and little beyond;
+- before its login, or its turn, a connection has memory for the bytes received, and little
+  beyond;
 - memory that an exchange still owns is not written to (`Exchange` says until when): the
   connection receives behind it, and when the tail is full it stops reading. Once all frames are
   released the buffer goes back, however long the answers take;
@@ -219,7 +220,7 @@ class Connection:
         reading."""
         receive = self._receive
         if receive is None:
-            if not self.is_established:
+            if not self.is_established or self._stalls & HELD:
                 self._expected_bytes = SETUP_BUFFER_BYTES
             receive = self._receive = self.context.buffers.take(self._expected_bytes)
             self._limit = self._expected_bytes or receive.capacity

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.network.fakes import FakeTransport, Harness, framed
 
-from odradek.network.memory.receive_buffers import READ_BUFFER_BYTES
+from odradek.network.memory.receive_buffers import READ_BUFFER_BYTES, SETUP_BUFFER_BYTES
 
 TWO_BUFFERS = [b"e" * 1000] * (2 * READ_BUFFER_BYTES // 1000)
 
@@ -419,3 +419,17 @@ def test_request_memory_of_a_lost_connection_is_released() -> None:
     assert harness.memory.used_bytes == 0
     harness.handler.parked[0].send([b"late"])
     assert harness.memory.used_bytes == 0
+
+
+@pytest.mark.parametrize("body", [b"first", bytes(3 * SETUP_BUFFER_BYTES)])
+def test_who_waits_for_its_turn_has_memory_for_what_has_come_and_little_beyond(body: bytes) -> None:
+    """A rate of connections is to protect from thousands at once, all of whom send a request."""
+    harness = Harness()
+    harness.connection.hold()
+    left = harness.receive_while_reading(framed(body))
+    assert harness.connection.buffer_bytes == SETUP_BUFFER_BYTES
+    harness.connection.let_in()
+    harness.turn()
+    harness.receive(left)
+    assert harness.handler.handled == [body]
+    assert len(harness.connection.get_buffer()) == READ_BUFFER_BYTES

@@ -12,7 +12,7 @@ A buffer may be given back only when nothing refers to frames in it any more (se
 from typing import Final, final
 
 READ_BUFFER_BYTES: Final = 256 * 1024
-SETUP_BUFFER_BYTES: Final = 4 * 1024  # for a client before its login
+SETUP_BUFFER_BYTES: Final = 4 * 1024  # for a client before its login or its turn
 
 
 @final
