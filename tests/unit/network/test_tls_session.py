@@ -400,7 +400,7 @@ def test_a_client_that_asks_for_new_keys_and_reads_none_is_dropped(pair, caplog)
     """Each of the requests has an answer of the same size, which waits in memory for it."""
     records = records_of(pair)
     for _ in range(100):
-        pair.session.received(memoryview(b"".join(records.key_update() for _ in range(1000))))
+        pair.session.received(memoryview(b"".join(records.key_update() for _ in range(500))))
         if pair.socket.aborted:
             break
     assert pair.socket.aborted

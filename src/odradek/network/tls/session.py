@@ -37,8 +37,10 @@ PIECE_BYTES: Final = 64 * 1024
 MOST_UNREAD_BYTES: Final = 256 * 1024
 # OpenSSL gets so much at once: more than any record has.
 _FEED_BYTES: Final = 20 * 1024
-# When so much more has come than plain bytes were in it, others have their turn.
-_MOST_EXCESS_BYTES: Final = 32 * 1024
+# When so much more has come than plain bytes and their records, others have their turn. OpenSSL may
+# hold one record's.
+_MOST_EXCESS_BYTES: Final = 18 * 1024
+_OVERHEAD_BYTES: Final = 32  # of a record
 _NOTHING: Final = memoryview(b"")
 _HANDSHAKE: Final = 0x16
 
@@ -319,7 +321,6 @@ class TlsSession:
                 return
             count = self._fill(tls, connection.get_buffer())
             if count:
-                self._excess_bytes -= count
                 connection.buffer_updated(count)
             else:
                 connection.give_back()
@@ -344,6 +345,7 @@ class TlsSession:
                     self._has_client_ended = True
                     break
                 filled += count
+                self._excess_bytes -= count + _OVERHEAD_BYTES
                 if not (incoming.pending or self._unfed):
                     break  # a read that finds nothing costs more than one of a record
         except ssl.SSLWantReadError:
