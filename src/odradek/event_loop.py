@@ -90,14 +90,14 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine on the loop and waits for its outcome.
+        """Runs a coroutine on the loop and waits for its outcome; an interrupt cancels it.
 
         Raises:
             LoopEnded: the loop was closed before it had one.
         """
         assert not self.is_current, "the loop's own thread would wait for itself"
         try:
-            return self.submit(work).result()
+            return outcome_of(self.submit(work))
         except CancelledError:
             raise LoopEnded(self._ended) from None
 
@@ -119,7 +119,7 @@ class LoopThread:
         Raises:
             TimeoutError: the loop has not done it by then.
         """
-        return self.submit(work).result(patience_s)
+        return outcome_of(self.submit(work), patience_s)
 
     @property
     def is_current(self) -> bool:
@@ -139,6 +139,16 @@ class LoopThread:
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+
+
+def outcome_of(future: "Future[T]", patience_s: float | None = None) -> T:
+    """Waits for what a loop in another thread does, and cancels it if that ends the wait early: by
+    Ctrl-C or a time-out. Otherwise the loop would go on with what nobody waits for."""
+    try:
+        return future.result(patience_s)
+    except BaseException:
+        future.cancel()
+        raise
 
 
 async def _cancel_others() -> None:

@@ -152,12 +152,15 @@ class BrokerServer:
 
     async def stop(self) -> None:
         """Controlled shutdown: other brokers take over, answers given leave, logs are flushed
-        and marked as clean."""
+        and marked as clean. Once begun it ends: who is cancelled meanwhile only hands nothing over.
+        """
         self.lifecycle.transition(BrokerEvent.STOP)
-        if self.config["controlled.shutdown.enable"] and self.halted is None:
-            await self._hand_over()
-        self.lifecycle.transition(BrokerEvent.LEAVE)
-        await self._close()
+        try:
+            if self.config["controlled.shutdown.enable"] and self.halted is None:
+                await self._hand_over()
+        finally:
+            self.lifecycle.transition(BrokerEvent.LEAVE)
+            await self._close()
 
     def halt(self, reason: str, *, on_purpose: bool = False) -> None:
         """Ends the broker at once, as Kafka does when continuing could do harm.

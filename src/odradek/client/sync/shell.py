@@ -15,7 +15,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 from odradek.client.aio.closing import warn_unclosed
 from odradek.client.errors import ClientClosed
 from odradek.client.sync.shared_thread import SharedThread
-from odradek.event_loop import LoopEnded
+from odradek.event_loop import LoopEnded, outcome_of
 
 
 class Client(Protocol):
@@ -135,12 +135,7 @@ class Shell(Generic[C]):
         Raises:
             ClientClosed: the client has been closed.
         """
-        future = self._submit(work)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        return outcome_of(self._submit(work))
 
     @contextmanager
     def _within(self, scope: AbstractAsyncContextManager[T]) -> Iterator[T]:

@@ -26,6 +26,7 @@ from odradek.event_loop import waits_for
 from odradek.metadata.sqlite import SharedMetadata
 from odradek.network import format_host_port
 from odradek.purgatory import WaitingOperation
+from odradek.server.awaiting import to_its_end
 from odradek.server.broker import BrokerServer
 from odradek.server.faults import FaultBoard
 from odradek.server.in_process.arguments.acl_texts import read_acls
@@ -237,7 +238,8 @@ class Broker(OwnThread, FaultCalls):
                 stopped then.
         """
         self._running()
-        await self._there(self._restart())
+        # Whole, also for who is interrupted: a broker that only stopped could not be started again.
+        await self._there(to_its_end(self._restart()))
 
     restart = waits_for(restart_async)
 
