@@ -16,7 +16,8 @@ from typing import Final
 
 from odradek.cli.everyday.flags import SERVERS_VARIABLE
 from odradek.cli.everyday.places import Base, parse_place
-from odradek.cli.tools.connection import silent_clients, tell_if_nobody_listens
+from odradek.cli.knocking import tell_if_nobody_answers
+from odradek.cli.tools.connection import silent_clients
 from odradek.errors import BrokerError, text_of
 from odradek.tables.columns import COLUMNS
 from odradek.tables.errors import DamagedRecords, DataLoss, MissingData, WrongPath
@@ -107,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     from odradek.tables.topic import Topic
 
     if arguments.bootstrap_server is not None:
-        tell_if_nobody_listens(arguments.bootstrap_server)
+        tell_if_nobody_answers(arguments.bootstrap_server)
     columns = None if arguments.columns is None else arguments.columns.split(",")
     try:
         topic = Topic(

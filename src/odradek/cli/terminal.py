@@ -28,6 +28,11 @@ def takes_colours(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
 
+def tell(sentence: str) -> None:
+    """Tells something beside the output, at once."""
+    print(f"odradek: {sentence}", file=sys.stderr, flush=True)
+
+
 def is_live() -> bool:
     """Whether there is a screen to draw on, and a keyboard that can be read key by key."""
     return sys.stdin.isatty() and sys.stdout.isatty() and find_spec("termios") is not None

@@ -8,13 +8,10 @@ import asyncio
 import copy
 import json
 import os
-import socket
-import threading
 from dataclasses import replace
 from datetime import datetime
 
 import pytest
-from tests.deadlines import deadline_s
 
 from odradek.cli.everyday import produce
 from odradek.cli.everyday.conditions import parse_condition
@@ -29,7 +26,6 @@ from odradek.cli.everyday.words import duration_words, number_words, size_words
 from odradek.cli.main import main
 from odradek.cli.standard_input import read_lines
 from odradek.cli.tools.client_properties import refuse_unknown
-from odradek.cli.tools.connection import tell_if_nobody_listens
 from odradek.client.core.admin_types import GroupDescription, TransactionDescription
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
 from odradek.client.core.metadata import Node, PartitionMetadata, TopicMetadata
@@ -353,25 +349,6 @@ def test_lines_come_from_a_pipe() -> None:
     assert asyncio.run(through_a_pipe()) == [b"one", b"two", b"", b"last"]
 
 
-def test_who_waits_for_a_broker_that_is_away_is_told_at_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """A command would be silent for as long as a client tries, 10 or 30 seconds."""
-    with socket.create_server(("127.0.0.1", 0)) as there:
-        port = there.getsockname()[1]
-        tell_if_nobody_listens(f"127.0.0.1:{port}")
-        tell_if_nobody_listens(f"127.0.0.1:1,127.0.0.1:{port}")
-        tell_if_nobody_listens("no address")
-        assert capsys.readouterr().err == ""
-    for _ in range(2):
-        tell_if_nobody_listens(f"localhost:{port}")
-    assert capsys.readouterr().err == (
-        f"odradek: nothing listens at localhost:{port} yet, trying on\n"
-    )
-    tell_if_nobody_listens("no..host:9092")
-    assert capsys.readouterr().err == "odradek: nothing listens at no..host:9092 yet, trying on\n"
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -384,30 +361,3 @@ def test_who_waits_for_a_broker_that_is_away_is_told_at_once(
 )
 def test_a_setting_of_kafkas_clients_is_not_taken_for_a_mistyped_one(name: str) -> None:
     refuse_unknown([name])
-
-
-def test_an_address_whose_name_nobody_tells_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A machine without its name server would have a command be silent for half a minute."""
-    is_over = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: is_over.wait(deadline_s(60)) and [])
-    tell_if_nobody_listens("far.example:9092,away.example:9092")
-    assert not is_over.is_set()
-    is_over.set()
-    assert "odradek: nothing listens at far.example:9092,away" in capsys.readouterr().err
-
-
-def test_brokers_that_are_away_are_knocked_at_together(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Ten addresses behind a firewall that answers nothing would take ten seconds."""
-    together = threading.Barrier(3, timeout=deadline_s(60))
-
-    def refuse(_address: tuple[str, int], _timeout: float) -> None:
-        together.wait()
-        raise TimeoutError
-
-    monkeypatch.setattr(socket, "create_connection", refuse)
-    tell_if_nobody_listens("10.0.0.1:9092,10.0.0.2:9092,10.0.0.3:9092")
-    assert "odradek: nothing listens at 10.0.0.1:9092," in capsys.readouterr().err

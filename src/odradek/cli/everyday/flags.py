@@ -5,8 +5,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from odradek.cli.knocking import tell_if_nobody_answers
 from odradek.cli.tools.client_properties import refuse_unknown
-from odradek.cli.tools.connection import client_config, tell_if_nobody_listens
+from odradek.cli.tools.connection import client_config
 from odradek.config.definition import Setting
 
 SERVERS_VARIABLE: Final = "ODRADEK_BOOTSTRAP_SERVERS"
@@ -74,5 +75,5 @@ def settings_of(arguments: argparse.Namespace, rows: Mapping[str, Setting]) -> d
     config = client_config(arguments, rows)
     if "default.api.timeout.ms" in rows:
         config.setdefault("default.api.timeout.ms", _PATIENCE_MS)
-    tell_if_nobody_listens(config.get("bootstrap.servers", ""))
+    tell_if_nobody_answers(config.get("bootstrap.servers", ""), config.get("security.protocol"))
     return config

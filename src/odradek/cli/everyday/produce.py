@@ -21,6 +21,7 @@ from odradek.cli.everyday.json_paths import Path as JsonPath
 from odradek.cli.everyday.json_paths import parse_json, parse_path, values_at
 from odradek.cli.everyday.words import number_words
 from odradek.cli.standard_input import read_lines
+from odradek.cli.terminal import tell
 from odradek.cli.tools.client_properties import partitioner_of
 from odradek.cli.tools.connection import (
     given_properties,
@@ -28,6 +29,7 @@ from odradek.cli.tools.connection import (
     run_async,
     silent_clients,
 )
+from odradek.cli.tools.records.undelivered import Undelivered
 from odradek.client import Producer
 from odradek.client.record_metadata import RecordMetadata
 from odradek.client.settings import PRODUCER_SETTINGS
@@ -103,26 +105,26 @@ def run(arguments: argparse.Namespace) -> int:
         config.setdefault("max.block.ms", "10000")
         if arguments.compression is not None:
             config["compression.type"] = arguments.compression
-        deliveries = _Deliveries(arguments.format == "json")
+        deliveries, undelivered = _Deliveries(arguments.format == "json"), Undelivered()
         partitioner = partitioner_of(given_properties(arguments))
         with silent_clients("odradek.client.aio"), ExitStack() as at_first:
             at_first.enter_context(silent_clients())
             async with Producer(config=config, partitioner=partitioner) as producer:
-                async for record in _records(arguments, shape):
-                    delivery = await producer.send(arguments.topic, **record._asdict())
-                    # A broker was there: what it refuses now is tried again for two minutes.
-                    at_first.close()
-                    deliveries.add(delivery)
-                await producer.flush()
-                await asyncio.sleep(0)  # the last callbacks
+                with undelivered.told():
+                    async for record in _records(arguments, shape):
+                        delivery = await producer.send(arguments.topic, **record._asdict())
+                        # A broker was there: what it refuses now is tried again for two minutes.
+                        at_first.close()
+                        deliveries.add(delivery)
+                        undelivered.add(delivery)
+                    await producer.flush()
+                    await asyncio.sleep(0)  # the last callbacks
         if sys.stderr.isatty():
             sent = number_words(deliveries.delivered)
             print(f"{sent} records sent to {arguments.topic}", file=sys.stderr)
         return 1 if deliveries.failed else 0
 
-    return run_async(
-        work, lambda error: print(f"odradek: {text_of(error)}", file=sys.stderr), shows_log=True
-    )
+    return run_async(work, lambda error: tell(text_of(error)), shows_log=True)
 
 
 class _Deliveries:
@@ -143,7 +145,7 @@ class _Deliveries:
         if error is not None:
             self.failed += 1
             if self.failed == 1:  # the others fail for the same reason, as a rule
-                print(f"odradek: not delivered: {text_of(error)}", file=sys.stderr)
+                tell(f"not delivered: {text_of(error)}")
             return
         self.delivered += 1
         if self._prints:

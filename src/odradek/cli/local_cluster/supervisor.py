@@ -16,6 +16,7 @@ from odradek.cli.local_cluster.health import NotHealthy, await_brokers, await_in
 from odradek.cli.local_cluster.kept_process import KeptProcess
 from odradek.cli.local_cluster.state import ClusterState
 from odradek.cli.main import COMMAND
+from odradek.cli.terminal import tell
 from odradek.server.errors import StartError
 
 HOST: Final = "127.0.0.1"
@@ -145,7 +146,7 @@ class Supervisor:
 
     async def _stop_process(self, process: KeptProcess) -> None:
         if not await process.stop():
-            _complain(f"{process.name} did not end when asked to, and was killed")
+            tell(f"{process.name} did not end when asked to, and was killed")
 
     def _note_pids(self) -> None:
         kept = {"zookeeper": self._zookeeper, **{str(n): p for n, p in self._brokers.items()}}
@@ -156,7 +157,7 @@ class Supervisor:
 
     def _tell_end(self, sentence: str) -> None:
         again = f"`odradek cluster restart --data-dir {self._plan.directory}` starts it again"
-        _complain(f"{sentence}; {again}")
+        tell(f"{sentence}; {again}")
         self._note_pids()
 
     # --- what other commands ask for -------------------------------------------------------
@@ -229,7 +230,3 @@ class Supervisor:
 
 def _state_of(process: KeptProcess) -> str:
     return "not running" if process.pid is None else f"runs as process {process.pid}"
-
-
-def _complain(sentence: str) -> None:
-    print(f"odradek: {sentence}", file=sys.stderr, flush=True)

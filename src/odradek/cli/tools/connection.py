@@ -8,20 +8,16 @@ import asyncio
 import json
 import logging
 import re
-import socket
 import sys
-import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from functools import cache
-from queue import Empty, SimpleQueue
-from threading import Thread
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek import __version__
+from odradek.cli.knocking import tell_if_nobody_answers
 from odradek.cli.tools.client_properties import check_properties
 from odradek.cli.tools.option_words import read_words, refuse_values
-from odradek.client.addresses import Address, parse_bootstrap_servers
+from odradek.client.addresses import parse_bootstrap_servers
 from odradek.client.settings import ADMIN_SETTINGS
 from odradek.config.definition import ConfigError, Setting, readable
 from odradek.config.files.properties import load_properties
@@ -56,8 +52,6 @@ WARNING: Final = (
 CANNOT_BE_TOGETHER: Final = "Options --{} and --{} cannot be specified together."
 CANNOT_BE_USED: Final = 'Option "[{}]" can\'t be used with option "[{}]"'
 
-_KNOCK_S: Final = 1.0
-_ANSWERS_S: Final = 2.0
 _HALF: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -305,50 +299,17 @@ def client_config(
     given = given_properties(arguments)
     check_properties(given, rows)
     config: dict[str, object] = {name: value for name, value in given.items() if name in rows}
-    if vars(arguments).get("bootstrap_controller"):
-        config["bootstrap.controllers"] = arguments.bootstrap_controller
-        _check_addresses("bootstrap.controllers", arguments.bootstrap_controller)
-    elif arguments.bootstrap_server:
-        config["bootstrap.servers"] = arguments.bootstrap_server
-        _check_addresses("bootstrap.servers", arguments.bootstrap_server)
+    flag = "bootstrap_controller"
+    if not vars(arguments).get(flag):
+        flag = "bootstrap_server"
+    servers = getattr(arguments, flag)
+    if servers:
+        name = f"{flag.replace('_', '.')}s"
+        config[name] = servers
+        _check_addresses(name, servers)
         if rows is ADMIN_SETTINGS:  # others show the log of their clients
-            tell_if_nobody_listens(arguments.bootstrap_server)
+            tell_if_nobody_answers(servers, config.get("security.protocol"))
     return config
-
-
-@cache
-def tell_if_nobody_listens(servers: object) -> None:
-    """Reports at once if no broker accepts a connection: a client would keep trying, and give the
-    reason only at the end.
-    """
-    try:
-        addresses = parse_bootstrap_servers(str(servers))
-    except ValueError:
-        return  # for the client to refuse
-    answers: SimpleQueue[bool] = SimpleQueue()
-    for address in addresses:
-        # At once: each that does not answer takes its time.
-        Thread(target=_knock, args=(address, answers), daemon=True).start()
-    if not _is_any(answers, len(addresses)):
-        print(f"odradek: nothing listens at {servers} yet, trying on", file=sys.stderr, flush=True)
-
-
-def _is_any(answers: "SimpleQueue[bool]", count: int) -> bool:
-    """Whether one of so many answers is yes; not if they take too long, as that of an address does
-    whose name no server tells."""
-    until_s = time.monotonic() + _ANSWERS_S
-    with suppress(Empty):
-        return any(answers.get(timeout=max(0, until_s - time.monotonic())) for _ in range(count))
-    return False
-
-
-def _knock(address: Address, answers: "SimpleQueue[bool]") -> None:
-    try:
-        socket.create_connection((address.host, address.port), _KNOCK_S).close()
-    except (OSError, UnicodeError):  # the latter of names that no host can have
-        answers.put(False)
-    else:
-        answers.put(True)
 
 
 def given_properties(arguments: argparse.Namespace) -> dict[str, str]:

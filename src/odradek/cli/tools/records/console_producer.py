@@ -22,6 +22,7 @@ from odradek.cli.tools.connection import (
     take_old_flags,
 )
 from odradek.cli.tools.records.line_reader import LineReader
+from odradek.cli.tools.records.undelivered import Undelivered
 from odradek.cli.tools.wording.java_names import simple_name
 from odradek.cli.tools.wording.java_values import java_int, java_long
 from odradek.client import Producer
@@ -116,12 +117,11 @@ def run(arguments: argparse.Namespace) -> int:
     async def work() -> int:
         properties = _reader_properties(arguments)
         reader = LineReader(properties)
-        deliveries: set[asyncio.Future[RecordMetadata]] = set()
+        undelivered = Undelivered()
         failed = False
 
         def delivered(delivery: asyncio.Future[RecordMetadata]) -> None:
             nonlocal failed
-            deliveries.discard(delivery)
             if not delivery.cancelled() and (error := delivery.exception()) is not None:
                 failed = True
                 print(f"odradek: not delivered: {text_of(error)}", file=sys.stderr)
@@ -129,17 +129,18 @@ def run(arguments: argparse.Namespace) -> int:
         config = _config(arguments)
         partitioner = partitioner_of(given_properties(arguments))
         async with Producer(config=config, partitioner=partitioner) as producer:
-            async for number, line in _lines():
-                each = reader.read(number, line)
-                delivery = await producer.send(
-                    properties[_TOPIC], each.value, key=each.key, headers=each.headers
-                )
-                deliveries.add(delivery)
-                delivery.add_done_callback(delivered)
-                if arguments.sync:
-                    await asyncio.wait([delivery])
-            await producer.flush()
-            await asyncio.sleep(0)  # the last callbacks
+            with undelivered.told():
+                async for number, line in _lines():
+                    each = reader.read(number, line)
+                    delivery = await producer.send(
+                        properties[_TOPIC], each.value, key=each.key, headers=each.headers
+                    )
+                    undelivered.add(delivery)
+                    delivery.add_done_callback(delivered)
+                    if arguments.sync:
+                        await asyncio.wait([delivery])
+                await producer.flush()
+                await asyncio.sleep(0)  # the last callbacks
         return 1 if failed else 0
 
     return run_async(work, lambda error: print(text_of(error), file=sys.stderr), shows_log=True)
