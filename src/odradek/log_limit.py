@@ -37,7 +37,27 @@ class LimitedLog:
         self._logger.warning(message)
 
 
+class OneLineFormatter(logging.Formatter):
+    """Formats every message on one line, without control characters: it may have the name of a
+    client's group."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """See `logging.Formatter`."""
+        record.message = without_control(record.message)
+        return super().formatMessage(record)
+
+
 def printable(text: str) -> str:
     """Somebody else's text on one line, and of bounded length."""
-    shown = text if text.isprintable() else text.encode("unicode_escape").decode()
+    shown = without_control(text)
     return shown if len(shown) <= _PRINTED_CHARACTERS else f"{shown[:_PRINTED_CHARACTERS]}..."
+
+
+def without_control(text: str, kept: str = "") -> str:
+    """The text with escapes for all characters that are not printed but move the cursor, colour or
+    turn what is around them; but for those that are `kept`."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in kept else repr(each)[1:-1] for each in text
+    )

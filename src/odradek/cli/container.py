@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from odradek.cli.image_logins import settings_of_logins
+from odradek.cli.terminal import tell
 from odradek.config.definition import readable
 from odradek.config.files.properties import load_properties, parse_properties
 
@@ -129,7 +130,7 @@ def main(arguments: Sequence[str]) -> int:
     except (OSError, ValueError) as error:
         from odradek.errors import text_of
 
-        print(f"odradek: {text_of(error)}", file=sys.stderr)
+        tell(text_of(error))
         return 1
     return run_command(
         ["start", *words],
@@ -146,7 +147,7 @@ def _run_instead(words: list[str]) -> int:
     except OSError as error:
         from odradek.errors import reason_of
 
-        print(f"odradek: {words[0]}: {reason_of(error)}", file=sys.stderr)
+        tell(f"{words[0]}: {reason_of(error)}")
         return 1
 
 

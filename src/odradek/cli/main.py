@@ -18,9 +18,10 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from importlib import import_module
 from io import TextIOWrapper
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn, TextIO, cast
 
 from odradek import __version__
 from odradek.cli.arguments import CommandParser, Help
@@ -214,17 +215,19 @@ def main(argv: Sequence[str] | None = None, **beside: object) -> int:
         discard_output()
         return READER_GONE
     except UnicodeEncodeError as error:
+        from odradek.cli.terminal import tell
         from odradek.errors import text_of
 
-        print(f"odradek: {text_of(error)}", file=sys.stderr)
+        tell(text_of(error))
         return 1
     except OSError as error:
         discard_output()
         if status == 0:  # else the command has said so
             # Imported here: most commands need less, and `start` should start quickly.
+            from odradek.cli.terminal import tell
             from odradek.errors import text_of
 
-            print(f"odradek: {text_of(error)}", file=sys.stderr)
+            tell(text_of(error))
         return 1
     return status
 
@@ -271,8 +274,18 @@ def run_command(
     vars(arguments).update(beside)
     module = import_module(arguments.module)
     gc.enable()
-    status: int = module.run(arguments)
+    with harmless_output():
+        status: int = module.run(arguments)
     return status
+
+
+def harmless_output() -> AbstractContextManager[object]:
+    """A block in which no name of a client moves the cursor of the terminal."""
+    if not sys.stdout.isatty():
+        return nullcontext()
+    from odradek.cli.terminal import PrintableOutput
+
+    return redirect_stdout(cast(TextIO, PrintableOutput(sys.stdout)))
 
 
 def check_command(parser: argparse.ArgumentParser, word: str, commands: Sequence[Command]) -> None:

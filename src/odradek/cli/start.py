@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from odradek.cli.arguments import natural_number, port
+from odradek.cli.terminal import tell
 from odradek.clock import SystemClock
 from odradek.config import BrokerConfig, ConfigError
 from odradek.config.endpoints import PLAIN, named_listener
@@ -24,6 +25,7 @@ from odradek.config.single_node import SINGLE_NODE_DEFAULTS
 from odradek.config.suggestions import with_suggestion
 from odradek.config.unserved import unserved
 from odradek.errors import reason_of
+from odradek.log_limit import OneLineFormatter
 from odradek.server.errors import StartError
 
 if TYPE_CHECKING:
@@ -116,7 +118,9 @@ def scram_user(text: str) -> "NewUser":
 def run(arguments: argparse.Namespace) -> int:
     """Runs the broker until SIGTERM or SIGINT."""
     started_ns = time.monotonic_ns()
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLineFormatter(LOG_FORMAT))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     gc.disable()  # until it serves, as for all imports of the command
     # Imported here: usage errors and --help need no broker.
     from odradek.cli.before_start import check_before_start
@@ -146,7 +150,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
             runner.run(serve(server, started_ns))
     except (StartError, ConfigError) as error:
-        print(f"odradek: {error}", file=sys.stderr)
+        tell(str(error))
         return 1
     return 0
 
@@ -157,7 +161,7 @@ def end_process(reason: str) -> NoReturn:
     An orderly stop would mark files as clean though their content is unknown.
     """
     logging.shutdown()
-    print(f"odradek: {reason}", file=sys.stderr, flush=True)
+    tell(reason)
     os._exit(1)
 
 

@@ -9,10 +9,12 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
+
+from odradek.log_limit import without_control
 
 QUIT: Final = ("q", "\x04")
 ESCAPE_SEQUENCE: Final = re.compile(r"\x1b(\[[0-9;]*[A-Za-z~]|O.)?")
@@ -21,6 +23,8 @@ BOLD: Final = "\x1b[1m"
 DIM: Final = "\x1b[2m"
 YELLOW: Final = "\x1b[33m"
 CYAN: Final = "\x1b[36m"
+_OUR_COLOURS: Final = re.compile(f"({'|'.join(map(re.escape, (RESET, BOLD, DIM, YELLOW, CYAN)))})")
+_KEPT: Final = "\n\t"
 
 
 def takes_colours(stream: TextIO) -> bool:
@@ -29,8 +33,42 @@ def takes_colours(stream: TextIO) -> bool:
 
 
 def tell(sentence: str) -> None:
-    """Tells something beside the output, at once."""
-    print(f"odradek: {sentence}", file=sys.stderr, flush=True)
+    """Tells something beside the output, at once; it may quote somebody else."""
+    print(f"odradek: {without_control(sentence, kept=_KEPT)}", file=sys.stderr, flush=True)
+
+
+class PrintableOutput:
+    """Standard output that is a terminal, as commands print to it.
+
+    Names are a client's: of groups, of clients, of hosts. None of their control characters reaches
+    the terminal, of all escape sequences only our colours do. What is written to `buffer` does:
+    values of records, as `consume -f` and `console-consumer` have them, are as they are.
+    """
+
+    def __init__(self, terminal: TextIO) -> None:
+        self.terminal: Final = terminal
+
+    def write(self, text: str) -> int:
+        """Writes the text with its control characters as escapes."""
+        if not text.isprintable():
+            pieces = _OUR_COLOURS.split(text)
+            pieces[::2] = (without_control(each, kept=_KEPT) for each in pieces[::2])
+            text = "".join(pieces)
+        return self.terminal.write(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Writes all of them."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.terminal, name)
+
+
+def screen() -> TextIO:
+    """Standard output, as live screens draw on it."""
+    output = sys.stdout
+    return output.terminal if isinstance(output, PrintableOutput) else output
 
 
 def is_live() -> bool:
@@ -47,8 +85,8 @@ def show_frame(lines: list[str]) -> None:
     """Draws a frame over the last one."""
     # Each line clears its rest and the last one what is below: no frame is ever half empty.
     text = "".join(f"{line}\x1b[K\n" for line in lines)
-    sys.stdout.write(f"\x1b[H{text}\x1b[J")
-    sys.stdout.flush()
+    screen().write(f"\x1b[H{text}\x1b[J")
+    screen().flush()
 
 
 def terminal_size() -> tuple[int, int]:
@@ -67,12 +105,12 @@ def keys_without_enter() -> Iterator[None]:
     before = termios.tcgetattr(descriptor)
     try:
         tty.setcbreak(descriptor)
-        sys.stdout.write("\x1b[?1049h\x1b[?25l")
+        screen().write("\x1b[?1049h\x1b[?25l")
         yield
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
-        sys.stdout.write("\x1b[?25h\x1b[?1049l")
-        sys.stdout.flush()
+        screen().write("\x1b[?25h\x1b[?1049l")
+        screen().flush()
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from odradek.cli.data_directory.record_decoders import (
     plain_decoder,
     to_json,
 )
+from odradek.cli.terminal import tell
 from odradek.cli.tools.option_words import read_words, refuse_values
 from odradek.coordinator.records.record_schemas import (
     GROUP_RECORDS,
@@ -148,7 +149,7 @@ def run(arguments: argparse.Namespace) -> int:
         refuse_values(arguments)
         dump = Dump(arguments, choose_decoder(arguments))
     except ValueError as error:
-        print(f"odradek: {error}", file=sys.stderr)
+        tell(str(error))
         return 2
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     for path in arguments.files.split(","):

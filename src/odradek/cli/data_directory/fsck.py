@@ -19,6 +19,7 @@ from typing import Final
 
 from odradek.cli.arguments import add_format
 from odradek.cli.data_directory.directory_lock import held_still
+from odradek.cli.terminal import tell
 from odradek.errors import reason_of
 from odradek.kafka_files.check import DirectoryCheck, Finding, KnownPartition, log_directories
 from odradek.kafka_files.inspection import UnreadableFile
@@ -57,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
                 stack.enter_context(held_still(directory))
             check.run(directories)
     except UnreadableFile as error:
-        print(f"odradek: {error}", file=sys.stderr)
+        tell(str(error))
         return 1
     words = f"{check.count} findings" if check.count != 1 else "1 finding"
     print(

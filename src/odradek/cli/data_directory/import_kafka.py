@@ -41,6 +41,7 @@ from odradek.cli.data_directory.unfinished_import import (
     write_note,
 )
 from odradek.cli.data_directory.zookeeper_metadata import read_zookeeper
+from odradek.cli.terminal import tell
 from odradek.config import ConfigError
 from odradek.config.topic import usable_topic_settings
 from odradek.errors import BrokerError, reason_of
@@ -133,11 +134,11 @@ def run(arguments: argparse.Namespace) -> int:
             summary = task.run(stack)
         print(told_of_access(summary), end="", file=sys.stderr)
     except (UnreadableFile, ImportRefused, MetadataStoreError, ConfigError) as error:
-        print(f"odradek: {error}", file=sys.stderr)
+        tell(str(error))
         return 1
     except OSError as error:
         where = error.filename or arguments.data_dir
-        print(f"odradek: {where}: {reason_of(error)}", file=sys.stderr)
+        tell(f"{where}: {reason_of(error)}")
         return 1
     if arguments.format == "json":
         print(json.dumps(summary))
@@ -449,7 +450,7 @@ class Import:
         return TopicImage(topic.name, topic.topic_id, tuple(partitions))
 
     def _warn(self, text: str) -> None:
-        print(f"odradek: {text}", file=sys.stderr)
+        tell(text)
 
 
 def plan(sources: Sequence[SourceDirectory], kafka: KafkaMetadata | None) -> list[PlannedTopic]:
@@ -508,7 +509,7 @@ def usable_settings(topic: str, settings: Mapping[str, str]) -> dict[str, str]:
     usable, problems = usable_topic_settings(settings)
     for error in problems:
         left_out = f"{error.name}={settings[error.name]}"
-        print(f"odradek: {topic}: {left_out} is left out: {error}", file=sys.stderr)
+        tell(f"{topic}: {left_out} is left out: {error}")
     return {name: value for name, value in settings.items() if name in usable}
 
 

@@ -8,10 +8,10 @@ lease on a partition, sorted by its end; expired leases that are not removed yet
 import argparse
 import json
 import os
-import sys
 from typing import NamedTuple
 
 from odradek.cli.arguments import add_format
+from odradek.cli.terminal import tell
 from odradek.clock import SystemClock
 from odradek.errors import text_of
 from odradek.storage.files import FileSystem, OsFileSystem
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         found = [one for each in arguments.directories for one in _leases(files, each, now_ms)]
     except OSError as error:
-        print(f"odradek: {text_of(error)}", file=sys.stderr)
+        tell(text_of(error))
         return 1
     found.sort(key=lambda held: (held.lease.expires_ms, held.partition))
     if arguments.format == "json":

@@ -19,7 +19,7 @@ from odradek.cli.everyday.flags import add_connection, settings_of
 from odradek.cli.everyday.places import Base, Place, offsets_at, parse_place
 from odradek.cli.everyday.record_formats import RecordFormat
 from odradek.cli.everyday.words import number_words, size_words
-from odradek.cli.terminal import takes_colours
+from odradek.cli.terminal import takes_colours, tell
 from odradek.cli.tools.connection import (
     name_pattern,
     reach_brokers,
@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return run_async(
             work,
-            lambda error: print(f"odradek: {text_of(error)}", file=sys.stderr),
+            lambda error: tell(text_of(error)),
             shows_log=arguments.follow or arguments.group is not None,
         )
     finally:
@@ -185,7 +185,7 @@ class _Output:
     def skip(self, error: BadRecord, consumer: Consumer) -> None:
         """Reports that a record cannot be read, and goes on after it."""
         self.unreadable += 1
-        print(f"odradek: {text_of(error)}", file=sys.stderr)
+        tell(text_of(error))
         consumer.seek(error.partition, error.offset + 1)
 
     def end(self) -> None:

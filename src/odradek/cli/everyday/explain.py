@@ -4,10 +4,10 @@ The broker itself answers, at its `metrics.listener`: only it knows its delayed 
 """
 
 import argparse
-import sys
 from urllib.parse import urlencode
 
 from odradek.cli.everyday.monitoring.scraping import URL_HELP, ScrapeError, default_url, fetch_text
+from odradek.cli.terminal import tell
 
 KINDS = ("group", "topic", "client", "transaction")
 
@@ -29,6 +29,6 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         print(fetch_text(f"{arguments.url}/explain?{query}"), end="")
     except ScrapeError as error:
-        print(f"odradek: {error}", file=sys.stderr)
+        tell(str(error))
         return 1
     return 0

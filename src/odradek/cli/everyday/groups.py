@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from odradek.cli.everyday.flags import add_connection, settings_of
 from odradek.cli.everyday.group_lags import GroupLag, group_lags, look_settings, with_times
 from odradek.cli.everyday.words import NOTHING, counted, duration_words, number_words, table_lines
-from odradek.cli.terminal import BOLD, painted, takes_colours
+from odradek.cli.terminal import BOLD, painted, takes_colours, tell
 from odradek.cli.tools.connection import add_format, print_json, run_async
 from odradek.client import Admin, Consumer
 from odradek.client.settings import ADMIN_SETTINGS, CONSUMER_SETTINGS
 from odradek.errors import text_of
+from odradek.log_limit import without_control
 from odradek.suggestions import did_you_mean
 
 
@@ -43,10 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
         _print(found, arguments)
         for name in missing:
             meant = did_you_mean(name, known)
-            print(f"odradek: there is no group {name!r}{meant}", file=sys.stderr)
+            tell(f"there is no group {name!r}{meant}")
         return 1 if missing else 0
 
-    return run_async(work, lambda error: print(f"odradek: {text_of(error)}", file=sys.stderr))
+    return run_async(work, lambda error: tell(text_of(error)))
 
 
 def _print(groups: Sequence[GroupLag], arguments: argparse.Namespace) -> None:
@@ -85,8 +86,9 @@ def overview(groups: Sequence[GroupLag], now_ms: int, *, colours: bool) -> list[
 def by_partition(group: GroupLag, now_ms: int, *, colours: bool) -> list[str]:
     """Prints a headline, and a line for each partition."""
     each = group.group
-    name = painted(each.group_id, BOLD) if colours else each.group_id
-    assignor = f", {each.assignor}" if each.assignor else ""
+    group_id = without_control(each.group_id)
+    name = painted(group_id, BOLD) if colours else group_id
+    assignor = f", {without_control(each.assignor)}" if each.assignor else ""
     members = counted(len(each.members), "member")
     lag = f"lag {number_words(group.lag)}, {duration_words(group.lag_ms(now_ms))}"
     head = f"{name}: {each.type.lower()}, {each.state}, {members}{assignor}, {lag}"

@@ -21,6 +21,7 @@ from typing import Final
 
 from odradek.cli.terminal import CYAN, DIM, painted
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
+from odradek.log_limit import without_control
 from odradek.tables.named_text import named_text
 
 RecordFormat = Callable[[ConsumerRecord], bytes]
@@ -139,7 +140,8 @@ def line_for_people(*, shows_topic: bool, colours: bool) -> RecordFormat:
         key = "-" if record.key is None else _printable(record.key)
         value = "null" if record.value is None else _printable(record.value)
         headers = "".join(
-            f" {name}={'' if data is None else _printable(data)}" for name, data in record.headers
+            f" {without_control(name)}={'' if data is None else _printable(data)}"
+            for name, data in record.headers
         )
         if colours:
             place, key = painted(place + headers, DIM), painted(key, CYAN)
@@ -155,7 +157,7 @@ def _printable(data: bytes) -> str:
         text = data.decode()
     except UnicodeDecodeError:
         return "0x" + data.hex()
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+    return without_control(text)
 
 
 def json_line(record: ConsumerRecord) -> bytes:

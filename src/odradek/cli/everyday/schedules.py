@@ -13,7 +13,7 @@ from typing import Final
 
 from odradek.cli.everyday.flags import add_connection, settings_of
 from odradek.cli.everyday.words import NOTHING, duration_words, table_lines
-from odradek.cli.terminal import takes_colours
+from odradek.cli.terminal import takes_colours, tell
 from odradek.cli.tools.connection import add_format, print_json, run_async
 from odradek.client import Admin, ConfigChange, ConfigOperation, ConfigResource, Producer
 from odradek.client.core.consuming.list_offsets import EARLIEST
@@ -22,6 +22,7 @@ from odradek.client.settings import ADMIN_SETTINGS, PRODUCER_SETTINGS, ClientSet
 from odradek.client.sync import Cluster, PartitionReader
 from odradek.client.sync.partition_reader import LATEST
 from odradek.errors import BrokerError, ErrorCode, text_of
+from odradek.log_limit import without_control
 from odradek.model import TopicPartition
 from odradek.records.reader import iter_records
 from odradek.records.record import Record
@@ -73,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
                 await _send(reader, arguments)
         return 0
 
-    return run_async(work, lambda error: print(f"odradek: {text_of(error)}", file=sys.stderr))
+    return run_async(work, lambda error: tell(text_of(error)))
 
 
 async def _target(admin: Admin, topic: str) -> str | None:
@@ -169,7 +170,8 @@ def _describe(reader: "_Reader", arguments: argparse.Namespace) -> None:
     else:
         print(
             "\n".join(
-                f"{name}: {NOTHING if each is None else each}" for name, each in facts.items()
+                f"{name}: {NOTHING if each is None else without_control(str(each))}"
+                for name, each in facts.items()
             )
         )
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from odradek.cli.everyday.flags import default_servers, settings_of
 from odradek.cli.everyday.words import number_words, size_words, table_lines
-from odradek.cli.terminal import takes_colours
+from odradek.cli.terminal import takes_colours, tell
 from odradek.cli.tools.connection import name_pattern, print_json, run_async
 from odradek.client import Admin
 from odradek.client.core.consuming.list_offsets import EARLIEST, LATEST
@@ -56,10 +56,10 @@ def run(arguments: argparse.Namespace) -> int:
         elif found or not missing:
             print("\n".join(_table(found)))
         for name in missing:
-            print(f"odradek: {no_topic(name, topics)}", file=sys.stderr)
+            tell(no_topic(name, topics))
         return 1 if missing else 0
 
-    return run_async(work, lambda error: print(f"odradek: {text_of(error)}", file=sys.stderr))
+    return run_async(work, lambda error: tell(text_of(error)))
 
 
 def _is_wanted(topic: str, patterns: list[str]) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from odradek.cli.terminal import BOLD, painted
+from odradek.log_limit import without_control
 
 NOTHING: Final = "-"
 _SIZES: Final = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
@@ -51,8 +52,10 @@ def duration_words(duration_ms: int | None) -> str:
 def table_lines(
     titles: Sequence[str], rows: Sequence[Sequence[str]], *, colours: bool = False
 ) -> list[str]:
-    """Aligned columns under titles; columns whose title begins with `#` are flushed right."""
+    """Aligned columns under titles; columns whose title begins with `#` are flushed right. Cells
+    may be somebody else's names: their control characters are shown as escapes."""
     shown = [title.removeprefix("#") for title in titles]
+    rows = [[without_control(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(shown, *rows, strict=True)]
 
     def line(cells: Sequence[str]) -> str:

@@ -3,13 +3,13 @@ run."""
 
 import argparse
 import asyncio
-import sys
 from pathlib import Path
 from typing import Any, Final
 
 from odradek.cli.arguments import Help, natural_number, positive_number
 from odradek.cli.local_cluster.start import add_arguments as add_start_arguments
 from odradek.cli.local_cluster.start import start
+from odradek.cli.terminal import tell
 from odradek.server.errors import StartError
 
 DEFAULT_DATA_DIR: Final = "odradek-cluster"
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
             return start(arguments)
         asyncio.run(_ASKING[arguments.action](arguments, Path(arguments.data_dir)))
     except StartError as error:
-        print(f"odradek: {error}", file=sys.stderr)
+        tell(str(error))
         return 1
     return 0
 

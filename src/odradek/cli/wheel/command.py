@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from odradek.cli.arguments import add_format
-from odradek.cli.terminal import is_live
+from odradek.cli.terminal import is_live, tell
 from odradek.cli.wheel.drawing import draw_svg, draw_text
 from odradek.cli.wheel.screen import Screen
 from odradek.cli.wheel.show import CommandError, Snapshot, WheelShow
@@ -56,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     size_fits = 2 <= arguments.wheel_size <= BIGGEST_WHEEL
     if not size_fits or not 1 <= arguments.tick_ms <= BIGGEST_TICK_MS:
         limits = f"a tick is 1 ms to 1 day, and a wheel shown has 2 to {BIGGEST_WHEEL} buckets"
-        print(f"odradek: {limits}", file=sys.stderr)
+        tell(f"{limits}")
         return 2
     show = WheelShow(arguments.tick_ms, arguments.wheel_size)
     live = arguments.do is None and is_live()
@@ -67,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         carry_out(show, arguments.do or WORKED_EXAMPLE, arguments.format, arguments.svg)
     except CommandError as error:
-        print(f"odradek: {error}", file=sys.stderr)
+        tell(str(error))
         return 2
     return 0
 

@@ -7,13 +7,13 @@ contain it; `--watch` prints repeatedly, with the growth of counters per second.
 import argparse
 import json
 import re
-import sys
 import time
 from collections.abc import Mapping
 from typing import Final
 
 from odradek.cli.everyday.monitoring.scraping import URL_HELP, ScrapeError, default_url, fetch_text
 from odradek.cli.everyday.words import table_lines
+from odradek.cli.terminal import tell
 
 _SERIES: Final = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(\{.*\})? (\S+)")
 _COUNTER: Final = re.compile(r"# TYPE (\S+) counter")
@@ -49,11 +49,11 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             text = fetch_text(f"{arguments.url}/metrics")
         except ScrapeError as error:
-            print(f"odradek: {error}", file=sys.stderr)
+            tell(str(error))
             return 1
         values, counters = read_series(text, arguments.name)
         if not values:
-            print(f"odradek: no metric has {arguments.name!r} in its name", file=sys.stderr)
+            tell(f"no metric has {arguments.name!r} in its name")
             return 1
         if arguments.output == "json":
             print(json.dumps(values), flush=True)

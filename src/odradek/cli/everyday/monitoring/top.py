@@ -29,12 +29,14 @@ from odradek.cli.terminal import (
     painted,
     show_frame,
     takes_colours,
+    tell,
     terminal_size,
 )
 from odradek.cli.tools.connection import add_format, print_json, run_async
 from odradek.client import Admin
 from odradek.client.settings import ADMIN_SETTINGS
 from odradek.errors import text_of
+from odradek.log_limit import without_control
 
 HELP: Final = "q quit   space pause   i internal topics"
 _WAITING_SHOWN: Final = 5
@@ -74,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
                 await TopScreen().play(_views(admin, arguments.every))
         return 0
 
-    return run_async(work, lambda error: print(f"odradek: {text_of(error)}", file=sys.stderr))
+    return run_async(work, lambda error: tell(text_of(error)))
 
 
 async def _views(admin: Admin, every_s: float) -> AsyncIterator[View]:
@@ -251,7 +253,7 @@ def frame_lines(
 def _waiting_lines(view: View, *, colours: bool) -> list[str]:
     if not view.waiting:
         return []
-    shown = list(view.waiting[:_WAITING_SHOWN])
+    shown = [without_control(each) for each in view.waiting[:_WAITING_SHOWN]]
     if len(view.waiting) > len(shown):
         shown.append(f"and {len(view.waiting) - len(shown)} more")
     title = painted("WAITING", BOLD) if colours else "WAITING"

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from odradek.cli.standard_input import read_lines
+from odradek.cli.terminal import tell
 from odradek.cli.tools.client_properties import partitioner_of
 from odradek.cli.tools.connection import (
     WARNING,
@@ -124,7 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
             nonlocal failed
             if not delivery.cancelled() and (error := delivery.exception()) is not None:
                 failed = True
-                print(f"odradek: not delivered: {text_of(error)}", file=sys.stderr)
+                tell(f"not delivered: {text_of(error)}")
 
         config = _config(arguments)
         partitioner = partitioner_of(given_properties(arguments))

@@ -7,13 +7,13 @@ import argparse
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from odradek.cli import container
 from odradek.cli.main import AS_KAFKA
 from odradek.cli.start import DEFAULT_BROKER_ID, key_value, read_properties
+from odradek.cli.terminal import tell
 from odradek.cli.tools.scripts import server_start
 from odradek.config import ConfigError
 from odradek.errors import reason_of
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     name = os.environ.get("SIGNAL") or "TERM"  # as Kafka's script has it
     number = signal_of(name)
     if number is None:
-        print(f"odradek: SIGNAL={name} is no signal", file=sys.stderr)
+        tell(f"SIGNAL={name} is no signal")
         return 1
     brokers = list(_chosen(arguments.node_id, arguments.process_role))
     if not brokers:
@@ -115,6 +115,6 @@ def _stop(process: int, number: signal.Signals) -> int:
     except ProcessLookupError:
         return 0
     except PermissionError as error:
-        print(f"odradek: process {process}: {reason_of(error)}", file=sys.stderr)
+        tell(f"process {process}: {reason_of(error)}")
         return 1
     return 0
