@@ -45,6 +45,20 @@ class Command(NamedTuple):
     help: str
 
 
+# What users of other tools type first.
+OF_OTHERS: Final = {
+    **dict.fromkeys(("create", "create-topic"), "topics --create"),
+    **dict.fromkeys(("delete", "delete-topic"), "topics --delete"),
+    **dict.fromkeys(("describe", "list", "ls"), "topics"),
+    **dict.fromkeys(("lag", "offsets"), "groups"),
+    **dict.fromkeys(("publish", "send", "write"), "produce"),
+    **dict.fromkeys(("cat", "read"), "consume"),
+    **dict.fromkeys(("follow", "tail", "watch"), "consume --follow"),
+    **dict.fromkeys(("broker", "run", "serve", "server"), "start"),
+    **dict.fromkeys(("restart", "status", "stop"), "cluster {}"),
+    "version": "--version",
+}
+
 EPILOG: Final = """\
 examples:
   odradek start --port 9092 --data-dir data
@@ -291,8 +305,12 @@ def harmless_output() -> AbstractContextManager[object]:
 def check_command(parser: argparse.ArgumentParser, word: str, commands: Sequence[Command]) -> None:
     """Ends with wrong usage if `word` is not a command, and suggests one."""
     known = [command.name for command in commands]
-    if not word.startswith("-") and word not in known:
-        meant = did_you_mean(word, known)
+    if word.startswith("-"):
+        if word not in parser._option_string_actions:
+            refuse_arguments(parser, [word])
+    elif word not in known:
+        of_others = OF_OTHERS.get(word, "").format(word) if commands is COMMANDS else ""
+        meant = f" (did you mean {of_others}?)" if of_others else did_you_mean(word, known)
         parser.error(f"there is no command {word!r}{meant}; `odradek --help` lists all")
 
 

@@ -13,7 +13,7 @@ from tests.deadlines import deadline_s
 
 import odradek
 from odradek import __version__
-from odradek.cli.main import COMMANDS, INTERRUPTED, READER_GONE, Command, main
+from odradek.cli.main import COMMANDS, INTERRUPTED, OF_OTHERS, READER_GONE, Command, main
 from odradek.cli.wheel import command as wheel
 
 
@@ -136,6 +136,14 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
     assert err == ""
 
 
+def test_words_of_other_tools_stand_for_commands_of_ours() -> None:
+    """A new user would be sent to what is not there, or a command could not be reached."""
+    known = {command.name for command in COMMANDS}
+    assert not known & OF_OTHERS.keys()
+    meant = {text.split()[0] for text in OF_OTHERS.values()}
+    assert meant <= known | {"--version"}
+
+
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
@@ -143,6 +151,10 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
         (["cluster", "strat"], "(did you mean start?)"),
         (["topic", "--list"], "there is no command 'topic' (did you mean topics?)"),
         (["xyzzy"], "there is no command 'xyzzy'; "),
+        (["stop"], "there is no command 'stop' (did you mean cluster stop?)"),
+        (["create-topic", "t"], "no command 'create-topic' (did you mean topics --create?)"),
+        (["--versoin"], "unrecognized arguments: --versoin (did you mean --version?)"),
+        (["--port", "1"], "unrecognized arguments: --port\n"),
         (
             ["start", "--lisener=:1"],
             "unrecognized arguments: --lisener=:1 (did you mean --listener?)",

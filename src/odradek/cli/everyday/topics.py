@@ -5,7 +5,7 @@ selects, with their records and sizes.
 import argparse
 import sys
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from odradek.cli.everyday.flags import default_servers, settings_of
 from odradek.cli.everyday.words import number_words, size_words, table_lines
@@ -19,6 +19,10 @@ from odradek.client.settings import ADMIN_SETTINGS
 from odradek.errors import text_of
 from odradek.model import TopicPartition
 from odradek.suggestions import no_topic
+
+
+# Actions, which users of other tools type as words.
+_FLAGS: Final = ("alter", "create", "delete", "describe", "list")
 
 
 class TopicSummary(NamedTuple):
@@ -56,7 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
         elif found or not missing:
             print("\n".join(_table(found)))
         for name in missing:
-            tell(no_topic(name, topics))
+            is_flag = name in _FLAGS
+            tell(f"{no_topic(name, topics)}{f'; a flag is --{name}' if is_flag else ''}")
         return 1 if missing else 0
 
     return run_async(work, lambda error: tell(text_of(error)))

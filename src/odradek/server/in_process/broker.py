@@ -56,7 +56,7 @@ from odradek.server.in_process.calls.making import create_acls, create_topic, se
 from odradek.server.in_process.kept_logs import KeptLogs
 from odradek.server.in_process.last_errors import LastErrors
 from odradek.server.in_process.loop_calls import RUNNING
-from odradek.server.in_process.own_thread import RUNS_ALREADY, OwnThread
+from odradek.server.in_process.own_thread import NOT_RUNNING, RUNS_ALREADY, OwnThread
 from odradek.server.in_process.protected.secret import HiddenUsers, hide_passwords
 from odradek.server.in_process.scratch import Scratch
 from odradek.server.in_process.settling import settle
@@ -404,7 +404,7 @@ class Broker(OwnThread, FaultCalls):
 
     def _running(self) -> BrokerServer:
         if self._server is None:
-            raise RuntimeError("the broker is not running")
+            raise RuntimeError(NOT_RUNNING)
         return self._server
 
     @property

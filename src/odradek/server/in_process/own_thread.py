@@ -10,6 +10,7 @@ from odradek.event_loop import LoopThread
 from odradek.server.in_process.calls.changes import STOPPED
 from odradek.server.in_process.calls.time_calls import TimeCalls
 
+NOT_RUNNING: Final = "the broker is not running: it does inside its `with` block, or after start()"
 RUNS_ALREADY: Final = "it runs already; stop it before it is started again"
 
 

@@ -199,6 +199,7 @@ def test_a_mistyped_name_is_answered_with_the_one_that_was_meant(
     """After a mistyped topic or group one would have to list them all to see it."""
     for words, meant in (
         (["topics", "oders"], "there is no topic 'oders' (did you mean orders?)\n"),
+        (["topics", "create"], "there is no topic 'create'; a flag is --create\n"),
         (["consume", "oders"], "there is no topic 'oders' (did you mean orders?)\n"),
         (["groups", "reader"], "there is no group 'reader' (did you mean readers?)\n"),
         (
