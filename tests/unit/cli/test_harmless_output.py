@@ -14,8 +14,8 @@ from odradek.cli.everyday.record_formats import line_for_people
 from odradek.cli.everyday.words import table_lines
 from odradek.cli.main import main
 from odradek.cli.terminal import BOLD, RESET, PrintableOutput, painted, screen, tell
-from odradek.client.sync import Consumer
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
+from odradek.client.sync import Consumer
 from odradek.log_limit import OneLineFormatter
 
 EVIL = "a\x1b[2J\r\u202eb"

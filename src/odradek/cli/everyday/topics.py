@@ -20,7 +20,6 @@ from odradek.errors import text_of
 from odradek.model import TopicPartition
 from odradek.suggestions import no_topic
 
-
 # Actions, which users of other tools type as words.
 _FLAGS: Final = ("alter", "create", "delete", "describe", "list")
 
