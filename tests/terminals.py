@@ -3,6 +3,9 @@
 import os
 import select
 
+# Whatever this process is started in.
+TERMINAL = {**os.environ, "TERM": "xterm"}
+
 
 def read_until(terminal: int, words: str, patience_s: float) -> None:
     """Reads what the command shows until the words are there; the end of it is an error."""

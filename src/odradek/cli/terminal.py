@@ -1,6 +1,7 @@
 """A terminal as live screens and coloured output need it.
 
-Colours and progress are written to terminals only, and `NO_COLOR` switches colours off there too.
+Colours and progress are written to terminals only, and `NO_COLOR` switches colours off there too;
+a terminal whose `TERM` is `dumb` gets neither colours nor a live screen.
 """
 
 from __future__ import annotations
@@ -29,7 +30,12 @@ _KEPT: Final = "\n\t"
 
 def takes_colours(stream: TextIO) -> bool:
     """Whether a stream is a terminal on which colours are allowed."""
-    return stream.isatty() and not os.environ.get("NO_COLOR")
+    return stream.isatty() and not (os.environ.get("NO_COLOR") or _is_dumb())
+
+
+def _is_dumb() -> bool:
+    """Whether the terminal shows escape sequences as text, as that of an editor does."""
+    return os.environ.get("TERM") == "dumb"
 
 
 def tell(sentence: str) -> None:
@@ -73,7 +79,9 @@ def screen() -> TextIO:
 
 def is_live() -> bool:
     """Whether there is a screen to draw on, and a keyboard that can be read key by key."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and find_spec("termios") is not None
+    if _is_dumb() or find_spec("termios") is None:
+        return False
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def painted(text: str, colour: str) -> str:

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 from tests.deadlines import deadline_s
-from tests.terminals import read_until
+from tests.terminals import TERMINAL, read_until
 
 from odradek.cli.main import main
 from odradek.cli.wheel.drawing import draw_svg, draw_text, duration
@@ -159,7 +159,7 @@ def test_a_person_can_play_with_it_in_a_terminal() -> None:
     """The whole command over a real terminal: keys, a new size, and the way out."""
     terminal, inside = os.openpty()
     command = [sys.executable, "-m", "odradek", "wheel"]
-    process = subprocess.Popen(command, stdin=inside, stdout=inside, stderr=inside)
+    process = subprocess.Popen(command, stdin=inside, stdout=inside, stderr=inside, env=TERMINAL)
     os.close(inside)
     try:
         read_until(terminal, "q quit", PATIENCE_S)

@@ -18,7 +18,7 @@ from odradek.cli.everyday.conditions import Condition, parse_condition
 from odradek.cli.everyday.flags import add_connection, settings_of
 from odradek.cli.everyday.places import Base, Place, offsets_at, parse_place
 from odradek.cli.everyday.record_formats import RecordFormat
-from odradek.cli.everyday.words import number_words, size_words
+from odradek.cli.everyday.words import counted, size_words
 from odradek.cli.terminal import takes_colours, tell
 from odradek.cli.tools.connection import (
     name_pattern,
@@ -195,7 +195,7 @@ class _Output:
             print(file=sys.stderr)
 
     def _tell(self) -> None:
-        text = f"\r{number_words(self._records)} records, {size_words(self._bytes)}\x1b[K"
+        text = f"\r{counted(self._records, 'record')}, {size_words(self._bytes)}\x1b[K"
         print(text, end="", file=sys.stderr, flush=True)
 
 

@@ -19,7 +19,7 @@ from odradek.cli.arguments import natural_number
 from odradek.cli.everyday.flags import add_connection, settings_of
 from odradek.cli.everyday.json_paths import Path as JsonPath
 from odradek.cli.everyday.json_paths import parse_json, parse_path, values_at
-from odradek.cli.everyday.words import number_words
+from odradek.cli.everyday.words import counted
 from odradek.cli.standard_input import read_lines
 from odradek.cli.terminal import tell
 from odradek.cli.tools.client_properties import partitioner_of
@@ -120,8 +120,8 @@ def run(arguments: argparse.Namespace) -> int:
                     await producer.flush()
                     await asyncio.sleep(0)  # the last callbacks
         if sys.stderr.isatty():
-            sent = number_words(deliveries.delivered)
-            print(f"{sent} records sent to {arguments.topic}", file=sys.stderr)
+            sent = counted(deliveries.delivered, "record")
+            print(f"{sent} sent to {arguments.topic}", file=sys.stderr)
         return 1 if deliveries.failed else 0
 
     return run_async(work, lambda error: tell(text_of(error)), shows_log=True)

@@ -15,7 +15,7 @@ from subprocess import PIPE
 
 import pytest
 from tests.deadlines import deadline_s
-from tests.terminals import read_until
+from tests.terminals import TERMINAL, read_until
 
 from odradek import Broker
 from odradek.cli.everyday import consume
@@ -278,7 +278,7 @@ def test_a_person_can_watch_in_a_terminal(bootstrap: str, topic: str) -> None:
     terminal, inside = os.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 100, 100, 0, 0))
     words = [sys.executable, "-m", "odradek", "top", "-b", bootstrap, "--every", "0.2"]
-    process = subprocess.Popen(words, stdin=inside, stdout=inside, stderr=inside)
+    process = subprocess.Popen(words, stdin=inside, stdout=inside, stderr=inside, env=TERMINAL)
     os.close(inside)
     try:
         read_until(terminal, topic, PATIENCE_S)
@@ -400,7 +400,9 @@ def test_records_that_a_silent_broker_leaves_unanswered_are_told(words: list[str
         broker.create_topic("t")
         where = ["--bootstrap-server", broker.bootstrap_servers]
         command = [sys.executable, "-m", "odradek", *words, *where]
-        with subprocess.Popen(command, stdin=PIPE, stderr=PIPE, text=True, bufsize=1) as process:
+        with subprocess.Popen(
+            command, stdin=PIPE, stderr=PIPE, text=True, bufsize=1, preexec_fn=heed_interrupts
+        ) as process:
             assert process.stdin is not None
             assert process.stderr is not None
             process.stdin.write("one\n")
