@@ -212,6 +212,11 @@ def write_once(
         return Prepared(content.records, run, transaction.prepare(batch_id, content))
 
 
+def content_of(options: SinkOptions, batches: "Iterable[pa.RecordBatch]") -> "Content":
+    """Returns the content of rows, as `write_once` would write them."""
+    return _content_of(_rows(options, batch) for batch in batches if batch.num_rows)
+
+
 def commit_prepared(options: SinkOptions, prepared: Sequence[Prepared], batch_id: int) -> None:
     """Commits the transactions that the tasks of a batch have prepared.
 

@@ -45,6 +45,8 @@ from pyspark_odradek.pipelines.running.jobs import StreamJob
 from pyspark_odradek.pipelines.running.settings import PipelineError, PipelineSettings
 
 PREFIX: Final = "odradek."
+Files = Sequence[Mapping[str, Any]]
+
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
 _REASON: Final = "_reason"
@@ -204,19 +206,20 @@ def decoding(
     letters = _letters(settings, letters_topic, output)
 
     def keep(batch: DataFrame, batch_id: int) -> None:
-        is_done = output.has(batch_id)
-        draft = output.draft(batch_id)
-        if not is_done:
-            draft = fitting(batch, batch_id, draft) if draft else decide(batch, batch_id)
-            letters.write(_staged(batch.sparkSession, output, draft["letters"]), batch_id)
-            output.commit(batch_id, draft["files"], {"schema": draft["schema"]})
-        if draft and draft["letters"]:
-            output.table.drop(draft["letters"])
-            output.table.drop_draft(batch_id)
+        if output.has(batch_id):
+            output.clear(batch_id)
+            return
+        # Over Spark Connect this runs in the server, where only the batch has a session.
+        spark = batch.sparkSession
+        draft = output.draft(batch_id) or decide(batch, batch_id)
+        written = fitting(spark, batch_id, draft)
+        letters.write(_staged(spark, output, written), batch_id)
+        output.commit(batch_id, draft["files"], {"schema": draft["schema"]})
+        output.table.drop([*draft["letters"], *written])
+        output.drop_draft(batch_id)
 
     def decide(batch: DataFrame, batch_id: int) -> Document:
         if is_redriven:
-            # Over Spark Connect this runs in the server, where only the batch has a session.
             batch = _without(once(batch), decoded_before(batch.sparkSession, root))
         tried = decoded(batch.select(*COLUMNS), decoder, may_be_cut=is_redriven).persist()
         try:
@@ -224,36 +227,53 @@ def decoding(
         finally:
             tried.unpersist()
 
-    def fitting(batch: DataFrame, batch_id: int, draft: Document) -> Document:
-        # What was committed has to be repeated as it was; the rest has to go to the topic as it is.
-        fits = draft.get("limit", _LARGEST_LETTER) <= letters.limit
-        if fits or letters.are_written(batch_id):
-            return draft
-        staged = _staged(batch.sparkSession, output, draft["letters"])
-        assert staged is not None, "a draft is kept of letters"
+    def fitting(spark: SparkSession, batch_id: int, draft: Document) -> Files:
+        """Returns the letters of a draft as they were committed; if they were not, as their topic
+        takes them now.
+        """
+        drafted: Files = draft["letters"]
+        others: list[Files] = [each["letters"] for each in output.variants(batch_id)]
+        fits = draft["limit"] <= letters.limit
+        if not drafted or (fits and not others):
+            return drafted
+        written = letters.written(batch_id)
+        if written is None:
+            return drafted if fits else cut_again(spark, batch_id, drafted)
+        for each in others:
+            staged = _staged(spark, output, each)
+            if staged is not None and letters.content_of(staged) == written:
+                return each
+        return drafted
+
+    def cut_again(spark: SparkSession, batch_id: int, drafted: Files) -> Files:
+        staged = _staged(spark, output, drafted)
+        assert staged is not None, "there are letters to cut"
         cut = output.stage(letters.cut(staged), batch_id, part=_LETTERS)
-        draft = {**draft, "letters": cut, "limit": letters.limit}
-        output.table.replace_draft(batch_id, draft)
-        return draft
+        output.keep_variant(batch_id, {"letters": cut})
+        return cut
 
     return output.job(write_stream(records, settings, name), keep, has_topic=True)
 
 
 def _drafted(tried: DataFrame, batch_id: int, output: Output, letters: Letters) -> Document:
-    """Stages the rows and the letters of a batch, and keeps a draft if there are letters."""
+    """Stages the rows and the letters of a batch, and keeps a draft of it: also if there are no
+    letters, since another run that is at the batch may find some.
+    """
     good = tried.where(f"{_REASON} IS NULL").withColumn("value", f.col("_row"))
     rows, failed = good.select(*COLUMNS), tried.where(f"{_REASON} IS NOT NULL")
     files = [] if rows.isEmpty() else output.stage(rows, batch_id)
-    draft = {"files": files, "schema": rows.schema.jsonValue()}
-    if failed.isEmpty():
-        return {**draft, "letters": []}
-    written = output.stage(letters.cut(dead_letters(failed)), batch_id, part=_LETTERS)
-    return output.keep_draft(batch_id, {**draft, "letters": written, "limit": letters.limit})
+    told = letters.cut(dead_letters(failed))
+    cut = [] if failed.isEmpty() else output.stage(told, batch_id, part=_LETTERS)
+    draft = {
+        "files": files,
+        "schema": rows.schema.jsonValue(),
+        "letters": cut,
+        "limit": letters.limit,
+    }
+    return output.keep_draft(batch_id, draft)
 
 
-def _staged(
-    spark: SparkSession, output: Output, files: Sequence[Mapping[str, Any]]
-) -> DataFrame | None:
+def _staged(spark: SparkSession, output: Output, files: Files) -> DataFrame | None:
     paths = [f"{output.table.directory}/{file['path']}" for file in files]
     return read_parquet(spark, paths, _LETTER) if paths else None
 

@@ -138,6 +138,12 @@ class BatchTransaction:
         """The id that shuts out an attempt at the same task that still runs."""
         return self._run.transactional_id(self._task)
 
+    @property
+    def written(self) -> Content:
+        """The content of the share that an earlier attempt has written, after `begin` was False."""
+        assert self._written is not None, "the batch is written"
+        return Content.read(self._written.metadata)
+
     def repeated(
         self, content: Content, *, may_lack_records: bool = False, advice: str = ""
     ) -> Share:
@@ -149,8 +155,7 @@ class BatchTransaction:
         Raises:
             OutdatedQuery: it has others; the message ends with the advice.
         """
-        assert self._written is not None, "the batch is written"
-        written = Content.read(self._written.metadata)
+        written = self.written
         lacks = may_lack_records and content.records < written.records
         if content != written and not lacks:
             raise OutdatedQuery(

@@ -11,14 +11,18 @@ the same offsets and number. A repeated batch finds its document, or writes its 
 another directory (`tables`).
 
 A batch that writes to a topic as well decides before that what goes where, and keeps it as a draft:
-a repeated batch takes that up, because what it would decide may have changed meanwhile.
+a repeated batch takes that up, because what it would decide may have changed meanwhile. So does
+another run that is at the batch at the same time. Only how far letters are cut is up to each run,
+as the limit of their topic is by then: each that cuts them again keeps that beside the draft.
 
 That needs both: without the checkpoint numbers start again at 0, so batches without a checkpoint
 are refused rather than taken for those of the new query; so is a repeated batch with other offsets.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import Any, Final
 from uuid import uuid4
 
@@ -157,35 +161,60 @@ class Output:
             self.may_be_repeated = False
             self.table.clear(batch_id, document)
 
+    def clear(self, batch_id: int) -> None:
+        """Removes what a run has left that was killed when it had committed a batch."""
+        document = self.table.document(batch_id) if self.may_be_repeated else None
+        if document is not None:
+            self.table.clear(batch_id, document)
+
     def keep_draft(self, batch_id: int, document: Document) -> Document:
         """Keeps what a batch will be, for the case that it is repeated, and returns the draft that
         counts: the first one, if another run is at the batch as well.
+
+        Raises:
+            PipelineError: another run has committed the batch.
         """
-        draft = {**document, **self._plan(batch_id)}
-        while not self.table.keep_draft(batch_id, draft):
-            if found := self._draft(batch_id):
-                return found
+        name = self._plan(batch_id)
+        is_ours = self.table.keep_draft(batch_id, name, document)
+        draft = document if is_ours else self.table.draft(batch_id, name)
+        # There may have been another, which is gone since its batch is committed.
+        if draft is None or self.table.document(batch_id) is not None:
+            self.table.drop_draft(batch_id, name)
+            raise self.table.committed_by_another(Number(batch_id))
         return draft
 
     def draft(self, batch_id: int) -> Document | None:
         """Returns the draft that an earlier attempt at a batch has left; None if there is none.
 
-        A draft of another query, or of other offsets, is removed.
+        One of another query, or of other offsets, is none of this batch.
         """
-        return self._draft(batch_id) if self.may_be_repeated else None
+        return self.table.draft(batch_id, self._plan(batch_id)) if self.may_be_repeated else None
 
-    def _draft(self, batch_id: int) -> Document | None:
-        found = self.table.draft(batch_id)
-        if found is None or self._plan(batch_id).items() <= found.items():
-            return found
-        self.table.drop_draft(batch_id)
-        return None
+    def drop_draft(self, batch_id: int) -> None:
+        """Removes the draft of a committed batch."""
+        self.table.drop_draft(batch_id, self._plan(batch_id))
 
-    def _plan(self, batch_id: int) -> Document:
-        return {
-            "query": self.checkpoint.query_id(),
-            "offsets": self.checkpoint.offsets(batch_id),
-        }
+    def draft_path(self, batch_id: int) -> str:
+        """Returns the file of a batch's draft."""
+        return self.table.draft_path(batch_id, self._plan(batch_id))
+
+    def keep_variant(self, batch_id: int, document: Document) -> None:
+        """Keeps what this run writes in place of a part of the draft."""
+        self.table.keep_draft(batch_id, f"{self._plan(batch_id)}-{self.run}", document)
+
+    def variants(self, batch_id: int) -> list[Document]:
+        """Returns what earlier attempts at a batch have written, or would have, in place of a part
+        of its draft.
+        """
+        names = self.table.drafts(batch_id) if self.may_be_repeated else []
+        ours = (name for name in names if name.startswith(f"{self._plan(batch_id)}-"))
+        found = (self.table.draft(batch_id, name) for name in ours)
+        return [each for each in found if each is not None]
+
+    def _plan(self, batch_id: int) -> str:
+        """The name of a batch of this query with these offsets."""
+        plan = [self.checkpoint.query_id(), *self.checkpoint.offsets(batch_id)]
+        return sha256(json.dumps(plan).encode()).hexdigest()[:16]
 
     def job(
         self, writer: DataStreamWriter, write: WriteBatch | None = None, *, has_topic: bool = False

@@ -20,7 +20,7 @@ from pyspark_odradek.errors import telling_in_one_sentence
 from pyspark_odradek.pipelines.ends.batches import Output
 from pyspark_odradek.pipelines.ends.letter_sizes import CODEC, fitted
 from pyspark_odradek.pipelines.running.settings import PipelineSettings
-from pyspark_odradek.sink import Prepared, commit_prepared, write_once
+from pyspark_odradek.sink import Prepared, commit_prepared, content_of, write_once
 from pyspark_odradek.sink_options import SinkOptions, parse_sink_options
 
 if TYPE_CHECKING:
@@ -60,9 +60,9 @@ class Letters:
 
         return letters.mapInArrow(cut, letters.schema)
 
-    def are_written(self, batch_id: int) -> bool:
-        """Whether an earlier attempt has committed the letters of a batch; if not, it cannot any
-        more.
+    def written(self, batch_id: int) -> Content | None:
+        """Returns what an earlier attempt has committed as the letters of a batch; None if there
+        is nothing, and cannot be any more.
 
         Raises:
             SourceError: another run has taken over, another topic may have the letters, or no
@@ -74,7 +74,21 @@ class Letters:
         )
         with telling_in_one_sentence(), attempt:
             attempt.check_elsewhere(batch_id)
-            return not attempt.begin(batch_id)
+            return None if attempt.begin(batch_id) else attempt.written
+
+    def content_of(self, letters: DataFrame) -> Content:
+        """Returns what letters, which are cut, are when they are written."""
+        options = self._options
+
+        def count(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+            import pyarrow as pa
+
+            content = content_of(options, batches)
+            yield pa.RecordBatch.from_pydict({"content": [str(content)]})
+
+        found = letters.mapInArrow(count, "content string").collect()
+        parts = [Content.read(row.content) for row in found]
+        return Content(sum(part.records for part in parts), sum(part.checksum for part in parts))
 
     def write(self, letters: DataFrame | None, batch_id: int) -> None:
         """Writes and commits the letters of a batch, which are cut; None if it has none.
@@ -84,7 +98,7 @@ class Letters:
         """
         run, share = self._run(), Share(_ONLY_TASK, Content())
         if letters is not None:
-            advice = _ADVICE.format(self._output.table.draft_path(batch_id))
+            advice = _ADVICE.format(self._output.draft_path(batch_id))
             share = _share_of(letters, self._options, run, batch_id, advice)
         # A batch without letters needs no transaction, unless an earlier attempt may have had some.
         if share.content.records or self._output.may_be_repeated:

@@ -19,9 +19,11 @@ Compactions are numbered in order: each starts from a snapshot that contains the
 several start from the same snapshot, or from an earlier one, only one can commit under a number. So
 a file that no longer counts never counts again, however late a commit comes.
 
-A batch that has to be written somewhere else too, before its document, may keep a draft of it:
+A batch that has to be written somewhere else too keeps a draft of itself before that. A draft is
+created once, as a document is: so all attempts at the batch write the same. It goes when the batch
+is committed, and whoever creates one looks for the document behind that:
 
-    decoded/_manifest/draft-3.json      the files of batch 3, which a repeated batch 3 takes up
+    decoded/_manifest/draft-3-6bd25f0a.json    what all attempts at batch 3 write
 
 A batch may have several parts, each in its own directory, and leave a state, which counts until the
 next one's:
@@ -57,6 +59,7 @@ _LOOKS: Final = 5
 _PLACE: Final = re.compile(r"batch=(?P<batch>\d+)-(?:compacted-(?P<compaction>\d+)-)?\w+")
 _PLACE_OF_FILE: Final = re.compile(rf"((?:\w+/)?{_PLACE.pattern})/")
 _DOCUMENT: Final = re.compile(r"(batch|compacted)-(\d+)\.json")
+_DRAFT: Final = re.compile(r"draft-(?P<batch>\d+)-(?P<name>[\w-]+)\.json")
 # A compaction as it was called once. A reader that ignored it would consider its batches missing.
 _FORMER_COMPACTION: Final = re.compile(r"compacted-\d+\.\d+\.json")
 
@@ -183,9 +186,11 @@ class Table:
         """
         named = {"batch": number.batch, **document}
         if not self._files.create(self._path(str(number)), seal(named)):
-            raise PipelineError(
-                f"{self.directory} has another {number} already: two runs write to it"
-            )
+            raise self.committed_by_another(number)
+
+    def committed_by_another(self, number: Number) -> PipelineError:
+        """Returns the error for a batch or compaction that another run has committed."""
+        return PipelineError(f"{self.directory} has another {number} already: two runs write to it")
 
     def document(self, batch_id: int) -> Document | None:
         """Returns the document of a batch; None if it was not committed, or was compacted."""
@@ -194,28 +199,35 @@ class Table:
         except FileNotFoundError:
             return None
 
-    def draft_path(self, batch_id: int) -> str:
-        """Returns the file of a batch's draft."""
-        return self._path(f"draft-{batch_id}")
+    def draft_path(self, batch_id: int, name: str) -> str:
+        """Returns the file of a draft of a batch."""
+        return self._path(f"draft-{batch_id}-{name}")
 
-    def keep_draft(self, batch_id: int, document: Document) -> bool:
-        """Keeps what a batch will be, until it is committed; False if there is a draft of it."""
-        return self._files.create(self.draft_path(batch_id), seal(document))
+    def keep_draft(self, batch_id: int, name: str, document: Document) -> bool:
+        """Keeps what a batch will be, until it is committed; False if there is a draft of this
+        name.
+        """
+        return self._files.create(self.draft_path(batch_id, name), seal(document))
 
-    def draft(self, batch_id: int) -> Document | None:
-        """Returns the draft of a batch; None if there is none."""
+    def draft(self, batch_id: int, name: str) -> Document | None:
+        """Returns a draft of a batch; None if there is none of this name."""
         try:
-            return read_sealed(self._files, self.draft_path(batch_id))
+            return read_sealed(self._files, self.draft_path(batch_id, name))
         except FileNotFoundError:
             return None
 
-    def replace_draft(self, batch_id: int, document: Document) -> None:
-        """Replaces the draft of a batch of which nothing was written yet."""
-        self._files.replace(self.draft_path(batch_id), seal(document))
+    def drafts(self, batch_id: int) -> list[str]:
+        """Returns the names of all drafts of a batch, in order."""
+        drafts = self._drafts()
+        return sorted(each["name"] for each in drafts if int(each["batch"]) == batch_id)
 
-    def drop_draft(self, batch_id: int) -> None:
-        """Removes the draft of a batch."""
-        self._files.remove(self.draft_path(batch_id))
+    def drop_draft(self, batch_id: int, name: str) -> None:
+        """Removes a draft of a batch."""
+        self._files.remove(self.draft_path(batch_id, name))
+
+    def _drafts(self) -> list[re.Match[str]]:
+        names = self._files.names(f"{self.directory}/{MANIFEST}")
+        return [match for name in names if (match := _DRAFT.fullmatch(name))]
 
     def last_batch(self) -> int:
         """Returns the newest committed batch; -1 if there is none.
@@ -340,8 +352,8 @@ class Table:
         return Snapshot()
 
     def clear(self, batch_id: int, document: Document) -> None:
-        """Removes other attempts at a committed batch, which are never read; but not at one that is
-        compacted: the files of another attempt may still count there.
+        """Removes other attempts at a committed batch, which are never read, and all drafts up to
+        it; but nothing of a compacted one: the files of another attempt may still count there.
         """
         if self._looked(lambda: self._compacted(self._listing())) >= batch_id:
             return
@@ -350,6 +362,9 @@ class Table:
             match = _PLACE.search(place)
             if match and match["compaction"] is None and int(match["batch"]) == batch_id:
                 self._files.remove(f"{self.directory}/{place}")
+        for draft in self._drafts():
+            if int(draft["batch"]) <= batch_id:
+                self.drop_draft(int(draft["batch"]), draft["name"])
 
     def forget(self, run: str) -> None:
         """Removes the files that a run has written but not committed."""

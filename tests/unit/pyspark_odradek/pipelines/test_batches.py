@@ -16,7 +16,8 @@ from pyspark_odradek.pipelines.ends.batches import Output
 from pyspark_odradek.pipelines.ends.checkpoints import Checkpoint
 from pyspark_odradek.pipelines.ends.files import LocalFiles
 from pyspark_odradek.pipelines.ends.owners import Lock
-from pyspark_odradek.pipelines.ends.tables import Number
+from pyspark_odradek.pipelines.ends.sealed import Document
+from pyspark_odradek.pipelines.ends.tables import Number, Table
 from pyspark_odradek.pipelines.running.settings import PipelineError
 
 NO_SPARK = cast(SparkSession, None)
@@ -267,6 +268,77 @@ def test_a_draft_of_another_batch_is_not_kept_in_place_of_ours(
     query.plan(0, **other)
     assert ours.keep_draft(0, {"files": [2]})["files"] == [2]
     assert query.output().draft(0) == ours.draft(0)
+
+
+def test_who_decides_when_a_batch_is_committed_keeps_nothing(tmp_path: Path) -> None:
+    """A run that was taken for dead put its draft in the place of the one that was gone with its
+    batch, and wrote letters of records that the table has as rows by then."""
+    query = Query(tmp_path)
+    query.plan(0)
+    dead, living = query.output(), query.output()
+    assert dead.draft(0) is None
+    living.keep_draft(0, {"files": [], "letters": []})
+    living.commit(0, [])
+    living.drop_draft(0)
+    with pytest.raises(PipelineError, match="has another batch-0 already: two runs write to it"):
+        dead.keep_draft(0, {"files": [], "letters": ["b"]})
+    assert os.listdir(tmp_path / "_manifest") == ["batch-0.json"]
+
+
+def test_who_finds_a_draft_of_a_batch_that_is_committed_meanwhile_takes_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was there, and gone when it was to be read."""
+    query = Query(tmp_path)
+    query.plan(0)
+    dead, living = query.output(), query.output()
+    living.keep_draft(0, {"files": []})
+    keep = Table.keep_draft
+
+    def slow(table: Table, batch_id: int, name: str, document: Document) -> bool:
+        is_kept = keep(table, batch_id, name, document)
+        living.commit(0, [])
+        living.drop_draft(0)
+        return is_kept
+
+    monkeypatch.setattr(Table, "keep_draft", slow)
+    with pytest.raises(PipelineError, match="has another batch-0 already"):
+        dead.keep_draft(0, {"files": [1]})
+
+
+def test_what_a_late_run_cuts_again_is_not_in_place_of_what_was_written(tmp_path: Path) -> None:
+    """A run that was taken for dead replaced the draft of which the letters were in the topic by
+    then: no later run could repeat these."""
+    query = Query(tmp_path)
+    query.plan(0)
+    query.output().keep_draft(0, {"files": [], "letters": ["whole"]})
+    dead, living = query.output(), query.output()
+    written = living.draft(0)
+    assert dead.draft(0) == written
+    dead.keep_variant(0, {"letters": ["cut"]})
+    after = query.output()
+    assert after.draft(0) == written
+    assert after.variants(0) == [{"letters": ["cut"]}]
+    after.commit(0, [])
+    assert after.variants(1) == []
+    assert os.listdir(tmp_path / "_manifest") == ["batch-0.json"]
+
+
+def test_what_was_left_behind_a_commit_goes_with_the_next_run(tmp_path: Path) -> None:
+    """Drafts, and files that another attempt had written."""
+    query = Query(tmp_path)
+    query.plan(0)
+    killed, late = query.output(), query.output()
+    killed.keep_draft(0, {"files": []})
+    late.keep_variant(0, {"letters": ["cut"]})
+    killed.table.commit(Number(0), {"files": [], "offsets": killed.checkpoint.offsets(0)})
+    place = Path(late.table.place_of(Number(0), late.run))
+    place.mkdir()
+    after = query.output()
+    assert after.has(0)
+    after.clear(0)
+    assert os.listdir(tmp_path / "_manifest") == ["batch-0.json"]
+    assert not place.exists()
 
 
 def test_a_job_that_is_run_again_takes_up_what_its_last_run_has_left(tmp_path: Path) -> None:

@@ -560,9 +560,7 @@ def test_a_batch_that_is_repeated_writes_the_letters_that_it_wrote_whatever_thei
         patch.setattr(Admin, "alter_configs", refuse)
         dies_in(spark, Output, "commit", settings)
     before = broker.records(f"{topic}-dead-letters")
-    change = ConfigChange("max.message.bytes", str(then))
-    with sync.Admin(broker.bootstrap_servers) as admin:
-        admin.alter_configs({ConfigResource.topic(f"{topic}-dead-letters"): [change]})
+    take(broker, f"{topic}-dead-letters", then)
     monkeypatch.setattr(Admin, "alter_configs", refuse)
     decode.build(spark, settings).run()
     assert broker.records(f"{topic}-dead-letters") == before
@@ -613,9 +611,7 @@ def test_letters_of_which_none_was_committed_are_cut_to_what_their_topic_takes_b
         with monkeypatch.context() as patch:
             patch.setattr(Admin, "alter_configs", refuse)
             dies_in(spark, owners[step], step, settings)
-        change = ConfigChange("max.message.bytes", str(limit))
-        with sync.Admin(broker.bootstrap_servers) as admin:
-            admin.alter_configs({ConfigResource.topic(f"{topic}-dead-letters"): [change]})
+        take(broker, f"{topic}-dead-letters", limit)
     monkeypatch.setattr(Admin, "alter_configs", refuse)
     # Of a schema that comes meanwhile the batch knows nothing, as ever.
     decode.build(spark, replace(settings, schema="id STRING")).run()
@@ -628,6 +624,72 @@ def test_letters_of_which_none_was_committed_are_cut_to_what_their_topic_takes_b
     assert [row.offset for row in table.collect()] == [0]
     assert list(tmp_path.glob("table/source=*/_letters/*")) == []
     assert list(tmp_path.glob("table/source=*/_manifest/draft-*")) == []
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_a_batch_repeats_the_letters_that_were_written_of_those_that_runs_have_cut(
+    spark, broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cut: bool
+) -> None:
+    """Of two runs at once one cut the letters again when the other had written them: each later run
+    was refused."""
+    topic, noise = f"variants-{is_cut}".lower(), random.Random(7).randbytes(200_000)
+    broker.create_topic(topic, partitions=1, config={"max.message.bytes": "2000000"})
+    broker.produce(topic, noise)
+    settings = PipelineSettings(
+        broker.bootstrap_servers, topic, to=str(tmp_path / "table"), schema="id LONG"
+    )
+    own = {"max.message.bytes": "2000000"}
+    broker.create_topic(f"{topic}-dead-letters", partitions=1, config=own)
+    small, large = 20_000, 2_000_000
+    written, then = (small, large) if is_cut else (large, small)
+    # What decides, what cuts, and what writes before it is killed.
+    steps = [(Letters, "write", large), (Letters, "write", small), (Output, "commit", written)]
+    for owner, step, limit in steps:
+        take(broker, f"{topic}-dead-letters", limit)
+        with monkeypatch.context() as patch:
+            patch.setattr(Admin, "alter_configs", refuse)
+            dies_in(spark, owner, step, settings)
+    take(broker, f"{topic}-dead-letters", then)
+    monkeypatch.setattr(Admin, "alter_configs", refuse)
+    decode.build(spark, settings).run()
+    letters = broker.records(f"{topic}-dead-letters", read_committed=True)
+    assert [letter.value for letter in letters] == [noise[:5_000] if is_cut else noise]
+    assert list(tmp_path.glob("table/source=*/_letters/*")) == []
+    assert list(tmp_path.glob("table/source=*/_manifest/draft-*")) == []
+
+
+def take(broker: odradek.Broker, topic: str, limit: int) -> None:
+    """Lets a topic take batches of so many bytes, whatever is refused."""
+    change = ConfigChange("max.message.bytes", str(limit))
+    with sync.Admin(broker.bootstrap_servers) as admin:
+        admin.alter_configs({ConfigResource.topic(topic): [change]})
+
+
+def test_what_another_run_has_committed_as_rows_gets_no_letters(
+    spark, broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was taken for dead wrote letters of the records that the other one could read:
+    they were in the table and in the topic."""
+    broker.create_topic("overtaken", partitions=1, config={"retention.ms": "-1"})
+    broker.produce("overtaken", '{"id": "1"}')
+    settings = PipelineSettings(
+        broker.bootstrap_servers, "overtaken", to=str(tmp_path / "table"), schema="id LONG"
+    )
+    keep = Output.keep_draft
+
+    def overtaken(output: Output, batch_id: int, document: Any) -> Any:
+        other = Output(spark, output.table.directory, output.checkpoint.path, ("", "_letters"))
+        draft = keep(other, batch_id, {**document, "letters": []})
+        other.commit(batch_id, draft["files"], {"schema": draft["schema"]})
+        other.drop_draft(batch_id)
+        return keep(output, batch_id, document)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Output, "keep_draft", overtaken)
+        with pytest.raises(PySparkException, match="has another batch-0 already"):
+            decode.build(spark, settings).run()
+    decode.build(spark, settings).run()
+    assert broker.records("overtaken-dead-letters") == []
 
 
 def dies_in(spark, owner: object, step: str, settings: PipelineSettings) -> None:
@@ -679,7 +741,7 @@ def test_a_batch_whose_draft_is_gone_says_what_helps(spark, broker, tmp_path: Pa
         broker.bootstrap_servers, "draftless", to=str(tmp_path / "table"), schema="id LONG"
     )
     dies_in(spark, Output, "commit", settings)
-    draft = tmp_path / "table/source=topic/_manifest/draft-0.json"
+    [draft] = tmp_path.glob("table/source=topic/_manifest/draft-0-*.json")
     draft.unlink()
     with pytest.raises(PySparkException, match=rf"remove {draft}, and start the pipeline once"):
         decode.build(spark, replace(settings, schema="id STRING")).run()
@@ -717,9 +779,9 @@ def test_a_run_looks_once_for_what_an_earlier_one_has_left(
     asked: list[int] = []
     draft = Table.draft
 
-    def noted(table: Table, batch_id: int) -> Any:
+    def noted(table: Table, batch_id: int, name: str) -> Any:
         asked.append(batch_id)
-        return draft(table, batch_id)
+        return draft(table, batch_id, name)
 
     monkeypatch.setattr(Table, "draft", noted)
     settings = PipelineSettings(
