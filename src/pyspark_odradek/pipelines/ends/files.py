@@ -211,13 +211,20 @@ class LocalFiles:
             if os.stat(partial).st_nlink == 1:
                 return False
         finally:
-            os.unlink(partial)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(partial)
         sync_path(os.path.dirname(path))
         return True
 
     def replace(self, path: str, text: str) -> None:
         """See `Files`."""
-        os.replace(_write_aside(path, text), path)
+        partial = _write_aside(path, text)
+        try:
+            os.replace(partial, path)
+        except FileNotFoundError:
+            # A server of files that does not answer is asked again, and has renamed it by then.
+            if os.path.exists(partial) or self.read(path) != text:
+                raise
         sync_path(os.path.dirname(path))
 
     def remove(self, path: str) -> None:
@@ -368,19 +375,27 @@ class HadoopFiles:
         target = self._path(path)
         partial = self._path(f"{path}.{uuid4().hex}.tmp")
         self._write(partial, text)
+        try:
+            self._rename(partial, target, how)
+        except Exception as error:
+            # A server that does not answer is asked again, and has renamed it by then.
+            if not self._of(partial).exists(partial) and self._has(path, text):
+                return True
+            self._of(partial).delete(partial, False)
+            if isinstance(error, FileExistsError):
+                return False
+            raise
+        return True
+
+    def _rename(self, partial: Any, target: Any, how: str) -> None:
         options: Any = self._jvm.java.lang.Class.forName("org.apache.hadoop.fs.Options$Rename")
         chosen = self._jvm.java.lang.reflect.Array.newInstance(options, 1)
         chosen[0] = self._jvm.java.lang.Enum.valueOf(options, how)
         context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
             target.toUri(), self.configuration
         )
-        try:
-            with _errors_of_python():
-                context.rename(partial, target, chosen)
-        except FileExistsError:
-            self._of(partial).delete(partial, False)
-            return False
-        return True
+        with _errors_of_python():
+            context.rename(partial, target, chosen)
 
     def _write(self, target: Any, text: str) -> None:
         stream = self._of(target).create(target, True)

@@ -26,7 +26,7 @@ from pyspark_odradek.pipelines import (
     latest,
     reading_table,
 )
-from pyspark_odradek.pipelines.ends.files import FileSystem
+from pyspark_odradek.pipelines.ends.files import FileSystem, HadoopFiles
 from pyspark_odradek.pipelines.ends.owners import Lock
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]
@@ -116,6 +116,26 @@ def kills(run: Callable[[], object], dying: Any, look: Callable[[], object]) -> 
 def values(spark: Any, directory: str | None) -> list[int]:
     with reading_table(spark, str(directory)) as table:
         return [] if table is None else sorted(int(row.value) for row in table.collect())
+
+
+def test_a_rename_of_which_the_answer_was_lost_has_happened(
+    spark, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run that had committed a batch failed: the name node was asked again, and had nothing to
+    rename."""
+    rename = HadoopFiles._rename
+
+    def rename_twice(*arguments: Any) -> None:
+        rename(*arguments)
+        rename(*arguments)
+
+    files, directory = FileSystem(spark), f"{store}/asked-again"
+    monkeypatch.setattr(HadoopFiles, "_rename", rename_twice)
+    assert files.create(f"{directory}/a.json", "text")
+    assert not files.create(f"{directory}/a.json", "another")
+    files.replace(f"{directory}/a.json", "other")
+    assert files.read(f"{directory}/a.json") == "other"
+    assert files.names(directory) == ["a.json"]
 
 
 def test_one_who_reads_finds_a_whole_file_while_it_is_replaced(spark, store: str) -> None:

@@ -92,6 +92,104 @@ def test_who_was_asked_twice_for_a_link_has_created_the_file(
     assert os.listdir(tmp_path) == ["batch-0.json"]
 
 
+def test_who_was_asked_twice_for_a_rename_has_replaced_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server of files whose answer was lost said that there is nothing to rename: the run
+    failed, though the file was as it should be."""
+    rename, path = os.replace, tmp_path / "_topic.json"
+
+    def rename_twice(partial: str, path: str) -> None:
+        rename(partial, path)
+        rename(partial, path)
+
+    monkeypatch.setattr(os, "replace", rename_twice)
+    LocalFiles().replace(str(path), "text")
+    assert path.read_text() == "text"
+
+    def rename_nothing(partial: str, path: str) -> None:
+        os.unlink(partial)
+        rename(partial, path)
+
+    monkeypatch.setattr(os, "replace", rename_nothing)
+    with pytest.raises(FileNotFoundError):
+        LocalFiles().replace(str(path), "other")
+    assert path.read_text() == "text"
+
+
+def test_who_was_asked_twice_to_remove_what_was_linked_has_created_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlink = os.unlink
+
+    def unlink_twice(path: str) -> None:
+        unlink(path)
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", unlink_twice)
+    assert LocalFiles().create(str(tmp_path / "batch-0.json"), "text")
+    assert os.listdir(tmp_path) == ["batch-0.json"]
+
+
+class OfJavasServer(HadoopFiles):
+    """Files on a server, which renames, or not, and of which the answer is another."""
+
+    def __init__(self, error: Exception, *, renames: bool) -> None:
+        self.texts: dict[str, str] = {}
+        self._error = error
+        self._renames = renames
+
+    def _path(self, path: str) -> Any:
+        return path
+
+    def _of(self, path: Any) -> Any:
+        return SimpleNamespace(
+            getScheme=lambda: "hdfs",
+            exists=self.texts.__contains__,
+            delete=lambda path, _: self.texts.pop(path, None),
+        )
+
+    def _write(self, target: Any, text: str) -> None:
+        self.texts[target] = text
+
+    def read(self, path: str) -> str:
+        return self.texts[path]
+
+    def _rename(self, partial: Any, target: Any, how: str) -> None:
+        if self._renames:
+            self.texts[target] = self.texts.pop(partial)
+        raise self._error
+
+
+LOST: list[Exception] = [
+    # A name node that is asked again looks first for what is to be renamed.
+    FileNotFoundError("java.io.FileNotFoundException: rename source /b/x.tmp is not found."),
+    FileExistsError("org.apache.hadoop.fs.FileAlreadyExistsException: /b/x"),
+    ConnectionError("java.net.SocketTimeoutException: 60000 millis timeout"),
+]
+
+
+@pytest.mark.parametrize("error", LOST, ids=lambda error: type(error).__name__)
+def test_a_rename_of_which_the_answer_was_lost_has_happened(error: Exception) -> None:
+    """The run that had committed a batch failed, and so did one that had replaced a file."""
+    files = OfJavasServer(error, renames=True)
+    assert files.create("/b/x", "text")
+    files.replace("/b/x", "other")
+    assert files.texts == {"/b/x": "other"}
+
+
+@pytest.mark.parametrize("error", LOST, ids=lambda error: type(error).__name__)
+def test_a_rename_that_has_not_happened_is_none(error: Exception) -> None:
+    files = OfJavasServer(error, renames=False)
+    files.texts["/b/x"] = "text"
+    if isinstance(error, FileExistsError):
+        assert not files.create("/b/x", "text")
+    else:
+        with pytest.raises(type(error)):
+            files.create("/b/x", "text")
+    assert files.texts == {"/b/x": "text"}
+
+
 def test_a_password_before_a_path_stays_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be another one: Arrow decodes it, and the path behind it."""
     asked: list[str] = []
