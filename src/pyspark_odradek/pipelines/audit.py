@@ -39,6 +39,7 @@ from pyspark_odradek.pipelines.ends.snapshots import (
     Span,
     is_there,
     no_topic,
+    of_partition,
     read_spans,
     topic_spans,
 )
@@ -259,13 +260,7 @@ def _records_of(files: Iterable[ArchivedFile]) -> Iterator[int]:
 
 
 def is_within(spans: Mapping[TopicPartition, Span]) -> Column:
-    """Whether a record of the topic is in the span of its partition; looked up in a map, since
-    Spark fails at a condition for each of a thousand partitions.
-    """
-    if not spans:
-        return f.lit(False)
-    bounds = ", ".join(
-        f"{part.partition}, array({span.start}L, {span.end - 1}L)" for part, span in spans.items()
-    )
-    mine = f.expr(f"map({bounds})")[f.col("partition")]
-    return f.coalesce(f.col("offset").between(mine[0], mine[1]), f.lit(False))
+    """Whether a record of the topic is in the span of its partition."""
+    start = of_partition({part.partition: span.start for part, span in spans.items()}, 0)
+    end = of_partition({part.partition: span.end for part, span in spans.items()}, 0)
+    return (f.col("offset") >= start) & (f.col("offset") < end)

@@ -23,8 +23,8 @@ them.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -44,7 +44,7 @@ from pyspark_odradek.pipelines.bookkeeping.manifest import (
 )
 from pyspark_odradek.pipelines.ends.files import FileSystem
 from pyspark_odradek.pipelines.ends.owners import Lock
-from pyspark_odradek.pipelines.ends.snapshots import Span, read_spans, topic_spans
+from pyspark_odradek.pipelines.ends.snapshots import Span, of_partition, read_spans, topic_spans
 from pyspark_odradek.pipelines.ends.topics import (
     BOUNDS_OF_TIME,
     LIMIT,
@@ -185,8 +185,11 @@ def chosen(kept: described.Groups, wanted: str | None) -> described.Groups:
 
 def translated(kept: described.Groups, stretches: Sequence[dict[str, Any]]) -> described.Groups:
     """Returns the groups' offsets in the restored topic."""
+    moved_in: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
+    for stretch in stretches:
+        moved_in[stretch["partition"]].append(stretch)
     return {
-        name: {part: new_offset(stretches, part, offset) for part, offset in offsets.items()}
+        name: {part: new_offset(moved_in[part], offset) for part, offset in offsets.items()}
         for name, offsets in kept.items()
     }
 
@@ -337,9 +340,8 @@ def behind(records: DataFrame, there: Mapping[TopicPartition, Span]) -> DataFram
     """Returns the records that a topic with these offsets lacks."""
     if not there:
         return records
-    ends = ((f.lit(part.partition), f.lit(span.end)) for part, span in there.items())
-    end = f.create_map(*chain.from_iterable(ends))[f.col("partition")]
-    return placed(records).where(f.col("place") >= f.coalesce(end, f.lit(0)))
+    end = of_partition({part.partition: span.end for part, span in there.items()}, 0)
+    return placed(records).where(f.col("place") >= end)
 
 
 def placed(records: DataFrame) -> DataFrame:
@@ -390,10 +392,12 @@ def moved(records: DataFrame) -> DataFrame:
     )
 
 
-def new_offset(stretches: Iterable[dict[str, Any]], partition: int, offset: int) -> int:
-    """Returns the offset at which a reader that was at `offset` continues in the restored topic."""
+def new_offset(stretches: Iterable[dict[str, Any]], offset: int) -> int:
+    """Returns the offset at which a reader that was at `offset` of a partition continues in the
+    restored topic.
+    """
     found = 0
     for stretch in stretches:
-        if stretch["partition"] == partition and stretch["start"] <= offset:
+        if stretch["start"] <= offset:
             found = stretch["to"] + min(offset - stretch["start"], stretch["records"])
     return found

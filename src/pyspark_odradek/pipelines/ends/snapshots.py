@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
@@ -91,6 +92,19 @@ def read_spans(
     reader = spark.read.format("odradek").options(**settings.where())
     reader = reader.options(**{name: json.dumps(value) for name, value in ends.items()}, **more)
     return reader.option("includeHeaders", "true").load()
+
+
+def of_partition(numbers: Mapping[int, int], missing: int) -> Column:
+    """Returns the number of a record's partition, or the one for those that are `missing`.
+
+    Spark makes a list of one text: a map would be an expression, and some calls of the JVM, for
+    each partition, and searched from its beginning for each record.
+    """
+    if not numbers:
+        return f.lit(missing)
+    text = ",".join(str(numbers.get(each, missing)) for each in range(max(numbers) + 1))
+    found = f.get(f.split(f.lit(text), ",").cast("array<long>"), f.col("partition"))
+    return f.coalesce(found, f.lit(missing))
 
 
 @contextmanager

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from pyspark.sql import functions as f
 from tests.deadlines import deadline_s
 
 import odradek
 from odradek.model import TopicPartition as Part
-from pyspark_odradek.pipelines import PipelineSettings, archive, audit
+from pyspark_odradek.pipelines import PipelineSettings, archive, audit, restore
 from pyspark_odradek.pipelines.audit import compared, content_of, is_within, sums
 from pyspark_odradek.pipelines.bookkeeping.manifest import Manifest
 from pyspark_odradek.pipelines.ends.snapshots import Span
@@ -111,6 +112,33 @@ def test_very_many_partitions_are_compared(spark) -> None:
     assert sorted(map(tuple, found)) == [(n, n + at) for n in (0, 7, 4_999) for at in (0, 1)]
     assert records.where(~is_within(spans)).count() == 7
     assert records.where(is_within({})).count() == 0
+
+
+def test_what_very_many_partitions_lack_costs_no_call_for_each(
+    spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restore of 10 000 partitions that was gone on with asked the JVM for ten seconds."""
+    calls: list[object] = []
+    lit = f.lit
+
+    def counted(value: object) -> object:
+        calls.append(value)
+        return lit(value)
+
+    monkeypatch.setattr(f, "lit", counted)
+    rows, asked = [(0, 5), (7, 6), (7, 7), (4_999, 9)], set()
+    records = spark.createDataFrame(rows, "partition int, offset long")
+    # One record is there of 7, and one of 4 999.
+    for partitions, expected in ((5_000, [(0, 5), (7, 7)]), (7, rows)):
+        calls.clear()
+        there = {Part("t", number): Span(0, number % 3) for number in range(partitions)}
+        lacking = restore.behind(records, there)
+        asked.add(len(calls))
+        found = lacking.select("partition", "offset").collect()
+        assert sorted(map(tuple, found)) == expected
+        # The list is made once, and not for each record.
+        assert "split(" not in lacking._jdf.queryExecution().optimizedPlan().toString()
+    assert len(asked) == 1
 
 
 def test_a_topic_that_loses_its_last_records_meanwhile_has_none_to_count(spark) -> None:
