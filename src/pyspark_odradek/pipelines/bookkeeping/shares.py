@@ -12,7 +12,9 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
+from odradek.model import TopicPartition
 from pyspark_odradek.pipelines.bookkeeping.manifest import ArchivedFile, FileRange
+from pyspark_odradek.pipelines.ends.snapshots import of_partition
 
 _USUAL_RECORD_BYTES: Final = 128
 
@@ -47,8 +49,10 @@ class Shares:
 
     def of_record(self) -> Column:
         """Returns the share of a record, by its topic, partition and offset."""
-        shifts = [f.lit(each) for place, shift in self._shifts.items() for each in (place, shift)]
-        shift = f.create_map(*shifts)[f.concat_ws("-", "topic", "partition")]
+        shift = f.lit(0)
+        for topic in sorted({part.topic for part in self._shifts}):
+            shifts = {part.partition: n for part, n in self._shifts.items() if part.topic == topic}
+            shift = f.when(f.col("topic") == topic, of_partition(shifts, 0)).otherwise(shift)
         moved = f.col("offset") + shift
         return f.floor(moved % (self.limit * self.count) / self.limit)
 
@@ -66,16 +70,16 @@ class Shares:
         return turns * self.limit + min(max(rest - share * self.limit, 0), self.limit)
 
 
-def _place(piece: FileRange) -> str:
-    return f"{piece.topic}-{piece.partition}"
+def _place(piece: FileRange) -> TopicPartition:
+    return TopicPartition(piece.topic, piece.partition)
 
 
-def _shifts(pieces: Iterable[FileRange]) -> dict[str, int]:
+def _shifts(pieces: Iterable[FileRange]) -> dict[TopicPartition, int]:
     """Returns what to add to the offsets of each partition so that its first one follows the
     records of the partition before.
     """
-    starts: dict[str, int] = {}
-    records: Counter[str] = Counter()
+    starts: dict[TopicPartition, int] = {}
+    records: Counter[TopicPartition] = Counter()
     for piece in sorted(pieces, key=lambda each: (each.topic, each.partition)):
         place = _place(piece)
         starts[place] = min(piece.start, starts.get(place, piece.start))

@@ -18,7 +18,8 @@ import odradek
 from odradek.model import TopicPartition as Part
 from pyspark_odradek.pipelines import PipelineSettings, archive, audit, restore
 from pyspark_odradek.pipelines.audit import compared, content_of, is_within, sums
-from pyspark_odradek.pipelines.bookkeeping.manifest import Manifest
+from pyspark_odradek.pipelines.bookkeeping.manifest import ArchivedFile, FileRange, Manifest
+from pyspark_odradek.pipelines.bookkeeping.shares import Shares
 from pyspark_odradek.pipelines.ends.snapshots import Span
 from pyspark_odradek.pipelines.ends.tables import Number
 
@@ -139,6 +140,17 @@ def test_what_very_many_partitions_lack_costs_no_call_for_each(
         # The list is made once, and not for each record.
         assert "split(" not in lacking._jdf.queryExecution().optimizedPlan().toString()
     assert len(asked) == 1
+
+
+def test_the_records_of_a_large_hour_are_shared_out_evenly(spark) -> None:
+    """Wherever the offsets of its partitions begin: one of its files was too large."""
+    pieces = [(0, 0, 51), (1, 100, 151), (4_000, 9_000, 9_050), (4_001, 9_100, 9_150)]
+    ranges = [FileRange("t", part, start, end, end - start) for part, start, end in pieces]
+    shares = Shares([ArchivedFile("b/h/f", 202 * 100, "", ranges)], 10_000)
+    rows = [("t", part, offset) for part, start, end in pieces for offset in range(start, end)]
+    records = spark.createDataFrame(rows, "topic string, partition int, offset long")
+    found = records.groupBy(shares.of_record().alias("share")).count().collect()
+    assert sorted(map(tuple, found)) == [(0, 100), (1, 100), (2, 2)]
 
 
 def test_a_topic_that_loses_its_last_records_meanwhile_has_none_to_count(spark) -> None:
