@@ -98,6 +98,9 @@ def test_a_batch_is_begun_until_it_is_written(broker: Broker) -> None:
     assert write(broker, 7), "there was nothing for this task in between"
     with attempt(broker, task=1) as other:
         assert other.begin(0), "another task has a name of its own"
+    with attempt(broker) as again:
+        assert not again.begin(7)
+        assert again.written == Content(3)
 
 
 def test_a_share_is_not_written_before_the_driver_commits(broker: Broker) -> None:
