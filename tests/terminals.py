@@ -3,7 +3,7 @@
 import os
 import select
 
-# Whatever this process is started in.
+# The environment of a terminal that shows all, whichever this process is started in.
 TERMINAL = {**os.environ, "TERM": "xterm"}
 
 

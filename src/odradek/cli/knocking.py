@@ -1,7 +1,7 @@
 """Knocks at the brokers that a command is going to ask, and tells when nobody answers.
 
 A client keeps trying, silently, and gives the reason only at the end: after 10 seconds, 30 or 60.
-One that is asked over TLS is only connected to: a broken handshake would be a line in its log.
+Brokers that talk TLS are only connected to: a broken handshake would be a line in their logs.
 """
 
 import socket
@@ -26,7 +26,7 @@ _QUESTION: Final = struct.pack(">ihhih", 10, API_VERSIONS.key, 0, 0, _NO_CLIENT_
 
 
 class _Answer(Enum):
-    """What is heard at an address."""
+    """The outcome of a knock at an address."""
 
     NOTHING = "no connection, or none that lasts"
     CONNECTED = "a connection, and perhaps more to come"

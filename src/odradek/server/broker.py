@@ -151,9 +151,8 @@ class BrokerServer:
         self._halt_without_directories()
 
     async def stop(self) -> None:
-        """Controlled shutdown: other brokers take over, answers given leave, logs are flushed
-        and marked as clean. Once begun it ends: who is cancelled meanwhile only hands nothing over.
-        """
+        """Controlled shutdown: other brokers take over, answers given leave, logs are flushed and
+        marked as clean. A cancellation only ends the handing over."""
         self.lifecycle.transition(BrokerEvent.STOP)
         try:
             if self.config["controlled.shutdown.enable"] and self.halted is None:

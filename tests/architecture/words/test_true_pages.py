@@ -73,7 +73,7 @@ THREADS = {
     "purgatory/reaper.py": "a purgatory used on its own",
     "client/oauth/login.py": "a login by OAUTHBEARER",
     "tasks/task.py": "functions of tasks",
-    "cli/tools/connection.py": "a tool that looks whether brokers listen",
+    "cli/knocking.py": "a tool that looks whether brokers listen",
     "testing/processes.py": "a cluster of processes of a test",
 }
 

@@ -1,6 +1,6 @@
 """Names of clients on a terminal: none moves the cursor, hides a line or turns the text around.
 
-Who names a group or a client chooses what the operator's terminal is sent.
+The name of a group or a client is chosen by whoever connects, and sent to an operator's terminal.
 """
 
 import io

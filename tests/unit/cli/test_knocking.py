@@ -1,4 +1,4 @@
-"""What a command tells of brokers that are not there, before it asks them."""
+"""A command tells of brokers that are not there, before it asks them."""
 
 import contextlib
 import socket

@@ -1,4 +1,4 @@
-"""Which terminals get colours and live screens. If these fail, somebody reads escape sequences."""
+"""Colours and live screens of terminals. If these fail, somebody reads escape sequences."""
 
 import io
 import sys

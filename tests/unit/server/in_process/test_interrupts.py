@@ -25,7 +25,7 @@ WAITS: dict[str, Call] = {
 
 
 def interrupt(monkeypatch: pytest.MonkeyPatch, begun: threading.Event) -> None:
-    """Has Ctrl-C reach the next blocking call when the loop's thread is as far as `begun`."""
+    """Lets Ctrl-C reach the next blocking call when the loop's thread is as far as `begun`."""
     submit = LoopThread.submit
 
     def submit_once(thread: LoopThread, work: Any) -> "Future[Any]":
