@@ -1,4 +1,4 @@
-"""What several runs decide about the same batch, without Spark: which records are rows of a table
+"""Several runs decide about the same batch, without Spark: which records are rows of a table
 and which are letters in a topic.
 
 If these fail, a record is in the table and in the topic, or in neither, after a run was taken for
@@ -96,7 +96,7 @@ class Query:
         return output.keep_draft(batch, {"files": output.table.listed(place), "letters": letters})
 
     def rows(self) -> list[int]:
-        """Those of the table."""
+        """The records in the table."""
         snapshot = Table(LocalFiles(), self.directory).snapshot()
         return rows_of(LocalFiles(), self.directory, snapshot.files)
 
