@@ -154,8 +154,8 @@ def _python_cpu(jvm_pid: int) -> float:
     return tree_cpu_seconds(jvm_pid) - cpu_seconds(jvm_pid)
 
 
-def _jvm_pid(broker_pid: int) -> int:
-    """The other child of this process."""
+def jvm_pid_beside(broker_pid: int) -> int:
+    """The JVM of this process, whose other child is a broker."""
     text = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text(encoding="utf-8")
     [pid] = {int(word) for word in text.split()} - {broker_pid}
     return pid
@@ -176,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         fill(broker.bootstrap_servers, options.records)
         with session("benchmark", master="local[2]", conf=conf) as spark:
             bench = Bench(spark, broker.bootstrap_servers, folder, options.records)
-            measured = measure(bench.cases(), _jvm_pid(broker.pid), options.rounds)
+            measured = measure(bench.cases(), jvm_pid_beside(broker.pid), options.rounds)
             micro_batches_ms = bench.micro_batches_ms()
     print(f"{'':34}{'wall ms':>9}{'Python CPU ms':>15}")
     for name, cost in measured.items():

@@ -26,7 +26,8 @@ MODULES = ("fcntl", "resource", "termios", "tty", "uvloop")
 _open = os.open
 _fsync = os.fsync
 FOR_LINUX = re.compile(
-    r"^(?:import|from) (?:benchmarks|fcntl|resource|termios|uvloop)\b|import peers|local_cluster",
+    r"^(?:import|from) (?:benchmarks|fcntl|resource|termios|uvloop)\b|import peers|local_cluster"
+    r"|^from tools\.suite import leftovers|data_directory\.test_import import",
     re.MULTILINE,
 )
 EVERYTHING = (*CALLS, *MODULES, "poll", "signals", "sync")

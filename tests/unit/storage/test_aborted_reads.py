@@ -1,6 +1,5 @@
 """The aborted transactions of a read, compared with a model of a log in small segments."""
 
-import os
 import random
 import struct
 
@@ -86,8 +85,10 @@ def test_a_damaged_index_hides_no_aborted_transaction(world, batches, shift):
     index = log.segments.active.offset_index
     with open(index.path, "r+b") as file:
         for number in range(index.entry_count):
-            relative, position = struct.unpack(">ii", os.pread(file.fileno(), 8, 8 * number))
-            os.pwrite(file.fileno(), struct.pack(">ii", relative, position + shift), 8 * number)
+            file.seek(8 * number)
+            relative, position = struct.unpack(">ii", file.read(8))
+            file.seek(8 * number)
+            file.write(struct.pack(">ii", relative, position + shift))
     found = log.read(0, 10_000, log.last_stable_offset, True)
     assert log.reader.end_of(found) == log.log_end_offset == 6
 
