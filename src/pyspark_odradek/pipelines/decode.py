@@ -204,78 +204,94 @@ def decoding(
     parts = ("", _LETTERS)
     output = Output(spark, f"{root}/{source}", f"{kept}/{source}", parts, lock)
     letters = _letters(settings, letters_topic, output)
+    keep = _Batches(root, decoder, output, letters, is_redriven).keep
+    return output.job(write_stream(records, settings, name), keep, has_topic=True)
 
-    def keep(batch: DataFrame, batch_id: int) -> None:
+
+class _Batches:
+    """Keeps batches of records: the rows in a part of the table, the others as letters."""
+
+    def __init__(
+        self, root: str, decoder: Decoder, output: Output, letters: Letters, is_redriven: bool
+    ) -> None:
+        self._root: Final = root
+        self._decoder: Final = decoder
+        self._output: Final = output
+        self._letters: Final = letters
+        self._is_redriven: Final = is_redriven
+
+    def keep(self, batch: DataFrame, batch_id: int) -> None:
+        """Keeps a batch, unless the table has it."""
+        output = self._output
         if output.has(batch_id):
             output.clear(batch_id)
             return
         # Over Spark Connect this runs in the server, where only the batch has a session.
         spark = batch.sparkSession
-        draft = output.draft(batch_id) or decide(batch, batch_id)
-        written = fitting(spark, batch_id, draft)
-        letters.write(_staged(spark, output, written), batch_id)
+        draft = output.draft(batch_id) or self._decide(batch, batch_id)
+        written = self._fitting(spark, batch_id, draft)
+        self._letters.write(self._staged(spark, written), batch_id)
         output.commit(batch_id, draft["files"], {"schema": draft["schema"]})
         output.table.drop([*draft["letters"], *written])
         output.drop_draft(batch_id)
 
-    def decide(batch: DataFrame, batch_id: int) -> Document:
-        if is_redriven:
-            batch = _without(once(batch), decoded_before(batch.sparkSession, root))
-        tried = decoded(batch.select(*COLUMNS), decoder, may_be_cut=is_redriven).persist()
+    def _decide(self, batch: DataFrame, batch_id: int) -> Document:
+        if self._is_redriven:
+            batch = _without(once(batch), decoded_before(batch.sparkSession, self._root))
+        records = batch.select(*COLUMNS)
+        tried = decoded(records, self._decoder, may_be_cut=self._is_redriven).persist()
         try:
-            return _drafted(tried, batch_id, output, letters)
+            return self._drafted(tried, batch_id)
         finally:
             tried.unpersist()
 
-    def fitting(spark: SparkSession, batch_id: int, draft: Document) -> Files:
+    def _drafted(self, tried: DataFrame, batch_id: int) -> Document:
+        """Stages the rows and the letters of a batch, and keeps a draft of it: also if there are
+        no letters, since another run that is at the batch may find some.
+        """
+        output, letters = self._output, self._letters
+        good = tried.where(f"{_REASON} IS NULL").withColumn("value", f.col("_row"))
+        rows, failed = good.select(*COLUMNS), tried.where(f"{_REASON} IS NOT NULL")
+        files = [] if rows.isEmpty() else output.stage(rows, batch_id)
+        told = letters.cut(dead_letters(failed))
+        cut = [] if failed.isEmpty() else output.stage(told, batch_id, part=_LETTERS)
+        draft = {
+            "files": files,
+            "schema": rows.schema.jsonValue(),
+            "letters": cut,
+            "limit": letters.limit,
+        }
+        return output.keep_draft(batch_id, draft)
+
+    def _fitting(self, spark: SparkSession, batch_id: int, draft: Document) -> Files:
         """Returns the letters of a draft as they were committed; if they were not, as their topic
         takes them now.
         """
+        letters = self._letters
         drafted: Files = draft["letters"]
-        others: list[Files] = [each["letters"] for each in output.variants(batch_id)]
+        others: list[Files] = [each["letters"] for each in self._output.variants(batch_id)]
         fits = draft["limit"] <= letters.limit
         if not drafted or (fits and not others):
             return drafted
         written = letters.written(batch_id)
         if written is None:
-            return drafted if fits else cut_again(spark, batch_id, drafted)
+            return drafted if fits else self._cut_again(spark, batch_id, drafted)
         for each in others:
-            staged = _staged(spark, output, each)
+            staged = self._staged(spark, each)
             if staged is not None and letters.content_of(staged) == written:
                 return each
         return drafted
 
-    def cut_again(spark: SparkSession, batch_id: int, drafted: Files) -> Files:
-        staged = _staged(spark, output, drafted)
+    def _cut_again(self, spark: SparkSession, batch_id: int, drafted: Files) -> Files:
+        staged = self._staged(spark, drafted)
         assert staged is not None, "there are letters to cut"
-        cut = output.stage(letters.cut(staged), batch_id, part=_LETTERS)
-        output.keep_variant(batch_id, {"letters": cut})
+        cut = self._output.stage(self._letters.cut(staged), batch_id, part=_LETTERS)
+        self._output.keep_variant(batch_id, {"letters": cut})
         return cut
 
-    return output.job(write_stream(records, settings, name), keep, has_topic=True)
-
-
-def _drafted(tried: DataFrame, batch_id: int, output: Output, letters: Letters) -> Document:
-    """Stages the rows and the letters of a batch, and keeps a draft of it: also if there are no
-    letters, since another run that is at the batch may find some.
-    """
-    good = tried.where(f"{_REASON} IS NULL").withColumn("value", f.col("_row"))
-    rows, failed = good.select(*COLUMNS), tried.where(f"{_REASON} IS NOT NULL")
-    files = [] if rows.isEmpty() else output.stage(rows, batch_id)
-    told = letters.cut(dead_letters(failed))
-    cut = [] if failed.isEmpty() else output.stage(told, batch_id, part=_LETTERS)
-    draft = {
-        "files": files,
-        "schema": rows.schema.jsonValue(),
-        "letters": cut,
-        "limit": letters.limit,
-    }
-    return output.keep_draft(batch_id, draft)
-
-
-def _staged(spark: SparkSession, output: Output, files: Files) -> DataFrame | None:
-    paths = [f"{output.table.directory}/{file['path']}" for file in files]
-    return read_parquet(spark, paths, _LETTER) if paths else None
+    def _staged(self, spark: SparkSession, files: Files) -> DataFrame | None:
+        paths = [f"{self._output.table.directory}/{file['path']}" for file in files]
+        return read_parquet(spark, paths, _LETTER) if paths else None
 
 
 def _letters(settings: PipelineSettings, topic: str, output: Output) -> Letters:

@@ -5,7 +5,7 @@ partition by partition. Where offsets are missing between the records, shares ar
 from the first one on, so that there are not more of them.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -49,9 +49,11 @@ class Shares:
 
     def of_record(self) -> Column:
         """Returns the share of a record, by its topic, partition and offset."""
+        by_topic: defaultdict[str, dict[int, int]] = defaultdict(dict)
+        for part, added in self._shifts.items():
+            by_topic[part.topic][part.partition] = added
         shift = f.lit(0)
-        for topic in sorted({part.topic for part in self._shifts}):
-            shifts = {part.partition: n for part, n in self._shifts.items() if part.topic == topic}
+        for topic, shifts in sorted(by_topic.items()):
             shift = f.when(f.col("topic") == topic, of_partition(shifts, 0)).otherwise(shift)
         moved = f.col("offset") + shift
         return f.floor(moved % (self.limit * self.count) / self.limit)
