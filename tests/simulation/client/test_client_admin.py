@@ -15,6 +15,7 @@ from tests.simulation.client.consuming.client_groups import (
     CREATE_TOPICS,
     FIND_COORDINATOR,
     METADATA,
+    TOPIC,
 )
 from tests.simulation.client.test_client_cluster import (
     FLEXIBLE_FROM,
@@ -35,7 +36,7 @@ from odradek.acl import (
 )
 from odradek.client import Admin, NewPartitions
 from odradek.client.core.admin_types import CommittedOffset, ConfigResource, NewTopic
-from odradek.client.errors import KafkaError, NetworkError
+from odradek.client.errors import KafkaError, NetworkError, RequestError
 from odradek.errors import ErrorCode
 from odradek.model import AclOperation, ResourceType, TopicPartition
 from odradek.protocol import messages
@@ -45,6 +46,7 @@ DELETE_GROUPS, DESCRIBE_CONFIGS, ALTER_REPLICA_LOG_DIRS = 42, 32, 34
 CREATE_ACLS, DELETE_ACLS, ALTER_CLIENT_QUOTAS, DESCRIBE_TRANSACTIONS = 30, 31, 49, 65
 DELETE_TOPICS, CREATE_PARTITIONS, OFFSET_FETCH, DESCRIBE_GROUPS = 20, 37, 9, 15
 API_VERSIONS, DESCRIBE_CLUSTER, DESCRIBE_QUORUM, ELECT_LEADERS = 18, 60, 55, 43
+TOO_LARGE = 1 << 70
 Ask = Callable[[Admin], Coroutine[Any, Any, Any]]
 
 
@@ -483,5 +485,31 @@ def test_one_partition_is_no_list_of_them(name: str) -> None:
     async def scenario(_stage: Stage, admin: Admin) -> None:
         with pytest.raises(TypeError, match="is one partition, where a list of partitions"):
             await OF_ONE_PARTITION[name](admin)
+
+    on_stage(scenario)
+
+
+NUMBERS: list[Any] = [
+    (lambda admin: admin.create_topics([NewTopic("new", TOO_LARGE)]), "CreateTopics"),
+    (lambda admin: admin.create_topics([NewTopic("new", 1, 1 << 15)]), "CreateTopics"),
+    (lambda admin: admin.create_partitions({TOPIC: NewPartitions(1 << 31)}), "CreatePartitions"),
+]
+
+
+@pytest.mark.parametrize(("ask", "api"), NUMBERS)
+def test_a_number_that_does_not_fit_into_a_request_is_told(ask: Ask, api: str) -> None:
+    async def scenario(_stage: Stage, admin: Admin) -> None:
+        with pytest.raises(RequestError, match=f"does not fit into its field of {api}"):
+            await ask(admin)
+
+    on_stage(scenario)
+
+
+def test_a_number_that_does_not_fit_is_the_error_of_the_partition_it_is_for() -> None:
+    partition = TopicPartition(TOPIC, 0)
+
+    async def scenario(_stage: Stage, admin: Admin) -> None:
+        found = await admin.list_offsets({partition: TOO_LARGE})
+        assert "does not fit into its field of ListOffsets" in str(found[partition])
 
     on_stage(scenario)

@@ -314,9 +314,9 @@ class Consumer(AsyncClosing):
         """Moves to an offset.
 
         Raises:
-            UsageError: the partition is not assigned, or the offset negative.
+            UsageError: the partition is not assigned, or the offset negative or of over 63 bits.
         """
-        if offset < 0:
+        if not 0 <= offset < 1 << 63:
             raise UsageError(f"there is no offset {offset}", ErrorCode.INVALID_REQUEST)
         self._assigned(partition).seek(offset)
         self._after_seeking()

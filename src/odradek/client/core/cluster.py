@@ -7,6 +7,7 @@ time for the call is over; only then its error is raised.
 
 import itertools
 import logging
+import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -242,11 +243,15 @@ class ClusterCore(OfOneProcess, Generic[C]):
         """Asks a broker, or any.
 
         Raises:
-            KafkaError: no answer came.
+            KafkaError: no answer came, or a number has no room in its field.
         """
         connection = yield from self.unthrottled_gen(node_id, channel)
         version = connection.agree(api)
-        body = encode(version)
+        try:
+            body = encode(version)
+        except (OverflowError, struct.error) as error:
+            why = f"a number does not fit into its field of {api.name}: {error}"
+            raise error_for(ErrorCode.INVALID_REQUEST, why) from error
         limit_ms = self.request_timeout_ms if timeout_ms is None else timeout_ms
         answer = yield lambda: connection.request(api, version, body, limit_ms)
         return self.decoded(connection, api, version, answer, decode)

@@ -549,3 +549,16 @@ def test_a_batch_that_is_cut_off_is_blamed_on_both_limits() -> None:
                 await consumer.getmany(timeout_ms=5_000)
 
     play(scenario)
+
+
+@pytest.mark.parametrize("offset", [-1, 1 << 63])
+def test_a_reader_goes_to_no_offset_that_there_cannot_be(offset: int) -> None:
+    partition = TopicPartition(TOPIC, 0)
+
+    async def scenario(stage: Stage) -> None:
+        async with stage.client(Consumer) as consumer:
+            consumer.assign([partition])
+            with pytest.raises(UsageError, match=f"there is no offset {offset}"):
+                consumer.seek(partition, offset)
+
+    play(scenario)
