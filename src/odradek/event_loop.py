@@ -97,7 +97,7 @@ class LoopThread:
         """
         assert not self.is_current, "the loop's own thread would wait for itself"
         try:
-            return outcome_of(self.submit(work))
+            return wait_for_outcome(self.submit(work))
         except CancelledError:
             raise LoopEnded(self._ended) from None
 
@@ -119,7 +119,7 @@ class LoopThread:
         Raises:
             TimeoutError: the loop has not done it by then.
         """
-        return outcome_of(self.submit(work), patience_s)
+        return wait_for_outcome(self.submit(work), patience_s)
 
     @property
     def is_current(self) -> bool:
@@ -141,7 +141,7 @@ class LoopThread:
         self._loop.run_forever()
 
 
-def outcome_of(future: "Future[T]", patience_s: float | None = None) -> T:
+def wait_for_outcome(future: "Future[T]", patience_s: float | None = None) -> T:
     """Waits for what a loop in another thread does, and cancels it if that ends the wait early: by
     Ctrl-C or a time-out. Otherwise the loop would go on with what nobody waits for."""
     try:

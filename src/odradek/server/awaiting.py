@@ -1,8 +1,8 @@
 """Awaiting what the floors below report by callback, and the broker's timer."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from odradek.errors import BrokerError, ErrorCode
 from odradek.metadata.store import OnDone
@@ -49,11 +49,6 @@ async def outcome_within(timer: Timer, timeout_ms: int, start: Callable[[OnDone[
         return await outcome(begin)
     finally:
         late[0].cancel()
-
-
-async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """Awaits it. If the waiter is cancelled, it still goes on to its end."""
-    return await asyncio.shield(work)
 
 
 async def pause(timer: Timer, delay_ms: int) -> None:

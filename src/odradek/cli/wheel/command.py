@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     size_fits = 2 <= arguments.wheel_size <= BIGGEST_WHEEL
     if not size_fits or not 1 <= arguments.tick_ms <= BIGGEST_TICK_MS:
         limits = f"a tick is 1 ms to 1 day, and a wheel shown has 2 to {BIGGEST_WHEEL} buckets"
-        tell(f"{limits}")
+        tell(limits)
         return 2
     show = WheelShow(arguments.tick_ms, arguments.wheel_size)
     live = arguments.do is None and is_live()

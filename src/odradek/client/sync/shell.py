@@ -15,7 +15,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 from odradek.client.aio.closing import warn_unclosed
 from odradek.client.errors import ClientClosed
 from odradek.client.sync.shared_thread import SharedThread
-from odradek.event_loop import LoopEnded, outcome_of
+from odradek.event_loop import LoopEnded, wait_for_outcome
 
 
 class Client(Protocol):
@@ -135,7 +135,7 @@ class Shell(Generic[C]):
         Raises:
             ClientClosed: the client has been closed.
         """
-        return outcome_of(self._submit(work))
+        return wait_for_outcome(self._submit(work))
 
     @contextmanager
     def _within(self, scope: AbstractAsyncContextManager[T]) -> Iterator[T]:

@@ -11,6 +11,7 @@ waiting and no sleeping.
 This module has the lifecycle of a broker; `broker_calls` has a test's calls.
 """
 
+import asyncio
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
@@ -26,7 +27,6 @@ from odradek.event_loop import waits_for
 from odradek.metadata.sqlite import SharedMetadata
 from odradek.network import format_host_port
 from odradek.purgatory import WaitingOperation
-from odradek.server.awaiting import to_its_end
 from odradek.server.broker import BrokerServer
 from odradek.server.faults import FaultBoard
 from odradek.server.in_process.arguments.acl_texts import read_acls
@@ -238,12 +238,16 @@ class Broker(OwnThread, FaultCalls):
                 stopped then.
         """
         self._running()
-        # Whole, also for who is interrupted: a broker that only stopped could not be started again.
-        await self._there(to_its_end(self._restart()))
+        await self._there(self._restart())
 
     restart = waits_for(restart_async)
 
     async def _restart(self) -> None:
+        # Whole, also if the wait for it is interrupted: a broker that only stopped could not be
+        # started again.
+        await asyncio.shield(self._stop_and_start())
+
+    async def _stop_and_start(self) -> None:
         await self._stop_server()
         self._kept_logs.check()
         await self.start_async()
