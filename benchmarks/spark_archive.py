@@ -1,4 +1,4 @@
-"""How much memory does the archive of a large topic need, and does it grow with the topic?
+"""Measures the memory that the archive of a large topic takes, and whether it grows with the topic.
 
     python -m benchmarks.spark_archive [--gigabytes N] [--json]
 
