@@ -51,7 +51,7 @@ SAMPLE_S: Final = 0.2
 
 
 class Cost(NamedTuple):
-    """What a run took: seconds, and the largest resident sizes of the JVM, of one of its Python
+    """The cost of a run: seconds, and the largest resident sizes of the JVM, of one of its Python
     processes and of all of these at once, in MB.
     """
 
