@@ -208,8 +208,9 @@ class Membership:
 
         async def attempt() -> None:
             while True:
-                self._check_may_commit(held, generation_id)
                 wanted = await self._of_their_topics(offsets, topic_ids)
+                # As late as the identity is read: what waits may outlast a rebalance.
+                self._check_may_commit(held, generation_id)
                 identity = self.metadata
                 try:
                     if wanted:
