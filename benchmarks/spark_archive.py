@@ -142,8 +142,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ):
         servers, jvm_pid = broker.bootstrap_servers, jvm_pid_beside(broker.pid)
         topic = NewTopic(TOPIC, PARTITIONS, config={"retention.ms": "-1"})
-        [made] = AdminClient({"bootstrap.servers": servers}).create_topics([topic]).values()
-        made.result(60)
+        admin = AdminClient({"bootstrap.servers": servers})
+        admin.create_topics([topic])[TOPIC].result(60)
         settings = PipelineSettings(
             servers, TOPIC, to=f"{folder}/archive", max_offsets_per_trigger=A_TRIGGER
         )
@@ -153,8 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             asyncio.run(fill(servers, part, records))
             report, cost = cost_of(jvm_pid, archive.build(spark, settings).run)
             figures[f"part {part}"] = cost
-            print_cost(f"part {part}", report.facts["records"], cost)
-        checked = PipelineSettings(servers, source=f"{folder}/archive")
+            print_cost(f"part {part}", report.records, cost)
+        checked = PipelineSettings(servers, TOPIC, source=f"{folder}/archive")
         report, figures["audit"] = cost_of(jvm_pid, audit.build(spark, checked).run)
         assert not report.findings, report.findings
         print_cost("audit", report.facts["records"], figures["audit"])
