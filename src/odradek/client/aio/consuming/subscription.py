@@ -100,15 +100,19 @@ class Subscription:
         Raises:
             KafkaError: nobody can be asked for them, or one of them cannot be.
         """
-        if self._pattern is None:
-            if outdated := self._cluster.outdated(self.topics):
+        pattern, named = self._pattern, self.topics
+        if pattern is None:
+            if outdated := self._cluster.outdated(named):
                 answer = await self._cluster.refresh(
                     outdated, allow_auto_topic_creation=self._creates_topics
                 )
+                if self._pattern is not None or self.topics is not named:
+                    return await self.wanted_topics()  # another subscription by now
                 answer.raise_refused(outdated)
-            return self.topics
-        pattern = self._pattern
+            return named
         answer = await self._cluster.refresh(None)
+        if self._pattern is not pattern:
+            return await self.wanted_topics()
         # A transient error of a topic does not end its subscription.
         kept = self.topics & self._cluster.metadata.topics.keys()
         self.topics = frozenset(

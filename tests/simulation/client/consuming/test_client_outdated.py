@@ -1,0 +1,129 @@
+"""What a consumer knew before it waited, and acts upon when all is different.
+
+Somebody subscribes anew, the topic is deleted and made anew, the group goes on, while an answer is
+under way. If these fail, records are passed over, a commit goes back, or a partition is read no
+more.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.simulation.client.consuming.client_groups import (
+    FETCH,
+    GROUP,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_COMMIT,
+    TOPIC,
+)
+from tests.simulation.client.test_client_cluster import (
+    ALL,
+    Answer,
+    Bend,
+    Stage,
+    answering,
+    play,
+    read,
+)
+from tests.simulation.virtual import Connection
+
+from odradek.client import Consumer
+from odradek.client.errors import CommitFailed, KafkaError
+from odradek.errors import ErrorCode
+from odradek.model import TopicPartition
+from odradek.protocol.direct.fetch import (
+    FetchPartitionResponse,
+    FetchResponse,
+    FetchTopicResponse,
+    decode_fetch_request,
+    encode_fetch_response,
+)
+from odradek.protocol.header import RequestHeader
+from odradek.records.builder import RecordBatchBuilder
+
+OFFSET_FETCH = 9
+ONE = ALL[0]
+ALONE: dict[str, object] = {
+    "enable_auto_commit": False,
+    "auto_offset_reset": "earliest",
+    "metadata_max_age_ms": 100,
+    "request_timeout_ms": 60_000,
+    "default_api_timeout_ms": 60_000,
+}
+
+
+class Held:
+    """Answers to an API that are made at once, and come when the test says so."""
+
+    def __init__(self, stage: Stage, key: int, client_id: str | None = None) -> None:
+        self._stage = stage
+        self._key = key
+        self._client_id = client_id
+        self._releases: list[Callable[[], None]] = []
+
+    def bend(
+        self, connection: Connection, header: RequestHeader, frame: bytes, answer: Answer
+    ) -> bool:
+        if header.api_key != self._key or self._client_id not in (None, header.client_id):
+            return False
+        made: list[bytes] = []
+        self._stage.brokers.serve(connection, frame, made.append)
+        self._releases.append(lambda: answer(made[0]))
+        return True
+
+    async def has_some(self) -> None:
+        while not self._releases:
+            await asyncio.sleep(0.01)
+
+    def release(self) -> None:
+        for each in self._releases:
+            each()
+
+
+async def reads_on(consumer: Consumer, until: Callable[[], bool]) -> None:
+    while not until():
+        await consumer.getmany(timeout_ms=100)
+
+
+async def goes_on(consumer: Consumer) -> None:
+    """Reads and commits, for ever."""
+    consumer.subscribe([TOPIC])
+    while True:
+        await consumer.getmany(timeout_ms=100)
+        await consumer.commit()
+
+
+def committed(stage: Stage, partition: TopicPartition) -> int | None:
+    return stage.brokers.world.committed(GROUP).get(partition)
+
+
+def topic_id_of(consumer: Consumer) -> Any:
+    return consumer._cluster.metadata.topics[TOPIC].topic_id
+
+
+# --- subscriptions ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", ["range", "consumer"])
+def test_a_look_at_all_topics_does_not_undo_the_next_subscription(protocol: str) -> None:
+    """The topics that match the former pattern would be read for good."""
+
+    async def scenario(stage: Stage) -> None:
+        held = Held(stage, METADATA)
+        async with stage.member(protocol) as consumer:
+            consumer.subscribe(pattern=TOPIC)
+            with stage.bent(held.bend):
+                reading = asyncio.create_task(consumer.getmany(timeout_ms=100))
+                await held.has_some()
+                await reading
+                consumer.subscribe(["another"])
+            held.release()
+            await consumer.getmany(timeout_ms=3_000)
+            assert consumer.subscription() == {"another"}
+            assert not consumer.assignment()
+
+    play(scenario)
+
+
