@@ -127,3 +127,31 @@ def test_a_look_at_all_topics_does_not_undo_the_next_subscription(protocol: str)
     play(scenario)
 
 
+# --- commits ------------------------------------------------------------------------------------
+
+
+def refused(code: ErrorCode, index: int = 0) -> Bend:
+    partition = {"partition_index": index, "error_code": code}
+    topics = [{"name": TOPIC, "partitions": [partition]}]
+    return answering(OFFSET_COMMIT, {"topics": topics}, times=1)
+
+
+def test_a_commit_that_is_repeated_does_not_come_behind_a_later_one() -> None:
+    """Though the consumer was given other partitions in between."""
+
+    async def scenario(stage: Stage) -> None:
+        settings = {"enable_auto_commit": False, "retry_backoff_ms": 1_000}
+        async with stage.consumer(**settings) as consumer:
+            consumer.assign([ONE])
+            with stage.bent(refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)):
+                consumer.commit_async({ONE: 10})
+                await asyncio.sleep(0.5)
+                await consumer.unsubscribe()
+                consumer.assign([ONE])
+                await consumer.commit({ONE: 20})
+                await asyncio.sleep(3)
+            assert committed(stage, ONE) == 20
+
+    play(scenario)
+
+
