@@ -155,3 +155,45 @@ def test_a_commit_that_is_repeated_does_not_come_behind_a_later_one() -> None:
     play(scenario)
 
 
+def test_a_commit_of_what_was_given_up_is_not_sent_in_the_next_generation() -> None:
+    """It would take back what the next owner has committed."""
+
+    async def scenario(stage: Stage) -> None:
+        told: list[KafkaError | None] = []
+        late: list[Callable[[], None]] = []
+
+        def refuses_late(
+            connection: Connection, header: RequestHeader, frame: bytes, answer: Answer
+        ) -> bool:
+            if (header.api_key, header.client_id) != (OFFSET_COMMIT, "reader") or late:
+                return False
+            bend = refused(ErrorCode.REBALANCE_IN_PROGRESS)
+            late.append(lambda: bend(connection, header, frame, answer) and None)
+            return True
+
+        patient = {"request_timeout_ms": 60_000, "default_api_timeout_ms": 60_000}
+        settings = {"enable_auto_commit": False, **patient}
+        reader = stage.member("range", client_id="reader", **settings)
+        other = stage.member("range", enable_auto_commit=False)
+        reader.subscribe([TOPIC])
+        await reads_on(reader, lambda: len(reader.assignment()) == 4)
+        going = asyncio.create_task(goes_on(other))
+        await reads_on(reader, lambda: not reader.assignment())
+        with stage.bent(refuses_late):
+            reader.commit_async({ONE: 3}, lambda _, error: told.append(error))
+            await reads_on(reader, lambda: len(reader.assignment()) == 2)
+            assert ONE not in reader.assignment()
+            await reads_on(reader, lambda: committed(stage, ONE) == 20)
+            for each in late:
+                each()
+            await reads_on(reader, lambda: bool(told))
+        assert isinstance(told[0], CommitFailed)
+        assert committed(stage, ONE) == 20
+        going.cancel()
+        await asyncio.gather(going, return_exceptions=True)
+        for consumer in (other, reader):
+            await consumer.close()
+
+    play(scenario)
+
+

@@ -258,7 +258,8 @@ class Membership:
     ) -> None:
         is_member = not self._was_lost and self.metadata.generation_id >= 0
         has_kept = self.metadata.generation_id == generation_id or all(
-            self._positions.get(partition) is state for partition, state in held.items()
+            state is not None and self._positions.get(partition) is state
+            for partition, state in held.items()
         )
         # Without a generation it would count as the commit of somebody outside of the group.
         if self.has_joined and not (is_member and has_kept):
