@@ -197,3 +197,39 @@ def test_a_commit_of_what_was_given_up_is_not_sent_in_the_next_generation() -> N
     play(scenario)
 
 
+# --- partitions that stay after all -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", ["cooperative-sticky", "consumer"])
+def test_a_partition_that_stays_after_all_is_read_on(protocol: str) -> None:
+    """A program cancels all tasks of its loop while a partition is given up; then it is not to go
+    any more."""
+
+    async def scenario(stage: Stage) -> None:
+        held = Held(stage, OFFSET_COMMIT, "reader")
+        settings = {"auto_commit_interval_ms": 600_000, "request_timeout_ms": 60_000}
+        reader = stage.member(protocol, client_id="reader", **settings)
+        other = stage.member(protocol)
+        reader.subscribe([TOPIC])
+        await read(reader, 80)
+        with stage.bent(held.bend):
+            going = [goes_on(other), reads_on(reader, lambda: False)]
+            going = [asyncio.create_task(each) for each in going]
+            await held.has_some()
+            polling = reader._subscription._polling
+            assert polling is not None
+            going[1].cancel()
+            polling.cancel()
+            await asyncio.wait([polling, going[1]])
+        held.release()
+        going[0].cancel()
+        await asyncio.gather(going[0], return_exceptions=True)
+        await other.close()
+        stage.brokers.ends = dict.fromkeys(stage.brokers.ends, 30)
+        found = await read(reader, 40)
+        assert found == {each: [*range(20, 30)] for each in ALL}
+        await reader.close()
+
+    play(scenario)
+
+

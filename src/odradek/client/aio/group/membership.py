@@ -411,13 +411,16 @@ class Membership:
         """Gives up partitions, after a commit."""
         if not partitions:
             return
-        for partition in partitions:
-            state = self._positions.get(partition)
-            if state is not None:
-                state.is_revoking = True
-        await self._before_revoking()
-        await self._tell("on_partitions_revoked", partitions)
-        self._positions.assign(sorted(self._positions.assigned - set(partitions)))
+        going = [state for each in partitions if (state := self._positions.get(each)) is not None]
+        for state in going:
+            state.is_revoking = True
+        try:
+            await self._before_revoking()
+            await self._tell("on_partitions_revoked", partitions)
+            self._positions.assign(sorted(self._positions.assigned - set(partitions)))
+        finally:
+            for state in going:
+                state.is_revoking = False  # if it was cancelled, they may stay after all
 
     async def _lose(self) -> None:
         """Drops all partitions: other members have them. If cancelled, it has to be called again:
