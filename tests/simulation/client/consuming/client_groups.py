@@ -136,6 +136,7 @@ class Brokers:
         # Commits that came when their sender had given them up, and perhaps gone on: nothing in the
         # protocol tells them from those that are meant.
         self.ghost_ms = -GHOSTS_LAST_MS
+        self.starts = dict.fromkeys(range(PARTITIONS), 0)
         self.ends = dict.fromkeys(range(PARTITIONS), 0)
         self.topic_id = self.world.topic_id(TOPIC)
         # Who leads each partition, in which epoch; None while nobody does. An answer may have the
@@ -372,7 +373,7 @@ class Brokers:
                         each.index,
                         self._refusal(broker, each.index, each.current_leader_epoch),
                         -1,
-                        0 if each.timestamp == -2 else self.ends[each.index],
+                        (self.starts if each.timestamp == -2 else self.ends)[each.index],
                         0,
                     )
                     for each in topic.partitions

@@ -233,3 +233,33 @@ def test_a_partition_that_stays_after_all_is_read_on(protocol: str) -> None:
     play(scenario)
 
 
+# --- topics that are deleted and made anew ------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [OFFSET_FETCH, LIST_OFFSETS])
+def test_a_place_in_a_deleted_topic_is_none_in_the_next(key: int) -> None:
+    """What a group has committed, or where a log began: so many records of the next topic of that
+    name would be passed over."""
+
+    async def scenario(stage: Stage) -> None:
+        held = Held(stage, key)
+        stage.brokers.starts[0] = 5
+        async with stage.consumer(**ALONE) as consumer:
+            await consumer.end_offsets(ALL)  # all brokers are connected
+            if key == OFFSET_FETCH:
+                await consumer.commit({ONE: 5})
+            consumer.assign([ONE])
+            former = topic_id_of(consumer)
+            with stage.bent(held.bend):
+                await held.has_some()
+                stage.brokers.make_anew(30)
+                stage.brokers.starts[0] = 0
+                async with stage.consumer(enable_auto_commit=False) as other:
+                    await other.commit({ONE: 0})
+                await reads_on(consumer, lambda: topic_id_of(consumer) != former)
+            held.release()
+            assert await read(consumer, 30) == {ONE: [*range(30)]}
+
+    play(scenario)
+
+

@@ -16,6 +16,7 @@ from odradek.client.core.consuming.positions import (
     Positions,
 )
 from odradek.client.core.consuming.reset_policy import ResetPolicy
+from odradek.client.core.metadata import ClusterMetadata
 from odradek.client.errors import KafkaError, LogTruncated, NoOffsetForPartition, OffsetOutOfRange
 from odradek.errors import ErrorCode
 from odradek.model import NO_LEADER_EPOCH, TopicPartition
@@ -55,7 +56,11 @@ class Placing:
         states = {each: state for each in unplaced if (state := self._positions.get(each))}
         fresh = {each: state for each, state in states.items() if state.reset is None}
         if fresh and self._committed is not None:
-            for partition, committed in (await self._committed(list(fresh))).items():
+            topics = self._cluster.metadata
+            found = await self._committed(list(fresh))
+            # Those of recreated topics are asked for again.
+            fresh = {each: fresh[each] for each in fresh if self._is_of(topics, each)}
+            for partition, committed in found.items():
                 state = self._positions.get(partition)
                 # A partition that went and came back meanwhile may have other commits by now.
                 if state is None or state is not fresh.get(partition):
@@ -101,6 +106,7 @@ class Placing:
         is_committed_only = settings.text("isolation.level").lower() == "read_committed"
         level = READ_COMMITTED if is_committed_only else READ_UNCOMMITTED
         failures: list[KafkaError] = []
+        topics = self._cluster.metadata
         seeks = {each: state.seeks for each, state in states.items()}
 
         def tell(answers: Answers) -> None:
@@ -110,6 +116,7 @@ class Placing:
                 is_here = self._positions.get(partition) is state
                 # Nor is this the end for one who has gone to the end again: it may be another.
                 is_asked = is_here and state.seeks == seeks[partition]
+                is_asked &= self._is_of(topics, partition)
                 if isinstance(answer, KafkaError):
                     failures.append(answer)
                 elif is_asked:
@@ -125,6 +132,15 @@ class Placing:
         await list_offsets(self._cluster, questions, level, tell)
         if failures:
             raise next((each for each in failures if not each.retriable), failures[0])
+
+    def _is_of(self, before: ClusterMetadata, partition: TopicPartition) -> bool:
+        """Whether the topic of a partition is the one that it was, as far as known: an offset of
+        another would skip records."""
+        was = before.topics.get(partition.topic)
+        now = self._cluster.metadata.topics.get(partition.topic)
+        if was is None or now is None or None in (was.topic_id, now.topic_id):
+            return True
+        return was.topic_id == now.topic_id
 
     def _leader_epoch(self, partition: TopicPartition) -> int:
         known = self._cluster.metadata.partition(partition)
