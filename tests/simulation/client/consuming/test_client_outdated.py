@@ -263,3 +263,50 @@ def test_a_place_in_a_deleted_topic_is_none_in_the_next(key: int) -> None:
     play(scenario)
 
 
+def test_records_of_a_deleted_topic_are_none_of_the_next() -> None:
+    """Their answer comes when both have the same position: so many records of the next topic would
+    be passed over."""
+
+    async def scenario(stage: Stage) -> None:
+        stage.brokers.ends[0] = 0
+        late: list[Callable[[], None]] = []
+
+        def holds(_: Connection, header: RequestHeader, frame: bytes, answer: Answer) -> bool:
+            if header.api_key != FETCH or late:
+                return False
+            view = memoryview(frame)
+            [topic] = decode_fetch_request(view, header.api_version, header.body_position).topics
+            builder = RecordBatchBuilder(base_offset=0)
+            for offset in range(3):
+                builder.append_at(offset, 0, None, b"old")
+            part = FetchPartitionResponse(0, 0, 3, 3, 0, records=[builder.build()])
+            response = FetchResponse([FetchTopicResponse(topic.name, topic.topic_id, [part])])
+            parts = encode_fetch_response(response, header.api_version, header.correlation_id)
+            late.append(lambda: answer(b"".join(map(bytes, parts))))
+            return True
+
+        async with stage.consumer(**ALONE) as consumer:
+            consumer.assign([ONE])
+            values: list[bytes | None] = []
+
+            async def reads_values(count: int) -> None:
+                while len(values) < count:
+                    for records in (await consumer.getmany(timeout_ms=500)).values():
+                        values.extend(each.value for each in records)
+
+            with stage.bent(holds):
+                await reads_on(consumer, lambda: bool(late))
+                former = topic_id_of(consumer)
+                stage.brokers.make_anew(0)
+                stage.brokers.lead(0, 2)
+                await reads_on(consumer, lambda: topic_id_of(consumer) != former)
+                await reads_on(consumer, lambda: stage.count(FETCH) > 1)
+                late[0]()
+                await asyncio.sleep(0.1)
+            stage.brokers.ends[0] = 9
+            await reads_values(9)
+            assert values == [b"%d" % offset for offset in range(9)]
+
+    play(scenario)
+
+

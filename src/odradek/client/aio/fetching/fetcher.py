@@ -388,7 +388,10 @@ class Fetcher:
         if answer.error_code:
             if answer.current_leader_id >= 0 and answer.current_leader_epoch > NO_LEADER_EPOCH:
                 self._cluster.metadata = self._cluster.metadata.with_leader(
-                    partition, answer.current_leader_id, answer.current_leader_epoch
+                    partition,
+                    asked.topic_id,
+                    answer.current_leader_id,
+                    answer.current_leader_epoch,
                 )
             self._on_error(partition, state, error_for(answer.error_code, str(partition)))
             return
