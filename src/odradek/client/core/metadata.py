@@ -149,11 +149,16 @@ class ClusterMetadata:
         kept = {name: topic for name, topic in self.topics.items() if name not in gone}
         return replace(self, topics=kept)
 
-    def with_leader(self, partition: TopicPartition, leader: int, epoch: int) -> "ClusterMetadata":
-        """This snapshot with a leader that an answer named (KIP-951), if that is news."""
+    def with_leader(
+        self, partition: TopicPartition, topic_id: UUID | None, leader: int, epoch: int
+    ) -> "ClusterMetadata":
+        """This snapshot with a leader that an answer named (KIP-951), if that is news. The topic is
+        the one that was asked about: the epochs of a recreated one are no sequel of its own."""
         topic = self.topics.get(partition.topic)
         known = self.partition(partition)
-        if topic is None or known is None or epoch <= known.leader_epoch:
+        if topic is None or known is None or topic.topic_id != topic_id:
+            return self
+        if epoch <= known.leader_epoch:
             return self
         changed = replace(known, leader=leader, leader_epoch=epoch)
         partitions = {**topic.partition_metadata, partition.partition: changed}

@@ -310,3 +310,41 @@ def test_records_of_a_deleted_topic_are_none_of_the_next() -> None:
     play(scenario)
 
 
+def test_the_leader_of_a_deleted_topic_is_none_of_the_next() -> None:
+    """In an epoch that the next topic will not have for long: it would be asked for ever."""
+
+    async def scenario(stage: Stage) -> None:
+        stage.brokers.leaders = dict.fromkeys(stage.brokers.leaders, (1, 7))
+        late: list[Callable[[], None]] = []
+
+        def holds(_: Connection, header: RequestHeader, frame: bytes, answer: Answer) -> bool:
+            if header.api_key != FETCH or late:
+                return False
+            view = memoryview(frame)
+            [topic] = decode_fetch_request(view, header.api_version, header.body_position).topics
+            part = FetchPartitionResponse(
+                0,
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                current_leader_id=2,
+                current_leader_epoch=8,
+            )
+            response = FetchResponse([FetchTopicResponse(topic.name, topic.topic_id, [part])])
+            parts = encode_fetch_response(response, header.api_version, header.correlation_id)
+            late.append(lambda: answer(b"".join(map(bytes, parts))))
+            return True
+
+        async with stage.consumer(**ALONE) as consumer:
+            consumer.assign([ONE])
+            with stage.bent(holds):
+                await reads_on(consumer, lambda: bool(late))
+                former = topic_id_of(consumer)
+                stage.brokers.make_anew(0)
+                stage.brokers.leaders = dict.fromkeys(stage.brokers.leaders, (3, 0))
+                await reads_on(consumer, lambda: topic_id_of(consumer) != former)
+                await reads_on(consumer, lambda: consumer._positions.get(ONE).position == 0)
+                late[0]()
+                await consumer.getmany(timeout_ms=100)
+            stage.brokers.ends[0] = 9
+            assert await read(consumer, 9) == {ONE: [*range(9)]}
+
+    play(scenario)

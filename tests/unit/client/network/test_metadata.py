@@ -112,9 +112,11 @@ def test_topics_that_were_not_asked_for_stay_and_those_that_are_gone_go() -> Non
 def test_a_leader_that_an_answer_names_is_taken_if_it_is_news() -> None:
     known = cluster(topic("t", (1, 5)))
     partition = TopicPartition("t", 0)
-    assert known.with_leader(partition, 2, 5) is known
-    assert known.with_leader(TopicPartition("other", 0), 2, 9) is known
-    moved = known.with_leader(partition, 3, 6)
+    topic_id = known.topics["t"].topic_id
+    assert known.with_leader(partition, topic_id, 2, 5) is known
+    assert known.with_leader(partition, UUID(int=8), 2, 9) is known
+    assert known.with_leader(TopicPartition("other", 0), topic_id, 2, 9) is known
+    moved = known.with_leader(partition, topic_id, 3, 6)
     assert moved.leader_of(partition) is None
     assert moved.with_nodes([Node(3, "h", 1)]).leader_of(partition) == Node(3, "h", 1)
 

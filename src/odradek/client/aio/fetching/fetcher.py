@@ -374,8 +374,11 @@ class Fetcher:
                 partition = TopicPartition(name or "", answer.index)
                 state = self._positions.get(partition)
                 asked = wanted.get(partition)
-                # A partition that `seek` has moved meanwhile does not need these records.
-                if state is not None and asked is not None and state.fetch_offset == asked.offset:
+                if state is None or asked is None:
+                    continue
+                # A partition that `seek` has moved meanwhile does not need these records, nor one
+                # that has the same position in a recreated topic.
+                if (state.fetch_offset, state.topic_id) == (asked.offset, asked.topic_id):
                     self._on_answer(partition, state, asked, answer)
 
     def _on_answer(

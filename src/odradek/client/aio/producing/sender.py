@@ -462,7 +462,7 @@ class Sender:
                 self._succeeded(batch, answer)
             else:
                 self._cluster.metadata = requests.with_leader_of(
-                    self._cluster.metadata, batch.partition, answer, response
+                    self._cluster.metadata, metadata, batch.partition, answer, response
                 )
                 self._failed(batch, error_for(answer.error_code, answer.error_message), answer)
 

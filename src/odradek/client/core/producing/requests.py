@@ -84,18 +84,22 @@ def answers_in(
 
 def with_leader_of(
     metadata: ClusterMetadata,
+    asked: ClusterMetadata,
     partition: TopicPartition,
     answer: ProducePartitionResponse,
     response: ProduceResponse,
 ) -> ClusterMetadata:
-    """The metadata, with the leader that a refusal names (KIP-951)."""
+    """The metadata, with the leader that a refusal names (KIP-951) of a topic of those that were
+    `asked` for."""
     if answer.current_leader_id < 0:
         return metadata
+    topic = asked.topics.get(partition.topic)
+    topic_id = None if topic is None else topic.topic_id
     nodes = [
         Node(each.node_id, each.host, each.port, each.rack) for each in response.node_endpoints
     ]
     return metadata.with_nodes(nodes).with_leader(
-        partition, answer.current_leader_id, answer.current_leader_epoch
+        partition, topic_id, answer.current_leader_id, answer.current_leader_epoch
     )
 
 
