@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.simulation.client.producing.client_producers import (
+    API_VERSIONS,
     DELIVERY_TIMEOUT_MS,
     FLEXIBLE_FROM,
     PRODUCE,
@@ -181,6 +182,39 @@ def send_after(producer: Producer, turns: int) -> None:
         return
     with suppress(StopIteration):  # it waits for nothing
         producer.send("t", b"2", partition=0).send(None)
+
+
+class Greeting(Stage):
+    """Brokers that are slow to say what they speak."""
+
+    late_s = 0.0
+
+    def serve(self, connection: Connection, frame: bytes, answer: Callable[[bytes], None]) -> None:
+        key = decode_request_header(memoryview(frame), FLEXIBLE_FROM).api_key
+        asyncio.get_running_loop().call_later(
+            self.late_s if key == API_VERSIONS else 0,
+            lambda: super(Greeting, self).serve(connection, frame, answer),
+        )
+
+
+@pytest.mark.parametrize("acks", ["0", "all"])
+def test_what_expires_while_it_waits_for_a_connection_is_not_sent(acks: str) -> None:
+    """Its sender was told that it is not in the log, and may have sent it again."""
+
+    async def scenario(stage: Greeting) -> None:
+        settings = {"request_timeout_ms": 200, "delivery_timeout_ms": 300, "acks": acks}
+        async with stage.producer(**settings) as producer:
+            stage.logs["t", 0].leader = 3
+            await producer.partitions_for("t")
+            stage.late_s = 0.6
+            lost = await producer.send("t", b"1", partition=0)
+            assert await ends(lost) == [ErrorCode.REQUEST_TIMED_OUT]
+            await asyncio.sleep(0.5)
+            await producer.send_and_wait("t", b"2", partition=0)
+            await asyncio.sleep(0.5)
+        assert stage.values() == [b"2"]
+
+    play(scenario, Greeting)
 
 
 class Hanging(Stage):

@@ -302,11 +302,17 @@ class Sender:
         waiting = self._connecting.pop(node_id).waiting
         fault = _fault_of(task)
         for batches in () if self._is_closed else waiting:
-            if fault is None:
-                self._produce(task.result(), self._requests[node_id], batches)
-            else:
+            if fault is not None:
                 self._request_failed(batches, fault)
+            elif left := self._without_expired(batches):
+                self._produce(task.result(), self._requests[node_id], left)
         self.wake()
+
+    def _without_expired(self, batches: list[ProducerBatch]) -> list[ProducerBatch]:
+        """Gives up the batches that were reported as failed before they were sent."""
+        text = "the record expired before its broker was connected"
+        self._give_up([each for each in batches if each.is_told], RequestTimedOut(text))
+        return [each for each in batches if not each.is_done]
 
     def _drain(self, partition: TopicPartition, node_id: int) -> ProducerBatch:
         return self._accumulator.drain(
