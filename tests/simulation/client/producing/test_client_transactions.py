@@ -53,6 +53,7 @@ class Coordinator(Stage):
         self.late_s: dict[int, float] = {}
         self.codes: dict[int, deque[ErrorCode]] = {}
         self.asked: list[int] = []
+        self.metadata_code = ErrorCode.NONE
 
     def serve(self, connection: Connection, frame: bytes, answer: Callable[[bytes], None]) -> None:
         key = decode_request_header(memoryview(frame), FLEXIBLE_FROM).api_key
@@ -61,6 +62,9 @@ class Coordinator(Stage):
         asyncio.get_running_loop().call_later(
             late_s, lambda: super(Coordinator, self).serve(connection, frame, answer)
         )
+
+    def _metadata(self, body: Any, host: str) -> dict[str, object]:
+        return super()._metadata(body, host) | {"error_code": self.metadata_code}
 
     def _ask_coordinator(self, key: int, body: Any, port: int) -> dict[str, object]:
         codes = self.codes.get(key)
@@ -547,5 +551,34 @@ def test_records_for_which_there_is_no_room_fail_their_transaction(is_cancelled:
                 await producer.commit_transaction()
             await producer.abort_transaction()
         assert stage.committed() == []
+
+    on_stage(scenario)
+
+
+def test_a_partition_is_not_added_behind_the_end_of_its_transaction() -> None:
+    """The coordinator would have a transaction open of which the producer knows nothing, and fence
+    it when that has lasted too long."""
+
+    async def scenario(stage: Coordinator) -> None:
+        settings = {"retry_backoff_ms": 500, "retry_backoff_max_ms": 500}
+        async with await stage.ready(**settings) as producer:
+            await producer.partitions_for("t")
+            producer.begin_transaction()
+            await send_offsets(producer, 7)
+            stage.codes[ADD_PARTITIONS] = deque([ErrorCode.CONCURRENT_TRANSACTIONS])
+            stage.metadata_code = ErrorCode.INVALID_REQUEST
+            producer._cluster.doubt(["t"])
+            delivery = await producer.send("t", b"a", partition=0)
+            with pytest.raises(KafkaError):
+                await delivery
+            stage.metadata_code = ErrorCode.NONE
+            await producer.abort_transaction()
+            assert stage.asked.count(ADD_PARTITIONS) == 1
+            await asyncio.sleep(2)
+            assert not stage.transactions["x"].is_open
+            producer.begin_transaction()
+            await producer.send_and_wait("t", b"b", partition=0)
+            await producer.commit_transaction()
+        assert stage.committed() == [b"b"]
 
     on_stage(scenario)

@@ -174,7 +174,7 @@ class TransactionManager:
         fresh = set(partitions) - self._partitions
         if not fresh:
             return
-        limit = self.time_limit()
+        limit, number = self.time_limit(), self.life.number
         await self._open(limit)
         values = {
             **self._identity("v3_and_below_"),
@@ -185,6 +185,8 @@ class TransactionManager:
         }
 
         async def attempt() -> None:
+            if not self.life.takes_records(number):
+                return  # behind the end of the transaction it would open another
             answer = await self._ask_coordinator(ADD_PARTITIONS_TO_TXN, values)
             errors: dict[TopicPartition, KafkaError | None]
             errors = {each: unanswered(each) for each in fresh}
@@ -202,7 +204,8 @@ class TransactionManager:
                 raise error
 
         await self._call(attempt, limit)
-        self._partitions |= fresh
+        if self.life.takes_records(number):
+            self._partitions |= fresh
 
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, CommittedOffset], group: GroupMetadata

@@ -107,6 +107,11 @@ class TransactionLife:
         elif target is TransactionState.IN_TRANSACTION:
             self.number += 1
 
+    def takes_records(self, number: int) -> bool:
+        """Whether records of the transaction of that number may yet be sent."""
+        taking = (TransactionState.IN_TRANSACTION, TransactionState.SETTLING)
+        return number == self.number and self.state in taking
+
     def check_sending(self, number: int, *, was_begun: bool = False) -> None:
         """Whether records and offsets of the transaction of that number may be sent now. Calls that
         began before its commit are still accepted.
