@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from odradek.client.aio.cluster import ClusterClient
@@ -23,15 +23,18 @@ async def ask_coordinator(
     *,
     channel: str = MAIN_CHANNEL,
     timeout_ms: int | None = None,
+    check: Callable[[], None] | None = None,
 ) -> Message:
-    """Asks a group's coordinator; an outdated one is forgotten.
+    """Asks a group's coordinator; an outdated one is forgotten. `check` as in `call_gen`.
 
     Raises:
-        KafkaError: no answer came.
+        KafkaError: no answer came, or `check` raised it.
     """
     node_id = await cluster.coordinator_id(group_id, GROUP)
     try:
-        answer = await cluster.call(node_id, api, values, channel=channel, timeout_ms=timeout_ms)
+        answer = await cluster.call(
+            node_id, api, values, channel=channel, timeout_ms=timeout_ms, check=check
+        )
     except (NetworkError, RequestTimedOut):
         cluster.forget_coordinator(group_id, GROUP)
         raise

@@ -210,19 +210,26 @@ class ClusterCore(OfOneProcess, Generic[C]):
         *,
         channel: str = MAIN_CHANNEL,
         timeout_ms: int | None = None,
+        check: Callable[[], None] | None = None,
     ) -> Gen[Message]:
-        """Asks a broker, or any, by kio's classes; `values` as `message_writer` takes them.
+        """Asks a broker, or any, by kio's classes; `values` as `message_writer` takes them. `check`
+        may refuse the request in the moment in which it is sent: until then it may wait for long.
 
         Raises:
-            KafkaError: no answer came.
+            KafkaError: no answer came, or `check` raised it.
         """
         # Imported late: listing topics never needs it.
         from odradek.protocol import messages
 
+        def encode(version: int) -> list[Buffer]:
+            if check is not None:
+                check()
+            return [messages.encode_request(api.key, version, values)]
+
         return self.exchange_gen(
             node_id,
             api,
-            lambda version: [messages.encode_request(api.key, version, values)],
+            encode,
             lambda frame, version, position: messages.decode_response(
                 api.key, version, frame, position
             ),

@@ -16,6 +16,7 @@ from tests.simulation.client.consuming.client_groups import (
     LIST_OFFSETS,
     METADATA,
     OFFSET_COMMIT,
+    SETTINGS,
     TOPIC,
 )
 from tests.simulation.client.test_client_cluster import (
@@ -23,6 +24,7 @@ from tests.simulation.client.test_client_cluster import (
     Answer,
     Bend,
     Stage,
+    Told,
     answering,
     play,
     read,
@@ -97,6 +99,10 @@ async def goes_on(consumer: Consumer) -> None:
 
 def committed(stage: Stage, partition: TopicPartition) -> int | None:
     return stage.brokers.world.committed(GROUP).get(partition)
+
+
+def committed_in(stage: Stage) -> Callable[[TopicPartition], int | None]:
+    return lambda partition: committed(stage, partition)
 
 
 def topic_id_of(consumer: Consumer) -> Any:
@@ -189,6 +195,42 @@ def test_a_commit_of_what_was_given_up_is_not_sent_in_the_next_generation() -> N
             await reads_on(reader, lambda: bool(told))
         assert isinstance(told[0], CommitFailed)
         assert committed(stage, ONE) == 20
+        going.cancel()
+        await asyncio.gather(going, return_exceptions=True)
+        for consumer in (other, reader):
+            await consumer.close()
+
+    play(scenario)
+
+
+def test_a_member_that_is_readmitted_late_has_lost_what_it_had() -> None:
+    """Its request to join waits for metadata for longer than its session lasts. A group with
+    members of both protocols readmits it without saying so, and what it has not read yet was read
+    and committed by others."""
+
+    async def scenario(stage: Stage) -> None:
+        held = Held(stage, METADATA, "reader")
+        patient = {"request_timeout_ms": 60_000, "default_api_timeout_ms": 60_000}
+        settings = {"client_id": "reader", "auto_commit_interval_ms": 600_000, **patient}
+        config = SETTINGS | {"metadata.max.age.ms": 1_000}
+        strategy = {"partition_assignment_strategy": "cooperative-sticky"}
+        reader = stage.client(Consumer, config=config, **strategy, **settings)
+        other = stage.member("consumer", enable_auto_commit=False)
+        listener = Told()
+        reader.subscribe([TOPIC], listener=listener)
+        await reads_on(reader, lambda: len(reader.assignment()) == 4)
+        for partition in ALL:
+            reader.seek(partition, 3)
+        reader.pause(*ALL)
+        with stage.bent(held.bend):
+            await held.has_some()
+            going = asyncio.create_task(goes_on(other))
+            await reads_on(reader, lambda: [*map(committed_in(stage), ALL)] == [20] * 4)
+        held.release()
+        await reads_on(reader, lambda: len(other.assignment()) == 2)
+        await reader.getmany(timeout_ms=3_000)
+        assert [*map(committed_in(stage), ALL)] == [20] * 4
+        assert listener.gone == [("lost", ALL)]
         going.cancel()
         await asyncio.gather(going, return_exceptions=True)
         for consumer in (other, reader):

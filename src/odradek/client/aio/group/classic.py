@@ -23,7 +23,7 @@ from odradek.client.core.groups.consumer_protocol import read_assignment, read_s
 from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.client.core.groups.member_state import MemberEvent, MemberState, moved
 from odradek.client.core.network.connections import GROUP_CHANNEL
-from odradek.client.errors import KafkaError, raise_for
+from odradek.client.errors import KafkaError, error_for, raise_for
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol.consumer_protocol import (
@@ -187,6 +187,12 @@ class ClassicMembership(Membership):
         silent_ms = self._cluster.clock.monotonic_ms() - self._heard_ms
         return silent_ms >= self._session_timeout_ms
 
+    def _check_still_in(self) -> None:
+        """Refuses to join with partitions that others may have: members that join send no
+        heartbeats, and what they wait for first may take longer than their session."""
+        if self._may_be_out and self._positions.assigned:
+            raise error_for(ErrorCode.UNKNOWN_MEMBER_ID, "this member was silent for too long")
+
     async def _complete(self, assigned: tuple[TopicPartition, ...]) -> None:
         """Takes the assignment of a rebalance; a cooperative member first gives up partitions, and
         joins again."""
@@ -250,6 +256,7 @@ class ClassicMembership(Membership):
             values,
             channel=GROUP_CHANNEL,
             timeout_ms=self._max_poll_interval_ms + _JOIN_SLACK_MS,
+            check=self._check_still_in,
         )
         if answer.error_code and answer.member_id and not self._member_id:
             self._member_id = answer.member_id  # KIP-394: the id to join with

@@ -384,10 +384,17 @@ class Membership:
         *,
         channel: str = MAIN_CHANNEL,
         timeout_ms: int | None = None,
+        check: Callable[[], None] | None = None,
     ) -> Message:
         """See `coordinators.ask_coordinator`."""
         return await ask_coordinator(
-            self._cluster, self.group_id, api, values, channel=channel, timeout_ms=timeout_ms
+            self._cluster,
+            self.group_id,
+            api,
+            values,
+            channel=channel,
+            timeout_ms=timeout_ms,
+            check=check,
         )
 
     def forget_coordinator(self) -> None:
