@@ -5,6 +5,7 @@ goes on in the new topic where it was in the old one, or its reader ends.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from tests.simulation.virtual import Connection
 
 from odradek.client import Consumer, Producer
 from odradek.client.core.consuming.consumer_record import ConsumerRecord
+from odradek.errors import ErrorCode
 from odradek.protocol.direct.produce import (
     ProducePartitionResponse,
     ProduceResponse,
@@ -165,5 +167,49 @@ def test_an_answer_is_of_the_topic_that_was_asked_for(is_idempotent: bool) -> No
                 found = await producer.send_and_wait(TOPIC, b"v", partition=0)
                 assert found.offset == 7
                 assert stage.count(PRODUCE) == 1
+
+    play(scenario)
+
+
+def test_the_leader_of_the_old_topic_is_not_asked_for_the_new_one() -> None:
+    """Its epoch may be one that the new topic will not have for long: no metadata would replace
+    it, and no record be delivered."""
+
+    async def scenario(stage: Stage) -> None:
+        stage.brokers.leaders = dict.fromkeys(stage.brokers.leaders, (1, 7))
+        late: list[Callable[[], None]] = []
+
+        def bend(
+            connection: Connection, header: RequestHeader, frame: bytes, send: Answer
+        ) -> bool:
+            if header.api_key != PRODUCE:
+                return False
+            version = header.api_version
+            position = decode_request_header(memoryview(frame), FLEXIBLE_FROM).body_position
+            [topic] = decode_produce_request(memoryview(frame), version, position).topics
+            refused = ProducePartitionResponse(0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            part = ProducePartitionResponse(0, 0, 7) if connection.port == 3 else refused
+            if not late:
+                refused.current_leader_id, refused.current_leader_epoch = 2, 8
+            response = ProduceResponse([ProduceTopicResponse(topic.name, topic.topic_id, [part])])
+            answer = encode_produce_response(response, version, header.correlation_id)
+            if late:
+                send(answer)
+            else:
+                late.append(lambda: send(answer))
+            return True
+
+        settings = {"enable_idempotence": False, "linger_ms": 0, "metadata_max_age_ms": 100}
+        async with stage.client(Producer, **settings) as producer:
+            await producer._cluster.connection(2)  # to ask for metadata
+            with stage.bent(bend):
+                delivery = await producer.send(TOPIC, b"v", partition=0)
+                while not late:
+                    await asyncio.sleep(0.01)
+                stage.brokers.make_anew(0)
+                stage.brokers.leaders = dict.fromkeys(stage.brokers.leaders, (3, 0))
+                await producer._cluster.refresh([TOPIC])
+                late[0]()
+                assert (await delivery).offset == 7
 
     play(scenario)
