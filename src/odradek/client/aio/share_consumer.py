@@ -195,14 +195,13 @@ class ShareConsumer(AsyncClosing):
         if not wanted:
             raise UsageError("no topic is named", ErrorCode.INVALID_REQUEST)
         self._topics = wanted
+        self._release_unwanted()
         self._membership.subscribe(wanted)
 
     async def unsubscribe(self) -> None:
         """Stops reading, and leaves the group; returned records can still be acknowledged."""
         self._topics = frozenset()
-        for source, records in self._here:
-            self._say_of(source, {each.offset: AcknowledgeType.RELEASE for each in records})
-        self._here.clear()
+        self._release_unwanted()
         self._send()
         await self._membership.leave()
 
@@ -404,6 +403,16 @@ class ShareConsumer(AsyncClosing):
             if source is not None:
                 self._here.appendleft(_Batch(source, deque([record])))
 
+    def _release_unwanted(self) -> None:
+        """Leaves records of topics that are not subscribed to any more to others."""
+        here, self._here = self._here, deque()
+        for batch in here:
+            if batch.source.partition.where.topic in self._topics:
+                self._here.append(batch)
+            else:
+                released = {each.offset: AcknowledgeType.RELEASE for each in batch.records}
+                self._say_of(batch.source, released)
+
     def _accept_given(self) -> None:
         if not self._is_explicit:
             for key in list(self._given):
@@ -526,6 +535,7 @@ class ShareConsumer(AsyncClosing):
         self._error = self._error or found.error
         if found.records:
             self._here.append(_Batch(source, deque(found.records)))
+            self._release_unwanted()  # the subscription may be another by now
 
     def _wanted(self) -> dict[int, frozenset[SharePartition]]:
         """The partitions that this member is to read, by their leaders."""

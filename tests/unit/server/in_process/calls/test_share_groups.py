@@ -1,12 +1,15 @@
 """The questions that a test may ask `odradek.Broker` about share groups. If these fail, it has to
 guess which worker holds what, or finds that nothing was read and not why."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
+from tests.deadlines import deadline_s
 
 import odradek
 from odradek.client import AcknowledgeType, ConfigChange, ConfigResource
+from odradek.client import ShareConsumer as AsyncShareConsumer
 from odradek.client.sync import Admin, ShareConsumer
 from odradek.errors import BrokerError, ErrorCode
 from odradek.model import TopicPartition
@@ -103,3 +106,25 @@ def test_what_is_acknowledged_is_sent_without_another_read(broker: odradek.Broke
         consumer.unsubscribe()  # gives back what was not given out
         consumer.subscribe(["jobs"])
         assert [next(consumer).delivery_count for _ in range(2)] == [2, 2]
+
+
+def test_records_that_come_after_unsubscribing_are_released(broker: odradek.Broker) -> None:
+    """Their fetch was under way. They would stay locked, and be given out after the next
+    subscription, to whatever topics."""
+
+    async def scenario() -> None:
+        early = {"group_id": "workers", "topics": ["jobs"], "fetch_max_wait_ms": 20_000}
+        async with AsyncShareConsumer(broker.bootstrap_servers, **early) as consumer:
+            for _ in range(5):
+                await consumer.getone()
+            await consumer.commit()
+            assert not await consumer.getmany(timeout_ms=500)
+            await consumer.unsubscribe()
+            await asyncio.to_thread(broker.produce, "jobs", b"late")
+            async with AsyncShareConsumer(broker.bootstrap_servers, **early) as other:
+                async with asyncio.timeout(deadline_s(LOCK_MS / 2_000)):
+                    assert (await other.getone()).value == b"late"
+            consumer.subscribe(["others"])
+            assert not await consumer.getmany()
+
+    asyncio.run(scenario())
