@@ -109,6 +109,15 @@ def topic_id_of(consumer: Consumer) -> Any:
     return consumer._cluster.metadata.topics[TOPIC].topic_id
 
 
+def fetched(header: RequestHeader, frame: bytes, part: FetchPartitionResponse) -> bytes:
+    """An answer to a fetch of one partition."""
+    view = memoryview(frame)
+    [topic] = decode_fetch_request(view, header.api_version, header.body_position).topics
+    response = FetchResponse([FetchTopicResponse(topic.name, topic.topic_id, [part])])
+    parts = encode_fetch_response(response, header.api_version, header.correlation_id)
+    return b"".join(map(bytes, parts))
+
+
 # --- subscriptions ------------------------------------------------------------------------------
 
 
@@ -316,15 +325,11 @@ def test_records_of_a_deleted_topic_are_none_of_the_next() -> None:
         def holds(_: Connection, header: RequestHeader, frame: bytes, answer: Answer) -> bool:
             if header.api_key != FETCH or late:
                 return False
-            view = memoryview(frame)
-            [topic] = decode_fetch_request(view, header.api_version, header.body_position).topics
             builder = RecordBatchBuilder(base_offset=0)
             for offset in range(3):
                 builder.append_at(offset, 0, None, b"old")
             part = FetchPartitionResponse(0, 0, 3, 3, 0, records=[builder.build()])
-            response = FetchResponse([FetchTopicResponse(topic.name, topic.topic_id, [part])])
-            parts = encode_fetch_response(response, header.api_version, header.correlation_id)
-            late.append(lambda: answer(b"".join(map(bytes, parts))))
+            late.append(lambda: answer(fetched(header, frame, part)))
             return True
 
         async with stage.consumer(**ALONE) as consumer:
@@ -362,17 +367,13 @@ def test_the_leader_of_a_deleted_topic_is_none_of_the_next() -> None:
         def holds(_: Connection, header: RequestHeader, frame: bytes, answer: Answer) -> bool:
             if header.api_key != FETCH or late:
                 return False
-            view = memoryview(frame)
-            [topic] = decode_fetch_request(view, header.api_version, header.body_position).topics
             part = FetchPartitionResponse(
                 0,
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 current_leader_id=2,
                 current_leader_epoch=8,
             )
-            response = FetchResponse([FetchTopicResponse(topic.name, topic.topic_id, [part])])
-            parts = encode_fetch_response(response, header.api_version, header.correlation_id)
-            late.append(lambda: answer(b"".join(map(bytes, parts))))
+            late.append(lambda: answer(fetched(header, frame, part)))
             return True
 
         async with stage.consumer(**ALONE) as consumer:
@@ -388,5 +389,44 @@ def test_the_leader_of_a_deleted_topic_is_none_of_the_next() -> None:
                 await consumer.getmany(timeout_ms=100)
             stage.brokers.ends[0] = 9
             assert await read(consumer, 9) == {ONE: [*range(9)]}
+
+    play(scenario)
+
+
+def test_a_follower_that_lags_behind_does_not_reset_a_reader_that_went_to_its_leader() -> None:
+    """The reader went while the follower was asked, and was refused there, too: it would begin once
+    more where its policy says."""
+
+    async def scenario(stage: Stage) -> None:
+        late: list[Callable[[], None]] = []
+        leader = stage.brokers.leaders[0][0]
+        asked_leader = [0]
+
+        def bend(
+            connection: Connection, header: RequestHeader, frame: bytes, answer: Answer
+        ) -> bool:
+            if header.api_key != FETCH or asked_leader[0] == 2:
+                return False
+            if connection.port == leader:
+                asked_leader[0] += 1
+                part = FetchPartitionResponse(0, 0, 20, 20, 0, preferred_read_replica=2)
+                if late:
+                    part = FetchPartitionResponse(0, ErrorCode.KAFKA_STORAGE_ERROR)
+                answer(fetched(header, frame, part))
+            else:
+                behind = FetchPartitionResponse(0, ErrorCode.OFFSET_OUT_OF_RANGE)
+                late.append(lambda: answer(fetched(header, frame, behind)))
+            return True
+
+        patient = {"request_timeout_ms": 500_000, "retry_backoff_ms": 1_000}
+        async with stage.consumer(**ALONE | patient) as consumer:
+            consumer.assign([ONE])
+            consumer.seek(ONE, 10)
+            with stage.bent(bend):
+                await reads_on(consumer, lambda: asked_leader[0] == 2)
+                await asyncio.sleep(0.1)
+                late[0]()
+                await asyncio.sleep(0.1)
+            assert await read(consumer, 10) == {ONE: [*range(10, 20)]}
 
     play(scenario)

@@ -319,7 +319,7 @@ class Fetcher:
                 self._on_topic_made_anew(partition, state)
                 continue
             state.topic_id = topic_id
-            wanted = Wanted(offset, known.leader_epoch, topic_id)
+            wanted = Wanted(offset, known.leader_epoch, topic_id, node_id == known.leader)
             found.setdefault(node_id, {})[partition] = wanted
         return {node_id: (wanted, node_id in full) for node_id, wanted in found.items()}
 
@@ -396,7 +396,11 @@ class Fetcher:
                     answer.current_leader_id,
                     answer.current_leader_epoch,
                 )
-            self._on_error(partition, state, error_for(answer.error_code, str(partition)))
+            error = error_for(answer.error_code, str(partition))
+            if isinstance(error, OffsetOutOfRange) and not asked.is_at_leader:
+                state.preferred_replica = None  # a follower may lag behind; its leader knows
+            else:
+                self._on_error(partition, state, error)
             return
         state.high_watermark = answer.high_watermark
         state.last_stable_offset = answer.last_stable_offset
@@ -442,7 +446,8 @@ class Fetcher:
         self, partition: TopicPartition, state: PartitionPosition, error: KafkaError
     ) -> None:
         if isinstance(error, OffsetOutOfRange) and not state.has_records:
-            self._on_out_of_range(partition, state)
+            text = f"{partition} has no records at offset {state.position}"
+            self._places.begin_anew(state, text)
         elif self._may_pass(error):
             self._warn_of(error)
             state.preferred_replica = None
@@ -474,12 +479,6 @@ class Fetcher:
             return
         state.not_before_ms = self._cluster.clock.monotonic_ms() + LOOK_AGAIN_MS
         self._pump_at(LOOK_AGAIN_MS)
-
-    def _on_out_of_range(self, partition: TopicPartition, state: PartitionPosition) -> None:
-        if state.preferred_replica is not None:
-            state.preferred_replica = None  # a follower may lag behind; its leader knows
-            return
-        self._places.begin_anew(state, f"{partition} has no records at offset {state.position}")
 
     def _on_topic_made_anew(self, partition: TopicPartition, state: PartitionPosition) -> None:
         """Handles a recreated topic: offsets of the deleted one are not valid in it. Records read

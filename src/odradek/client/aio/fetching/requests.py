@@ -23,11 +23,13 @@ FETCH_METRICS: Final = "consumer-fetch-manager-metrics"
 
 
 class Wanted(NamedTuple):
-    """The position of a partition, and the known leader epoch and topic id."""
+    """The position of a partition, the known leader epoch and topic id, and whether its leader is
+    asked, and not a replica near by."""
 
     offset: int
     leader_epoch: int
     topic_id: UUID | None
+    is_at_leader: bool
 
 
 class FetchRequests:
