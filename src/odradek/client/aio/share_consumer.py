@@ -410,8 +410,8 @@ class ShareConsumer(AsyncClosing):
             if batch.source.partition.where.topic in self._topics:
                 self._here.append(batch)
             else:
-                released = {each.offset: AcknowledgeType.RELEASE for each in batch.records}
-                self._say_of(batch.source, released)
+                released = AcknowledgeType.RELEASE
+                self._say_of(batch.source, {each.offset: released for each in batch.records})
 
     def _accept_given(self) -> None:
         if not self._is_explicit:
