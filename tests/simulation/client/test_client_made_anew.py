@@ -179,9 +179,7 @@ def test_the_leader_of_the_old_topic_is_not_asked_for_the_new_one() -> None:
         stage.brokers.leaders = dict.fromkeys(stage.brokers.leaders, (1, 7))
         late: list[Callable[[], None]] = []
 
-        def bend(
-            connection: Connection, header: RequestHeader, frame: bytes, send: Answer
-        ) -> bool:
+        def bend(connection: Connection, header: RequestHeader, frame: bytes, send: Answer) -> bool:
             if header.api_key != PRODUCE:
                 return False
             version = header.api_version

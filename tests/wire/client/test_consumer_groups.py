@@ -290,7 +290,8 @@ def test_a_reader_that_is_late_leaves_and_comes_back(
         async with Consumer(bootstrap, **settings) as consumer:
             consumer.subscribe([topic])
             await read(consumer, 3)
-            await until(lambda: consumer.group_metadata().generation_id < 0)
+            membership = consumer._subscription.membership
+            await until(lambda: membership.metadata.generation_id < 0)
             with pytest.raises(CommitFailed):
                 await consumer.commit()
             assert len(await read(consumer, 3)) == 3, "nothing was committed"

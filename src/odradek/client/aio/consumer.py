@@ -491,8 +491,9 @@ class Consumer(AsyncClosing):
         return {partition: found.get(partition) for partition in wanted}
 
     def group_metadata(self) -> GroupMetadata:
-        """The identity of this consumer in its group, for a producer's transaction."""
-        return self._subscription.membership.metadata
+        """The identity of this consumer in its group, for a producer's transaction; of one that the
+        group has removed the last that it had, with which offsets are refused."""
+        return self._subscription.membership.last_metadata
 
     # --- inside: positions ------------------------------------------------------------------
 

@@ -377,7 +377,7 @@ class Story:
             thrown_out = {"error_code": ErrorCode.UNKNOWN_MEMBER_ID}
             with self.stage.bent(answering(key, thrown_out, times=1)):
                 await asyncio.sleep(self.rng.choice((1.5, 4, 8)))
-            if self.consumer.group_metadata().generation_id < 0:
+            if self.consumer._subscription.membership.metadata.generation_id < 0:
                 self.naive.lost.update(self.naive.places)
 
     async def share(self) -> None:

@@ -21,6 +21,7 @@ from tests.simulation.client.consuming.client_groups import (
 )
 from tests.simulation.client.test_client_cluster import (
     ALL,
+    PROTOCOLS,
     Answer,
     Bend,
     Stage,
@@ -31,7 +32,7 @@ from tests.simulation.client.test_client_cluster import (
 )
 from tests.simulation.virtual import Connection
 
-from odradek.client import Consumer
+from odradek.client import Consumer, Producer
 from odradek.client.errors import CommitFailed, KafkaError
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
@@ -46,6 +47,7 @@ from odradek.protocol.header import RequestHeader
 from odradek.records.builder import RecordBatchBuilder
 
 OFFSET_FETCH = 9
+INIT_PRODUCER_ID, ADD_OFFSETS, END = 22, 25, 26
 ONE = ALL[0]
 ALONE: dict[str, object] = {
     "enable_auto_commit": False,
@@ -243,6 +245,37 @@ def test_a_member_that_is_readmitted_late_has_lost_what_it_had() -> None:
         going.cancel()
         await asyncio.gather(going, return_exceptions=True)
         for consumer in (other, reader):
+            await consumer.close()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_member_that_was_removed_is_told_apart_from_nobody(protocol: str) -> None:
+    """The offsets of a transaction are accepted of somebody outside of the group: those of what it
+    has read are taken back, and read and written once more, by others."""
+
+    async def scenario(stage: Stage) -> None:
+        settings = {"enable_auto_commit": False, "max_poll_interval_ms": 2_000}
+        late = stage.member(protocol, **settings)
+        late.subscribe([TOPIC])
+        await read(late, 80)
+        other = stage.member(protocol, enable_auto_commit=False)
+        going = asyncio.create_task(goes_on(other))
+        while [*map(committed_in(stage), ALL)] != [20] * 4:
+            await asyncio.sleep(0.1)
+        known = {"producer_id": 1, "producer_epoch": 0}
+        bends = [answering(INIT_PRODUCER_ID, known), answering(ADD_OFFSETS, {}), answering(END, {})]
+        stage.bends += bends
+        async with stage.client(Producer, transactional_id="x") as producer:
+            await producer.init_transactions()
+            with pytest.raises(KafkaError) as refused:
+                async with producer.transaction():
+                    await producer.send_offsets_to_transaction({ONE: 3}, late.group_metadata())
+        assert refused.value.code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+        going.cancel()
+        await asyncio.gather(going, return_exceptions=True)
+        for consumer in (other, late):
             await consumer.close()
 
     play(scenario)

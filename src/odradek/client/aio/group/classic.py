@@ -445,6 +445,7 @@ class ClassicMembership(Membership):
         self._wakes()
 
     def _forget(self, *, keep_member_id: bool) -> None:
+        self._note_identity()
         self._generation_id = NO_GENERATION
         if not keep_member_id:
             self._member_id = ""

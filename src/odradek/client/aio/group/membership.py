@@ -128,6 +128,8 @@ class Membership:
         self._is_read = is_read
         # The coordinator has removed this member; the reader does not know yet.
         self._was_lost = False
+        # Its identity before it was removed, or left; None before.
+        self._former: GroupMetadata | None = None
         # Commits go in the order of their calls, even if some are cancelled: a repeated one must
         # not overtake the next.
         self._in_turn = asyncio.Lock()
@@ -175,6 +177,21 @@ class Membership:
     def subscription_changed(self) -> None:
         """Handles a change of the subscription."""
         raise NotImplementedError
+
+    @property
+    def last_metadata(self) -> GroupMetadata:
+        """The identity of this member, and of a former one the last that it had: offsets of a
+        transaction that come from outside of any generation are accepted, though others may have
+        the partitions."""
+        present = self.metadata
+        if present.generation_id >= 0 or self._former is None:
+            return present
+        return self._former
+
+    def _note_identity(self) -> None:
+        """Remembers an identity that ends now."""
+        if self.metadata.generation_id >= 0:
+            self._former = self.metadata
 
     # --- offsets ----------------------------------------------------------------------------
 

@@ -136,6 +136,7 @@ class ConsumerProtocolMembership(Membership):
         await say_goodbye(self._cluster, self.group_id, question)
 
     def _begin_anew(self) -> None:
+        self._note_identity()
         self._epoch, self._sent_fields = _JOIN_EPOCH, ()
         self._assignment = self._target = None
         self._names.clear()
