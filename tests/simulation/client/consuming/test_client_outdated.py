@@ -1,4 +1,4 @@
-"""What a consumer knew before it waited, and acts upon when all is different.
+"""A consumer knew something before it waited, and all is different when it acts upon it.
 
 Somebody subscribes anew, the topic is deleted and made anew, the group goes on, while an answer is
 under way. If these fail, records are passed over, a commit goes back, or a partition is read no
@@ -322,8 +322,8 @@ def test_a_partition_that_stays_after_all_is_read_on(protocol: str) -> None:
 
 @pytest.mark.parametrize("key", [OFFSET_FETCH, LIST_OFFSETS])
 def test_a_place_in_a_deleted_topic_is_none_in_the_next(key: int) -> None:
-    """What a group has committed, or where a log began: so many records of the next topic of that
-    name would be passed over."""
+    """It is what a group has committed, or where a log began: so many records of the next topic of
+    that name would be passed over."""
 
     async def scenario(stage: Stage) -> None:
         held = Held(stage, key)
