@@ -415,7 +415,8 @@ class Story:
     @property
     def _is_at_end(self) -> bool:
         places = self.naive.places
-        is_complete = len(places) == len(ALL) or not self.is_member
+        # A member that was thrown out owes no commit, and has to come back first.
+        is_complete = (len(places) == len(ALL) or not self.is_member) and not self.naive.lost
         return is_complete and all(
             self.stage.brokers.ends[each.partition] in self.naive.due(each) for each in places
         )
