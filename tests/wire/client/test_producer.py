@@ -489,7 +489,8 @@ def test_the_epoch_that_comes_after_an_abort_may_be_asked_for_again(
                     await producer.send("t", b"two")
             assert told(servers, "t") == [
                 *("ABORT", "one", "COMMIT"),
-                *("ABORT", "ABORT", "two", "COMMIT"),
+                # The third has no partition: it ended before there was an epoch to add one with.
+                *("ABORT", "two", "COMMIT"),
             ]
 
     run(scenario())
