@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -14,14 +15,28 @@ def cpu_seconds(pid: int) -> float:
 
 def tree_cpu_seconds(pid: int) -> float:
     """The same of a process and all below it, those that have ended and were awaited too."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    own = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    total = own
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            for child in (task / "children").read_text(encoding="utf-8").split():
-                total += tree_cpu_seconds(int(child))
-    return total
+    ticks = _ticks(pid)
+    for each in below(pid):
+        with contextlib.suppress(OSError):  # it has ended
+            ticks += _ticks(each)
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _ticks(pid: int) -> int:
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    return sum(map(int, stat.rpartition(")")[2].split()[11:15]))
+
+
+def below(pid: int) -> Iterator[int]:
+    """All processes that a process has started, and those of theirs."""
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            pids = [int(word) for word in children.read_text(encoding="utf-8").split()]
+        except OSError:  # that thread has ended
+            continue
+        for each in pids:
+            yield each
+            yield from below(each)
 
 
 def resident_mb(pid: int) -> float:

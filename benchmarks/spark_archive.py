@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.long_polls import PRODUCE, answer, ask, connect
-from benchmarks.process_usage import resident_mb
+from benchmarks.process_usage import below, resident_mb
 from benchmarks.spark_small import jvm_pid_beside
 from odradek.protocol.direct.produce import (
     ProducePartition,
@@ -98,18 +98,6 @@ def peaks(jvm_pid: int) -> Iterator[list[float]]:
     finally:
         is_over.set()
         looking.join()
-
-
-def below(pid: int) -> Iterator[int]:
-    """All processes that a process has started, and those of theirs."""
-    for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            children = [int(word) for word in tasks.read_text(encoding="utf-8").split()]
-        except OSError:
-            continue
-        for child in children:
-            yield child
-            yield from below(child)
 
 
 def size_mb(pid: int) -> float:

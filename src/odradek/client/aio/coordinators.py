@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable
 from typing import Final
 
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.apis import ClientApi
-from odradek.client.core.cluster import GROUP, Message
+from odradek.client.core.cluster import GROUP, Message, Values
 from odradek.client.core.network.connections import MAIN_CHANNEL
 from odradek.client.errors import CoordinatorError, KafkaError, NetworkError, RequestTimedOut
 from odradek.errors import ErrorCode
@@ -19,22 +19,19 @@ async def ask_coordinator(
     cluster: ClusterClient,
     group_id: str,
     api: ClientApi,
-    values: Mapping[str, object],
+    values: Values,
     *,
     channel: str = MAIN_CHANNEL,
     timeout_ms: int | None = None,
-    check: Callable[[], None] | None = None,
 ) -> Message:
-    """Asks a group's coordinator; an outdated one is forgotten. `check` as in `call_gen`.
+    """Asks a group's coordinator; an outdated one is forgotten. The arguments are `call_gen`'s.
 
     Raises:
-        KafkaError: no answer came, or `check` raised it.
+        KafkaError: no answer came, or the function of the values raised it.
     """
     node_id = await cluster.coordinator_id(group_id, GROUP)
     try:
-        answer = await cluster.call(
-            node_id, api, values, channel=channel, timeout_ms=timeout_ms, check=check
-        )
+        answer = await cluster.call(node_id, api, values, channel=channel, timeout_ms=timeout_ms)
     except (NetworkError, RequestTimedOut):
         cluster.forget_coordinator(group_id, GROUP)
         raise

@@ -44,6 +44,8 @@ from odradek.protocol.primitives import Buffer, ProtocolError
 T = TypeVar("T")
 # As in `protocol.messages`, which takes a fifth of a second to import and is imported when needed.
 Message = Any
+# Of a request; a function is called when it is sent, and may refuse that.
+Values = Mapping[str, object] | Callable[[], Mapping[str, object]]
 Encode = Callable[[int], Sequence[Buffer]]
 Decode = Callable[[memoryview, int, int], T]
 
@@ -206,25 +208,23 @@ class ClusterCore(OfOneProcess, Generic[C]):
         self,
         node_id: int | None,
         api: ClientApi,
-        values: Mapping[str, object],
+        values: Values,
         *,
         channel: str = MAIN_CHANNEL,
         timeout_ms: int | None = None,
-        check: Callable[[], None] | None = None,
     ) -> Gen[Message]:
-        """Asks a broker, or any, by kio's classes; `values` as `message_writer` takes them. `check`
-        may refuse the request in the moment in which it is sent: until then it may wait for long.
+        """Asks a broker, or any, by kio's classes; `values` as `message_writer` takes them, or a
+        function that returns them when the request is sent: until then it may wait for long.
 
         Raises:
-            KafkaError: no answer came, or `check` raised it.
+            KafkaError: no answer came, or the function raised it.
         """
         # Imported late: listing topics never needs it.
         from odradek.protocol import messages
 
         def encode(version: int) -> list[Buffer]:
-            if check is not None:
-                check()
-            return [messages.encode_request(api.key, version, values)]
+            given = values() if callable(values) else values
+            return [messages.encode_request(api.key, version, given)]
 
         return self.exchange_gen(
             node_id,

@@ -97,6 +97,16 @@ class ClusterMetadata:
         topic = self.topics.get(partition.topic)
         return None if topic is None else topic.partition_metadata.get(partition.partition)
 
+    def topic_id(self, topic: str) -> UUID | None:
+        """The id of a topic, if it is known and has one."""
+        known = self.topics.get(topic)
+        return None if known is None else known.topic_id
+
+    def has_other(self, topic: str, topic_id: UUID | None) -> bool:
+        """Whether the topic of that name is known to be another than the one with that id: the old
+        one was deleted, and this one made anew."""
+        return None not in (known := self.topic_id(topic), topic_id) and known != topic_id
+
     def leader_of(self, partition: TopicPartition) -> Node | None:
         """The broker that leads a partition, if it is known and reachable."""
         found = self.partition(partition)

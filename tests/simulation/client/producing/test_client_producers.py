@@ -26,10 +26,10 @@ MUTATIONS = {
         "        if batch.attempts:\n"
         "            self._transactions.lost_batch(error, was_sent=True)\n",
     ),
-    "what was overtaken is numbered anew": Mutation(
+    "what was overtaken is sent again": Mutation(
         "client/core/producing/accumulator.py",
-        "        is_overtaken = queue.last_done > _place(batch) or any(\n",
-        "        is_overtaken = any(\n",
+        "        last = max([queue.last_done, *undecided])\n",
+        "        last = max([(0, 0), *undecided])\n",
     ),
     "what may be in the log is numbered anew": Mutation(
         "client/core/producing/accumulator.py",

@@ -314,8 +314,8 @@ class Fetcher:
                     fetched = Fetched(offset, state.fetch_leader_epoch, known.leader_epoch)
                     unvalidated.setdefault(known.leader, {})[partition] = fetched
                 continue
-            topic_id = metadata.topics[partition.topic].topic_id
-            if state.topic_id not in (None, topic_id) and topic_id is not None:
+            topic_id = metadata.topic_id(partition.topic)
+            if metadata.has_other(partition.topic, state.topic_id):
                 self._on_topic_made_anew(partition, state)
                 continue
             state.topic_id = topic_id

@@ -59,7 +59,7 @@ class Placing:
             topics = self._cluster.metadata
             found = await self._committed(list(fresh))
             # Those of recreated topics are asked for again.
-            fresh = {each: fresh[each] for each in fresh if self._is_of(topics, each)}
+            fresh = {each: fresh[each] for each in fresh if not self._is_recreated(topics, each)}
             for partition, committed in found.items():
                 state = self._positions.get(partition)
                 # A partition that went and came back meanwhile may have other commits by now.
@@ -116,7 +116,7 @@ class Placing:
                 is_here = self._positions.get(partition) is state
                 # Nor is this the end for one who has gone to the end again: it may be another.
                 is_asked = is_here and state.seeks == seeks[partition]
-                is_asked &= self._is_of(topics, partition)
+                is_asked &= not self._is_recreated(topics, partition)
                 if isinstance(answer, KafkaError):
                     failures.append(answer)
                 elif is_asked:
@@ -133,14 +133,11 @@ class Placing:
         if failures:
             raise next((each for each in failures if not each.retriable), failures[0])
 
-    def _is_of(self, before: ClusterMetadata, partition: TopicPartition) -> bool:
-        """Whether the topic of a partition is the one that it was, as far as known: an offset of
-        another would skip records."""
-        was = before.topics.get(partition.topic)
-        now = self._cluster.metadata.topics.get(partition.topic)
-        if was is None or now is None or None in (was.topic_id, now.topic_id):
-            return True
-        return was.topic_id == now.topic_id
+    def _is_recreated(self, before: ClusterMetadata, partition: TopicPartition) -> bool:
+        """Whether the topic of a partition is another by now: an offset of the one that was asked
+        about would skip records of it."""
+        topic = partition.topic
+        return self._cluster.metadata.has_other(topic, before.topic_id(topic))
 
     def _leader_epoch(self, partition: TopicPartition) -> int:
         known = self._cluster.metadata.partition(partition)

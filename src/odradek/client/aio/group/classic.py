@@ -238,25 +238,11 @@ class ClassicMembership(Membership):
 
     async def _join(self) -> tuple[TopicPartition, ...]:
         topics = await self._interest.wanted_topics()
-        owned = tuple(sorted(self._positions.assigned))
-        values = {
-            "group_id": self.group_id,
-            "session_timeout_ms": self._session_timeout_ms,
-            "rebalance_timeout_ms": self._max_poll_interval_ms,
-            "member_id": self._member_id,
-            "group_instance_id": self.instance_id,
-            "protocol_type": "consumer",
-            "protocols": [
-                {"name": each.name, "metadata": self._subscription(each, topics, owned)}
-                for each in self._assignors.values()
-            ],
-        }
         answer = await self.ask_coordinator(
             JOIN_GROUP,
-            values,
+            lambda: self._join_values(topics),
             channel=GROUP_CHANNEL,
             timeout_ms=self._max_poll_interval_ms + _JOIN_SLACK_MS,
-            check=self._check_still_in,
         )
         if answer.error_code and answer.member_id and not self._member_id:
             self._member_id = answer.member_id  # KIP-394: the id to join with
@@ -270,6 +256,22 @@ class ClassicMembership(Membership):
         if answer.leader == self._member_id:
             shared_out = await self._share_out(answer)
         return await self._sync(answer, shared_out)
+
+    def _join_values(self, topics: frozenset[str]) -> dict[str, object]:
+        self._check_still_in()
+        owned = tuple(sorted(self._positions.assigned))
+        return {
+            "group_id": self.group_id,
+            "session_timeout_ms": self._session_timeout_ms,
+            "rebalance_timeout_ms": self._max_poll_interval_ms,
+            "member_id": self._member_id,
+            "group_instance_id": self.instance_id,
+            "protocol_type": "consumer",
+            "protocols": [
+                {"name": each.name, "metadata": self._subscription(each, topics, owned)}
+                for each in self._assignors.values()
+            ],
+        }
 
     def _subscription(
         self, assignor: Assignor, topics: frozenset[str], owned: tuple[TopicPartition, ...]

@@ -14,7 +14,7 @@ from odradek.client.aio.coordinators import ask_coordinator
 from odradek.client.aio.waiting import is_being_cancelled
 from odradek.client.apis import OFFSET_COMMIT, OFFSET_COMMIT_BY_ID, OFFSET_FETCH, ClientApi
 from odradek.client.core.admin_types import CommittedOffset
-from odradek.client.core.cluster import GROUP, Message
+from odradek.client.core.cluster import GROUP, Message, Values
 from odradek.client.core.consuming.positions import PartitionPosition, Positions
 from odradek.client.core.groups.commits import (
     NO_IDS,
@@ -261,13 +261,11 @@ class Membership:
         with suppress(KafkaError):
             if outdated := self._cluster.outdated(each.topic for each in topic_ids):
                 await self._cluster.refresh(outdated)
-        topics = self._cluster.metadata.topics
+        metadata = self._cluster.metadata
         return {
             each: offset
             for each, offset in offsets.items()
-            if each not in topic_ids
-            or each.topic not in topics
-            or topics[each.topic].topic_id == topic_ids[each]
+            if not metadata.has_other(each.topic, topic_ids.get(each))
         }
 
     def _check_may_commit(
@@ -397,21 +395,14 @@ class Membership:
     async def ask_coordinator(
         self,
         api: ClientApi,
-        values: Mapping[str, object],
+        values: Values,
         *,
         channel: str = MAIN_CHANNEL,
         timeout_ms: int | None = None,
-        check: Callable[[], None] | None = None,
     ) -> Message:
         """See `coordinators.ask_coordinator`."""
         return await ask_coordinator(
-            self._cluster,
-            self.group_id,
-            api,
-            values,
-            channel=channel,
-            timeout_ms=timeout_ms,
-            check=check,
+            self._cluster, self.group_id, api, values, channel=channel, timeout_ms=timeout_ms
         )
 
     def forget_coordinator(self) -> None:

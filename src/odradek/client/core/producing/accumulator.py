@@ -361,13 +361,10 @@ class Accumulator:
         batch.is_done = True
 
     def may_be_numbered_anew(self, batch: ProducerBatch) -> bool:
-        """Whether no copy of a batch that was refused can come by its old number, and nothing that
-        was sent behind it is in the log, as far as is known."""
-        queue = self._queues[batch.partition]
-        is_overtaken = queue.last_done > _place(batch) or any(
-            each.is_undecided for each in queue.failed
-        )
-        return not batch.unanswered and not is_overtaken
+        """Whether no copy of a batch that was refused can come by its old number, nor of what was
+        sent behind it."""
+        failed = self._queues[batch.partition].failed
+        return not batch.unanswered and not any(each.is_undecided for each in failed)
 
     def overtaken(self, partition: TopicPartition) -> list[ProducerBatch]:
         """Lists the batches that would be numbered again, but behind which something that was sent
