@@ -87,7 +87,7 @@ def peaks(jvm_pid: int) -> Iterator[list[float]]:
 
     def look() -> None:
         while not is_over.wait(SAMPLE_S):
-            pythons = [resident for pid in below(jvm_pid) if (resident := size_mb(pid))]
+            pythons = [size_mb(pid) for pid in below(jvm_pid) if is_python(pid)]
             now = (size_mb(jvm_pid), max(pythons, default=0.0), sum(pythons))
             found[:] = map(max, found, now)
 
@@ -98,6 +98,16 @@ def peaks(jvm_pid: int) -> Iterator[list[float]]:
     finally:
         is_over.set()
         looking.join()
+
+
+def is_python(pid: int) -> bool:
+    """Whether a process runs Python, as do those that the JVM keeps. What it forks to run a command
+    has the size of the JVM until then."""
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return name.startswith("python")
 
 
 def size_mb(pid: int) -> float:
