@@ -61,6 +61,12 @@ class Cost(NamedTuple):
     pythons_mb: float
 
 
+def create_topic(servers: str) -> None:
+    """Creates the topic, which keeps all that is written."""
+    topic = NewTopic(TOPIC, PARTITIONS, config={"retention.ms": "-1"})
+    AdminClient({"bootstrap.servers": servers}).create_topics([topic])[TOPIC].result(60)
+
+
 async def fill(servers: str, part: int, records: int) -> None:
     """Writes a part of the topic, alike into each partition."""
     pair = await connect(servers)
@@ -139,9 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         session("benchmark", master="local[2]", memory="1g") as spark,
     ):
         servers, jvm_pid = broker.bootstrap_servers, jvm_pid_beside(broker.pid)
-        topic = NewTopic(TOPIC, PARTITIONS, config={"retention.ms": "-1"})
-        admin = AdminClient({"bootstrap.servers": servers})
-        admin.create_topics([topic])[TOPIC].result(60)
+        create_topic(servers)
         settings = PipelineSettings(
             servers, TOPIC, to=f"{folder}/archive", max_offsets_per_trigger=A_TRIGGER
         )
