@@ -31,6 +31,7 @@ from odradek.client.errors import (
     CoordinatorError,
     KafkaError,
     NetworkError,
+    TransactionAborted,
     TransactionError,
     error_for,
     raise_for,
@@ -184,10 +185,13 @@ class TransactionManager:
             ],
         }
 
-        async def attempt() -> None:
+        def check() -> None:
+            # Behind the end of the transaction it would open another.
             if not self.life.takes_records(number):
-                return  # behind the end of the transaction it would open another
-            answer = await self._ask_coordinator(ADD_PARTITIONS_TO_TXN, values)
+                raise TransactionAborted("the transaction had ended before it had the partitions")
+
+        async def attempt() -> None:
+            answer = await self._ask_coordinator(ADD_PARTITIONS_TO_TXN, values, check)
             errors: dict[TopicPartition, KafkaError | None]
             errors = {each: unanswered(each) for each in fresh}
             for topic in answer.results_by_topic_v3_and_below:
@@ -203,7 +207,12 @@ class TransactionManager:
             ):
                 raise error
 
-        await self._call(attempt, limit)
+        try:
+            await self._cluster.retrying(attempt, limit)
+        except KafkaError as error:
+            if self.life.is_over(number):
+                return  # the next one does not fail for it
+            raise self._failure(error) from error
         if self.life.takes_records(number):
             self._partitions |= fresh
 
@@ -327,11 +336,16 @@ class TransactionManager:
         self.failed(error)
         return self.life.error or error
 
-    async def _ask_coordinator(self, api: ClientApi, values: Mapping[str, object]) -> Message:
+    async def _ask_coordinator(
+        self,
+        api: ClientApi,
+        values: Mapping[str, object],
+        check: Callable[[], None] | None = None,
+    ) -> Message:
         assert self.transactional_id is not None, "only transactions have a coordinator"
         node_id = await self._cluster.coordinator_id(self.transactional_id, TRANSACTION)
         try:
-            return await self._cluster.call(node_id, api, values)
+            return await self._cluster.call(node_id, api, values, check=check)
         except (CoordinatorError, NetworkError):
             self._cluster.forget_coordinator(self.transactional_id, TRANSACTION)
             raise
