@@ -77,8 +77,12 @@ class Held:
         self._releases.append(lambda: answer(made[0]))
         return True
 
+    @property
+    def is_asked(self) -> bool:
+        return bool(self._releases)
+
     async def has_some(self) -> None:
-        while not self._releases:
+        while not self.is_asked:
             await asyncio.sleep(0.01)
 
     def release(self) -> None:

@@ -4,6 +4,7 @@ checks that the current leader still has the records read before."""
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
+from uuid import UUID
 
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.offsets import ask_epoch_ends, list_offsets
@@ -67,6 +68,7 @@ class Placing:
                     continue
                 if state.position is None and state.reset is None:
                     state.seek(committed.offset, committed.leader_epoch)
+                    state.topic_id = self._id_of(topics, partition)
         unknown = {
             each: self._state(each) for each in self._positions.unplaced() if each in unplaced
         }
@@ -123,6 +125,7 @@ class Placing:
                     if answer.offset >= 0:
                         state.seek(answer.offset, answer.leader_epoch)
                         state.validated_epoch = self._leader_epoch(partition)
+                        state.topic_id = self._id_of(topics, partition)
                     else:
                         state.seek_by(-1)  # no record is that young: the end
             self._on_placed(
@@ -136,11 +139,12 @@ class Placing:
     def _is_of(self, before: ClusterMetadata, partition: TopicPartition) -> bool:
         """Whether the topic of a partition is the one that it was, as far as known: an offset of
         another would skip records."""
-        was = before.topics.get(partition.topic)
-        now = self._cluster.metadata.topics.get(partition.topic)
-        if was is None or now is None or None in (was.topic_id, now.topic_id):
-            return True
-        return was.topic_id == now.topic_id
+        was, now = _id_in(before, partition), _id_in(self._cluster.metadata, partition)
+        return was is None or now is None or was == now
+
+    def _id_of(self, before: ClusterMetadata, partition: TopicPartition) -> UUID | None:
+        """The topic that a position is in: none of another that comes before it is fetched from."""
+        return _id_in(before, partition) or _id_in(self._cluster.metadata, partition)
 
     def _leader_epoch(self, partition: TopicPartition) -> int:
         known = self._cluster.metadata.partition(partition)
@@ -194,3 +198,9 @@ class Placing:
             return
         _LOGGER.info("%s: reset", reason)
         state.seek_by(question)
+
+
+def _id_in(topics: ClusterMetadata, partition: TopicPartition) -> UUID | None:
+    """The id of the topic of a partition, as far as known."""
+    topic = topics.topics.get(partition.topic)
+    return None if topic is None else topic.topic_id

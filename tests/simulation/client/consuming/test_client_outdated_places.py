@@ -1,0 +1,43 @@
+"""A consumer's place in a partition, and its errors, are of another topic or assignment by then.
+
+As `test_client_outdated`, of the steps between an assignment and the first fetch. If these fail,
+records are passed over or read once more, or a reader is told of what it does not read.
+"""
+
+import pytest
+from tests.simulation.client.consuming.test_client_outdated import (
+    ALONE,
+    ONE,
+    reads_on,
+    topic_id_of,
+)
+from tests.simulation.client.test_client_cluster import (
+    ALL,
+    Stage,
+    play,
+    read,
+)
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_place_is_of_the_topic_that_it_was_found_in(is_committed: bool) -> None:
+    """Nothing was fetched there yet: the partition is paused. So many records of the next topic of
+    that name would be passed over."""
+
+    async def scenario(stage: Stage) -> None:
+        stage.brokers.starts[0] = 5
+        async with stage.consumer(**ALONE) as consumer:
+            await consumer.end_offsets(ALL)  # all brokers are connected
+            if is_committed:
+                await consumer.commit({ONE: 5})
+            consumer.assign([ONE])
+            consumer.pause(ONE)
+            assert await consumer.position(ONE) == 5
+            former = topic_id_of(consumer)
+            stage.brokers.make_anew(30)
+            stage.brokers.starts[0] = 0
+            await reads_on(consumer, lambda: topic_id_of(consumer) != former)
+            consumer.resume(ONE)
+            assert await read(consumer, 30) == {ONE: [*range(30)]}
+
+    play(scenario)
