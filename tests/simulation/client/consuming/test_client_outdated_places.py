@@ -5,9 +5,13 @@ records are passed over or read once more, or a reader is told of what it does n
 """
 
 import pytest
+from tests.simulation.client.consuming.client_groups import (
+    OFFSET_FOR_LEADER_EPOCH,
+)
 from tests.simulation.client.consuming.test_client_outdated import (
     ALONE,
     ONE,
+    Held,
     reads_on,
     topic_id_of,
 )
@@ -39,5 +43,25 @@ def test_a_place_is_of_the_topic_that_it_was_found_in(is_committed: bool) -> Non
             await reads_on(consumer, lambda: topic_id_of(consumer) != former)
             consumer.resume(ONE)
             assert await read(consumer, 30) == {ONE: [*range(30)]}
+
+    play(scenario)
+
+
+def test_where_a_log_was_cut_off_does_not_move_who_has_gone_to_that_offset_since() -> None:
+    """With `seek`, to the very offset that is in doubt: it is meant, whatever was read before."""
+
+    async def scenario(stage: Stage) -> None:
+        held = Held(stage, OFFSET_FOR_LEADER_EPOCH)
+        async with stage.consumer(**ALONE) as consumer:
+            consumer.assign([ONE])
+            await read(consumer, 20)
+            with stage.bent(held.bend):
+                stage.brokers.cut_off(0, 12)
+                stage.brokers.ends[0] = 12
+                await reads_on(consumer, lambda: held.is_asked)
+                stage.brokers.ends[0] = 30
+                consumer.seek(ONE, 20)
+            held.release()
+            assert await read(consumer, 10) == {ONE: [*range(20, 30)]}
 
     play(scenario)

@@ -158,8 +158,9 @@ class Placing:
         for partition, answer in answers.items():
             state = self._positions.get(partition)
             fetched = asked[partition]
-            if state is None or state.fetch_offset != fetched.offset:
-                continue  # a partition that was moved by `seek` meanwhile is asked for again
+            # One that was moved by `seek` meanwhile is asked for again, if an epoch came with it.
+            if state is None or fetched[:2] != (state.fetch_offset, state.fetch_leader_epoch):
+                continue
             if isinstance(answer, KafkaError):
                 self._on_error(partition, state, answer)
             elif answer is None or (answer.leader_epoch >= 0 and fetched.offset <= answer.offset):
