@@ -4,9 +4,15 @@ As `test_client_outdated`, of the steps between an assignment and the first fetc
 records are passed over or read once more, or a reader is told of what it does not read.
 """
 
+import asyncio
+from collections.abc import Callable
+
 import pytest
 from tests.simulation.client.consuming.client_groups import (
+    LIST_OFFSETS,
+    METADATA,
     OFFSET_FOR_LEADER_EPOCH,
+    TOPIC,
 )
 from tests.simulation.client.consuming.test_client_outdated import (
     ALONE,
@@ -17,10 +23,18 @@ from tests.simulation.client.consuming.test_client_outdated import (
 )
 from tests.simulation.client.test_client_cluster import (
     ALL,
+    KNOWN_BROKERS,
+    Answer,
     Stage,
+    answering,
     play,
     read,
 )
+from tests.simulation.virtual import Connection
+
+from odradek.errors import ErrorCode
+from odradek.model import TopicPartition
+from odradek.protocol.header import RequestHeader
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
@@ -63,5 +77,52 @@ def test_where_a_log_was_cut_off_does_not_move_who_has_gone_to_that_offset_since
                 consumer.seek(ONE, 20)
             held.release()
             assert await read(consumer, 10) == {ONE: [*range(20, 30)]}
+
+    play(scenario)
+
+
+SECRET = TopicPartition("secret", 0)
+NO_TOPIC = {"error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED, "name": SECRET.topic}
+NO_OFFSET = {
+    "partition_index": 1,
+    "error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    "timestamp": -1,
+    "offset": -1,
+}
+
+
+@pytest.mark.parametrize(
+    ("partition", "key", "values"),
+    [
+        (SECRET, METADATA, {"brokers": KNOWN_BROKERS, "topics": [NO_TOPIC]}),
+        (ALL[1], LIST_OFFSETS, {"topics": [{"name": TOPIC, "partitions": [NO_OFFSET]}]}),
+    ],
+)
+def test_nobody_is_told_of_a_partition_that_is_not_assigned_any_more(
+    partition: TopicPartition, key: int, values: dict[str, object]
+) -> None:
+    """Its error would end the reading of those that are."""
+
+    async def scenario(stage: Stage) -> None:
+        refused = answering(key, values)
+        late: list[Callable[[], object]] = []
+
+        def bend(
+            connection: Connection, header: RequestHeader, frame: bytes, answer: Answer
+        ) -> bool:
+            if header.api_key != key or late:
+                return False
+            late.append(lambda: refused(connection, header, frame, answer))
+            return True
+
+        async with stage.consumer(**ALONE) as consumer:
+            await consumer.end_offsets(ALL)
+            with stage.bent(bend):
+                consumer.assign([partition])
+                while not late:
+                    await asyncio.sleep(0.01)
+                consumer.assign([ONE])
+                late[0]()
+                assert await read(consumer, 20) == {ONE: [*range(20)]}
 
     play(scenario)

@@ -119,15 +119,16 @@ class Placing:
                 # Nor is this the end for one who has gone to the end again: it may be another.
                 is_asked = is_here and state.seeks == seeks[partition]
                 is_asked &= self._is_of(topics, partition)
+                if not is_asked:
+                    continue  # not even told of an error: the partition may be another's
                 if isinstance(answer, KafkaError):
                     failures.append(answer)
-                elif is_asked:
-                    if answer.offset >= 0:
-                        state.seek(answer.offset, answer.leader_epoch)
-                        state.validated_epoch = self._leader_epoch(partition)
-                        state.topic_id = self._id_of(topics, partition)
-                    else:
-                        state.seek_by(-1)  # no record is that young: the end
+                elif answer.offset >= 0:
+                    state.seek(answer.offset, answer.leader_epoch)
+                    state.validated_epoch = self._leader_epoch(partition)
+                    state.topic_id = self._id_of(topics, partition)
+                else:
+                    state.seek_by(-1)  # no record is that young: the end
             self._on_placed(
                 each for each, answer in answers.items() if not isinstance(answer, KafkaError)
             )
