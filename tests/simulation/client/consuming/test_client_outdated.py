@@ -176,6 +176,29 @@ def test_a_commit_that_is_repeated_does_not_come_behind_a_later_one() -> None:
     play(scenario)
 
 
+def test_a_commit_by_hand_does_not_come_behind_one_of_a_member() -> None:
+    """The group is empty again by then, and takes it of anybody."""
+
+    async def scenario(stage: Stage) -> None:
+        pauses = {"retry_backoff_ms": 20_000, "retry_backoff_max_ms": 20_000}
+        patient = {"default_api_timeout_ms": 60_000, **pauses}
+        async with stage.consumer(enable_auto_commit=False, **patient) as consumer:
+            consumer.assign([ONE])
+            await read(consumer, 20)
+            with stage.bent(refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)):
+                consumer.commit_async({ONE: 10})
+                await asyncio.sleep(0.1)
+            await consumer.unsubscribe()
+            consumer.subscribe([TOPIC])
+            await read(consumer, 80)
+            await consumer.commit()
+            await consumer.unsubscribe()
+            await asyncio.sleep(30)
+            assert committed(stage, ONE) == 20
+
+    play(scenario)
+
+
 def test_a_commit_of_what_was_given_up_is_not_sent_in_the_next_generation() -> None:
     """It would take back what the next owner has committed."""
 

@@ -104,6 +104,16 @@ class Interest(Protocol):
         ...
 
 
+class CommitsInTurn:
+    """The commits of a consumer that are under way. They go in the order of their calls, even if
+    some are cancelled, and whatever is subscribed to meanwhile: a repeated one must not overtake
+    the next."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.under_way: dict[asyncio.Task[None], Mapping[TopicPartition, CommittedOffset]] = {}
+
+
 class Membership:
     """A member of a group. `wakes` is called when `poll` has something to do; `is_read` returns
     whether a read is waiting for records."""
@@ -117,6 +127,7 @@ class Membership:
         before_revoking: Callable[[], Awaitable[None]],
         wakes: Callable[[], None],
         is_read: Callable[[], bool],
+        commits: CommitsInTurn,
     ) -> None:
         settings = cluster.settings
         self._cluster = cluster
@@ -126,14 +137,11 @@ class Membership:
         self._before_revoking = before_revoking
         self._wakes = wakes
         self._is_read = is_read
+        self._commits = commits
         # The coordinator has removed this member; the reader does not know yet.
         self._was_lost = False
         # Its identity before it was removed, or left; None before.
         self._former: GroupMetadata | None = None
-        # Commits go in the order of their calls, even if some are cancelled: a repeated one must
-        # not overtake the next.
-        self._in_turn = asyncio.Lock()
-        self._committing: dict[asyncio.Task[None], Mapping[TopicPartition, CommittedOffset]] = {}
         self.has_joined = False
         self.group_id = settings.text("group.id")
         self.instance_id = settings.text("group.instance.id") or None
@@ -210,8 +218,8 @@ class Membership:
         task = asyncio.create_task(
             self._commit_in_turn(offsets, held, topic_ids, self.metadata.generation_id)
         )
-        self._committing[task] = offsets
-        task.add_done_callback(self._committing.pop)
+        self._commits.under_way[task] = offsets
+        task.add_done_callback(self._commits.under_way.pop)
         return task
 
     async def _commit_in_turn(
@@ -242,14 +250,14 @@ class Membership:
 
         try:
             async with asyncio.timeout(limit.left_ms / 1000):
-                await self._in_turn.acquire()
+                await self._commits.turn.acquire()
         except TimeoutError:
             text = f"commits before this one were not answered within {limit}"
             raise RequestTimedOut(text) from None
         try:
             await self._cluster.retrying(attempt, limit)
         finally:
-            self._in_turn.release()
+            self._commits.turn.release()
 
     async def _of_their_topics(
         self,
@@ -369,7 +377,7 @@ class Membership:
     ) -> dict[TopicPartition, CommittedOffset]:
         about_to = [
             task
-            for task, offsets in self._committing.items()
+            for task, offsets in self._commits.under_way.items()
             if not offsets.keys().isdisjoint(partitions)
         ]
         if about_to:
