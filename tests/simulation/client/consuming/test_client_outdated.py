@@ -21,6 +21,7 @@ from tests.simulation.client.consuming.client_groups import (
 )
 from tests.simulation.client.test_client_cluster import (
     ALL,
+    HEARTBEAT,
     PROTOCOLS,
     Answer,
     Bend,
@@ -233,6 +234,43 @@ def test_a_commit_of_what_was_given_up_is_not_sent_in_the_next_generation() -> N
             await reads_on(reader, lambda: bool(told))
         assert isinstance(told[0], CommitFailed)
         assert committed(stage, ONE) == 20
+        going.cancel()
+        await asyncio.gather(going, return_exceptions=True)
+        for consumer in (other, reader):
+            await consumer.close()
+
+    play(scenario)
+
+
+def test_a_commit_is_not_sent_to_a_group_that_was_made_anew() -> None:
+    """Though its member is in the generation of that number once more."""
+
+    async def scenario(stage: Stage) -> None:
+        told: list[KafkaError | None] = []
+        gone: list[object] = []
+        pauses = {"retry_backoff_ms": 20_000, "retry_backoff_max_ms": 20_000}
+        patient = {"default_api_timeout_ms": 120_000, "max_poll_interval_ms": 600_000, **pauses}
+        reader = stage.member("range", enable_auto_commit=False, **patient)
+        other = stage.member("range", enable_auto_commit=False)
+        for generation in (1, 2):
+            reader.subscribe([TOPIC])
+            await reads_on(
+                reader, lambda number=generation: reader.group_metadata().generation_id == number
+            )
+        with stage.bent(refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)):
+            reader.commit_async({ONE: 3}, lambda _, error: told.append(error))
+            await asyncio.sleep(0.1)
+        with stage.bent(answering(HEARTBEAT, {"error_code": ErrorCode.UNKNOWN_MEMBER_ID})):
+            await asyncio.sleep(8)
+        stage.brokers.world.groups.delete_group(GROUP, gone.append)
+        while not gone:
+            await asyncio.sleep(0.1)
+        going = asyncio.create_task(goes_on(other))
+        while other.group_metadata().generation_id != 1:
+            await asyncio.sleep(0.1)
+        await reads_on(reader, lambda: reader.group_metadata().generation_id == 2)
+        await reads_on(reader, lambda: bool(told))
+        assert isinstance(told[0], CommitFailed)
         going.cancel()
         await asyncio.gather(going, return_exceptions=True)
         for consumer in (other, reader):

@@ -6,7 +6,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from odradek.client.aio.cluster import ClusterClient
@@ -102,6 +102,15 @@ class Interest(Protocol):
         """Keeps a failure that does not end the membership, for example its listener's, until the
         reader has it; the reported change itself is done."""
         ...
+
+
+class _Held(NamedTuple):
+    """The partitions of a commit as a member had them when it was asked for, and in what it was a
+    member then."""
+
+    states: Mapping[TopicPartition, PartitionPosition | None]
+    generation_id: int
+    former: GroupMetadata | None
 
 
 class CommitsInTurn:
@@ -216,7 +225,9 @@ class Membership:
             each: state.topic_id for each, state in held.items() if state and state.topic_id
         }
         task = asyncio.create_task(
-            self._commit_in_turn(offsets, held, topic_ids, self.metadata.generation_id)
+            self._commit_in_turn(
+                offsets, _Held(held, self.metadata.generation_id, self._former), topic_ids
+            )
         )
         self._commits.under_way[task] = offsets
         task.add_done_callback(self._commits.under_way.pop)
@@ -225,9 +236,8 @@ class Membership:
     async def _commit_in_turn(
         self,
         offsets: Mapping[TopicPartition, CommittedOffset],
-        held: Mapping[TopicPartition, PartitionPosition | None],
+        held: _Held,
         topic_ids: Mapping[TopicPartition, UUID],
-        generation_id: int,
     ) -> None:
         limit = self._cluster.time_limit()
 
@@ -235,7 +245,7 @@ class Membership:
             while True:
                 wanted = await self._of_their_topics(offsets, topic_ids)
                 # As late as the identity is read: what waits may outlast a rebalance.
-                self._check_may_commit(held, generation_id)
+                self._check_may_commit(held)
                 identity = self.metadata
                 try:
                     if wanted:
@@ -278,13 +288,14 @@ class Membership:
             or topics[each.topic].topic_id == topic_ids[each]
         }
 
-    def _check_may_commit(
-        self, held: Mapping[TopicPartition, PartitionPosition | None], generation_id: int
-    ) -> None:
-        is_member = not self._was_lost and self.metadata.generation_id >= 0
-        has_kept = self.metadata.generation_id == generation_id or all(
+    def _check_may_commit(self, held: _Held) -> None:
+        generation_id = self.metadata.generation_id
+        is_member = not self._was_lost and generation_id >= 0
+        # A group that was deleted begins to count its generations anew.
+        is_same = generation_id == held.generation_id and self._former is held.former
+        has_kept = is_same or all(
             state is not None and self._positions.get(partition) is state
-            for partition, state in held.items()
+            for partition, state in held.states.items()
         )
         # Without a generation it would count as the commit of somebody outside of the group.
         if self.has_joined and not (is_member and has_kept):
