@@ -546,6 +546,8 @@ class ShareConsumer(AsyncClosing):
             if topic is None:
                 self._cluster.doubt(self._topics)
                 continue
+            if topic.name not in self._topics:
+                continue  # each attempt counts, and would be for others: the assignment is outdated
             for index in indexes:
                 where = TopicPartition(topic.name, index)
                 leader = metadata.leader_of(where)
