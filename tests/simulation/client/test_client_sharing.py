@@ -12,7 +12,7 @@ from tests.simulation.client.consuming.client_groups import PARTITIONS, TOPIC
 from tests.simulation.client.test_client_cluster import Answer, Stage, answering, play
 from tests.simulation.virtual import Connection
 
-from odradek.client import ShareConsumer
+from odradek.client import AcknowledgeType, ShareConsumer
 from odradek.errors import ErrorCode
 from odradek.protocol import messages
 from odradek.protocol.header import RequestHeader
@@ -132,5 +132,27 @@ def test_what_is_not_subscribed_to_any_more_is_not_fetched() -> None:
                 for _ in range(20):
                     assert not await consumer.getmany(timeout_ms=50)
                 assert stage.count(SHARE_FETCH) == before
+
+    play(scenario)
+
+
+def test_what_comes_back_after_unsubscribing_is_released() -> None:
+    """The records of a read that was interrupted would stay locked."""
+
+    async def scenario(stage: Stage) -> None:
+        sharing = Sharing(stage)
+        with stage.bent(sharing.bend):
+            async with sharer(stage) as consumer:
+                found = await consumer.getmany(timeout_ms=1_000)
+                await consumer.unsubscribe()
+                consumer._put_back(found)
+                await consumer.commit()
+                released = {each[1:] for each in sharing.acknowledged}
+                expected = {
+                    (each.partition, each.offset, AcknowledgeType.RELEASE)
+                    for some in found.values()
+                    for each in some
+                }
+                assert expected <= released
 
     play(scenario)

@@ -402,6 +402,7 @@ class ShareConsumer(AsyncClosing):
             source = self._given.pop((where, record.offset), None)
             if source is not None:
                 self._here.appendleft(_Batch(source, deque([record])))
+        self._release_unwanted()
 
     def _release_unwanted(self) -> None:
         """Leaves records of topics that are not subscribed to any more to others."""
