@@ -8,11 +8,13 @@ another record, or an error is never told.
 import asyncio
 from typing import Any
 
+import pytest
 from tests.simulation.client.consuming.client_groups import PARTITIONS, TOPIC
 from tests.simulation.client.test_client_cluster import Answer, Stage, answering, play
 from tests.simulation.virtual import Connection
 
 from odradek.client import AcknowledgeType, ShareConsumer
+from odradek.client.errors import BadRecord, KafkaError
 from odradek.errors import ErrorCode
 from odradek.protocol import messages
 from odradek.protocol.header import RequestHeader
@@ -154,5 +156,60 @@ def test_what_comes_back_after_unsubscribing_is_released() -> None:
                     for each in some
                 }
                 assert expected <= released
+
+    play(scenario)
+
+
+def fails_once(value: bytes, failed: list[bytes]) -> bytes:
+    if not failed:
+        failed.append(value)
+        raise ValueError("for once")
+    return value
+
+
+@pytest.mark.parametrize("are_of_brokers", [True, False])
+def test_an_error_does_not_hide_another(are_of_brokers: bool) -> None:
+    """They come in one read, of two brokers, or of two partitions of one; nothing else tells of the
+    second one."""
+
+    async def scenario(stage: Stage) -> None:
+        sharing = Sharing(stage)
+        failed: list[bytes] = []
+        sharing.codes = {0: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        if are_of_brokers:
+            failed.append(b"never")
+            sharing.codes[1] = ErrorCode.INVALID_REQUEST
+        else:
+            sharing.assigned = [0, 3]
+        with stage.bent(sharing.bend):
+            async with sharer(
+                stage, value_deserializer=lambda value: fails_once(value, failed)
+            ) as consumer:
+                await asks(stage, consumer, 3 if are_of_brokers else 1)
+                await asyncio.sleep(1)
+                told = []
+                for _ in range(2):
+                    with pytest.raises(KafkaError) as raised:
+                        await consumer.getmany(timeout_ms=1_000)
+                    told.append(raised.value)
+                assert await consumer.getmany(timeout_ms=1_000)
+        assert ErrorCode.TOPIC_AUTHORIZATION_FAILED in {each.code for each in told}
+        if are_of_brokers:
+            assert ErrorCode.INVALID_REQUEST in {each.code for each in told}
+        else:
+            assert any(isinstance(each, BadRecord) for each in told)
+
+    play(scenario)
+
+
+def test_nobody_is_told_of_a_topic_that_is_not_subscribed_to_any_more() -> None:
+    async def scenario(stage: Stage) -> None:
+        sharing = Sharing(stage)
+        sharing.codes = {0: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        with stage.bent(sharing.bend):
+            async with sharer(stage) as consumer:
+                await asks(stage, consumer, 3)
+                consumer.subscribe(["others"])
+                assert not await consumer.getmany(timeout_ms=1_000)
 
     play(scenario)

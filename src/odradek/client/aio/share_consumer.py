@@ -126,7 +126,8 @@ class ShareConsumer(AsyncClosing):
         )
         self._is_closed = False
         tell_of_forks(self, ShareConsumer._on_forked)
-        self._error: KafkaError | None = None
+        # For the reader, one a read: nothing is asked for while some wait, that would come again.
+        self._errors: deque[KafkaError] = deque()
         self._brokers: dict[int, BrokerShares] = {}
         # By broker the task that asks it, and its failures in a row.
         self._asking: dict[int, asyncio.Task[None]] = {}
@@ -365,11 +366,11 @@ class ShareConsumer(AsyncClosing):
                     self._news.clear()
                     self._run_callbacks()
                     self._membership.poll()
-                    self._pump()
+                    if not self._errors:
+                        self._pump()
                     await asyncio.sleep(0)  # a caller that only polls lets the loop receive
-                    error, self._error = self._error, None
-                    if error is not None:
-                        raise error
+                    if self._errors:
+                        raise self._errors.popleft()
                     if self._here or not timeout_ms:
                         return
                     await self._news.wait()
@@ -494,7 +495,7 @@ class ShareConsumer(AsyncClosing):
         except Exception as error:
             # The reader gets the error, or it would wait for ever.
             _LOGGER.exception("a share fetch failed")
-            self._error = KafkaError(f"the consumer failed: {error!r}")
+            self._errors.append(KafkaError(f"the consumer failed: {error!r}"))
         else:
             self._failures.pop(broker.node_id, None)
 
@@ -503,7 +504,7 @@ class ShareConsumer(AsyncClosing):
     ) -> None:
         self._cluster.doubt({each.where.topic for each in wanted})
         if not error.retriable:
-            self._error = error
+            self._errors.append(error)
             self._news.set()
         failures = self._failures.get(node_id, 0)
         self._failures[node_id] = failures + 1
@@ -521,7 +522,7 @@ class ShareConsumer(AsyncClosing):
             error = error_for(code, part.error_message or str(partition.where))
             self._cluster.doubt([partition.where.topic])
             if not (error.retriable or isinstance(error, StaleMetadata)):
-                self._error = error
+                self._tell_reader(error, partition.where.topic)
         ranges = [
             AcquiredRange(each.first_offset, each.last_offset, each.delivery_count)
             for each in part.acquired_records
@@ -533,10 +534,15 @@ class ShareConsumer(AsyncClosing):
         )
         source = _Source(node_id, partition)
         self._say_of(source, found.answers)
-        self._error = self._error or found.error
+        if found.error is not None:
+            self._tell_reader(found.error, partition.where.topic)
         if found.records:
             self._here.append(_Batch(source, deque(found.records)))
             self._release_unwanted()  # the subscription may be another by now
+
+    def _tell_reader(self, error: KafkaError, topic: str) -> None:
+        if topic in self._topics:  # it may not be read any more
+            self._errors.append(error)
 
     def _wanted(self) -> dict[int, frozenset[SharePartition]]:
         """The partitions that this member is to read, by their leaders."""
@@ -568,10 +574,10 @@ class ShareConsumer(AsyncClosing):
     async def _look(self, topics: set[str]) -> None:
         try:
             answer = await self._cluster.refresh(topics)
-            answer.raise_refused(topics)
+            answer.raise_refused(topics & self._topics)
         except KafkaError as error:
             if not error.retriable:
-                self._error = error
+                self._errors.append(error)
 
     def _looked(self, _: asyncio.Task[None]) -> None:
         self._looking = None
