@@ -14,7 +14,8 @@ from tests.simulation.client.test_client_cluster import Answer, Stage, answering
 from tests.simulation.virtual import Connection
 
 from odradek.client import AcknowledgeType, ShareConsumer
-from odradek.client.errors import BadRecord, KafkaError
+from odradek.client.core.consuming.consumer_record import ConsumerRecord
+from odradek.client.errors import BadRecord, KafkaError, UsageError
 from odradek.errors import ErrorCode
 from odradek.protocol import messages
 from odradek.protocol.header import RequestHeader
@@ -211,5 +212,36 @@ def test_nobody_is_told_of_a_topic_that_is_not_subscribed_to_any_more() -> None:
                 await asks(stage, consumer, 3)
                 consumer.subscribe(["others"])
                 assert not await consumer.getmany(timeout_ms=1_000)
+
+    play(scenario)
+
+
+def test_a_record_of_a_deleted_topic_is_not_acknowledged_as_one_of_the_next() -> None:
+    """Both have the same offset; the second one would count as accepted, though nobody has dealt
+    with it."""
+
+    async def scenario(stage: Stage) -> None:
+        sharing = Sharing(stage)
+        sharing.assigned = [0]
+        settings = {"share_acknowledgement_mode": "explicit", "metadata_max_age_ms": 100}
+        with stage.bent(sharing.bend):
+            async with sharer(stage, **settings) as consumer:
+                former = await consumer.getone()
+                stage.brokers.make_anew(0)
+                sharing.next_offsets[0] = 0
+                record: ConsumerRecord | None = None
+                while record is None or record.timestamp == former.timestamp:
+                    if record is not None:
+                        consumer.acknowledge(record)
+                    record = await consumer.getone()
+                assert record.offset == former.offset
+                with pytest.raises(UsageError):
+                    consumer.acknowledge(former)
+                async with consumer.process(former):
+                    pass
+                consumer.acknowledge(record, AcknowledgeType.REJECT)
+                await consumer.commit()
+                topic_id = stage.brokers.topic_id
+                assert sharing.acknowledged[-1] == (topic_id, 0, 0, AcknowledgeType.REJECT)
 
     play(scenario)

@@ -32,6 +32,7 @@ from odradek.client.core.sharing.acknowledgements import (
     SharePartition,
 )
 from odradek.client.core.sharing.acquired import AcquiredRange, read_acquired
+from odradek.client.core.sharing.given import GivenRecords, Source
 from odradek.client.errors import (
     ClientClosed,
     KafkaError,
@@ -55,17 +56,10 @@ AcknowledgementCallback = Callable[
 ]
 
 
-class _Source(NamedTuple):
-    """The source of a record, to which its acknowledgement goes."""
-
-    node_id: int
-    partition: SharePartition
-
-
 class _Batch(NamedTuple):
     """Records of one source that have not been given out."""
 
-    source: _Source
+    source: Source
     records: deque[ConsumerRecord]
 
 
@@ -134,10 +128,8 @@ class ShareConsumer(AsyncClosing):
         self._failures: dict[int, int] = {}
         self._looking: asyncio.Task[None] | None = None
         self._here: deque[_Batch] = deque()
-        # Records without a final acknowledgement, and acknowledgements still to be sent.
-        self._given: dict[tuple[TopicPartition, int], _Source] = {}
-        self._renewed: set[tuple[TopicPartition, int]] = set()
-        self._said: dict[int, Said] = {}
+        self._given = GivenRecords()
+        self._said: dict[int, Said] = {}  # acknowledgements still to be sent
         self._linger: asyncio.TimerHandle | None = None
         self._unanswered = 0
         self._commits: list[dict[TopicPartition, KafkaError | None]] = []
@@ -220,7 +212,7 @@ class ShareConsumer(AsyncClosing):
                 BadRecord: a record cannot be read; it has been released or rejected. KafkaError:
                 reading cannot continue as it is.
         """
-        if self._is_explicit and self._given.keys() - self._renewed:
+        if self._is_explicit and self._given.are_unanswered:
             raise UsageError(
                 "not all records of the last read were acknowledged", ErrorCode.INVALID_RECORD_STATE
             )
@@ -273,13 +265,13 @@ class ShareConsumer(AsyncClosing):
             UsageError: acknowledgement is implicit, or the record is not this consumer's to answer.
         """
         self._check_explicit()
-        key = TopicPartition(record.topic, record.partition), record.offset
-        if key not in self._given:
+        if not self._given.has(record):
+            where = TopicPartition(record.topic, record.partition)
             raise UsageError(
-                f"{key[0]} at offset {record.offset} was not given out, or is answered",
+                f"{where} at offset {record.offset} was not given out, or is answered",
                 ErrorCode.INVALID_RECORD_STATE,
             )
-        self._say(key, AcknowledgeType(type))
+        self._say(record, AcknowledgeType(type))
 
     @asynccontextmanager
     async def process(self, record: ConsumerRecord) -> AsyncIterator[ConsumerRecord]:
@@ -305,8 +297,7 @@ class ShareConsumer(AsyncClosing):
             )
 
     def _acknowledge_unless_done(self, record: ConsumerRecord, type: AcknowledgeType) -> None:
-        key = TopicPartition(record.topic, record.partition), record.offset
-        if key in self._given:
+        if self._given.has(record):
             self.acknowledge(record, type)
 
     async def commit(
@@ -393,14 +384,13 @@ class ShareConsumer(AsyncClosing):
         record = records.popleft()
         if not records:
             self._here.popleft()
-        self._given[source.partition.where, record.offset] = source
+        self._given.add(record, source)
         return record
 
     def _put_back(self, found: Records) -> None:
         """Takes back records that no caller got: the next read returns them."""
         for record in reversed([each for records in found.values() for each in records]):
-            where = TopicPartition(record.topic, record.partition)
-            source = self._given.pop((where, record.offset), None)
+            source = self._given.take_back(record)
             if source is not None:
                 self._here.appendleft(_Batch(source, deque([record])))
         self._release_unwanted()
@@ -417,19 +407,13 @@ class ShareConsumer(AsyncClosing):
 
     def _accept_given(self) -> None:
         if not self._is_explicit:
-            for key in list(self._given):
-                self._say(key, AcknowledgeType.ACCEPT)
+            for record in self._given.records():
+                self._say(record, AcknowledgeType.ACCEPT)
 
-    def _say(self, key: tuple[TopicPartition, int], type: AcknowledgeType) -> None:
-        source = self._given[key]
-        if type is AcknowledgeType.RENEW:
-            self._renewed.add(key)
-        else:
-            self._renewed.discard(key)
-            del self._given[key]
-        self._say_of(source, {key[1]: type})
+    def _say(self, record: ConsumerRecord, type: AcknowledgeType) -> None:
+        self._say_of(self._given.acknowledged(record, type), {record.offset: type})
 
-    def _say_of(self, source: _Source, types: Acknowledgements) -> None:
+    def _say_of(self, source: Source, types: Acknowledgements) -> None:
         if types:
             said = self._said.setdefault(source.node_id, {})
             said.setdefault(source.partition, {}).update(types)
@@ -532,7 +516,7 @@ class ShareConsumer(AsyncClosing):
         found = read_acquired(
             partition.where, data, ranges, *self._deserializers, check_crcs=check_crcs
         )
-        source = _Source(node_id, partition)
+        source = Source(node_id, partition)
         self._say_of(source, found.answers)
         if found.error is not None:
             self._tell_reader(found.error, partition.where.topic)
