@@ -85,6 +85,10 @@ class Stage:
         """How often an API was asked for."""
         return sum(each == key and port in (None, of) for each, of in self.asked)
 
+    def committed(self, partition: TopicPartition) -> int:
+        """The offset that the group has committed, 0 before."""
+        return self.brokers.world.committed(GROUP).get(partition, 0)
+
     @contextmanager
     def bent(self, bend: Bend) -> Iterator[None]:
         self.bends.append(bend)

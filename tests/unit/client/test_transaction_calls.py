@@ -64,7 +64,7 @@ class ScriptedCluster(SilentCluster):
     async def coordinator_id(self, *_: object) -> int:
         return 1
 
-    async def call(self, *_: object) -> object:
+    async def call(self, *_: object, **__: object) -> object:
         topics = [
             SimpleNamespace(
                 name=partition.topic,

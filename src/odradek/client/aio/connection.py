@@ -37,6 +37,7 @@ from odradek.protocol.primitives import Buffer, ProtocolError
 from odradek.system_calls import not_for_children
 
 _SETUP_TIMEOUT: Final = "socket.connection.setup.timeout.ms"
+_RENEWS_ANEW_S: Final = 0.1
 _connections: "Final[WeakSet[AsyncConnection]]" = WeakSet()
 
 
@@ -175,10 +176,13 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def _is_used(self) -> None:
         """Marks the connection as used, and renews the login if that is due."""
         self._last_used_s = asyncio.get_running_loop().time()
-        if self._last_used_s >= self._renew_at_s:
-            self._renew_login()
+        self._renew_if_due()
         if self._renewal is not None and self._last_used_s >= self._over_at_s:
             self._core.hold()
+
+    def _renew_if_due(self) -> None:
+        if asyncio.get_running_loop().time() >= self._renew_at_s:
+            self._renew_login()
 
     def _renew_login(self) -> None:
         """Before the session ends, and with the next request: an unused one may end."""
@@ -196,7 +200,12 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def _on_terms(self, task: "asyncio.Task[LoginTerms]") -> None:
         self._renewal = None
-        if task.cancelled() or self.is_closed:
+        if self.is_closed:
+            return
+        if task.cancelled():
+            # By a program that cancels all tasks. If its loop goes on, so does the login.
+            self._renew_at_s = asyncio.get_running_loop().time()
+            asyncio.get_running_loop().call_later(_RENEWS_ANEW_S, self._renew_if_due)
             return
         error = task.exception()
         if error is not None:

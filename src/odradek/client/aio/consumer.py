@@ -22,6 +22,7 @@ from odradek.client.aio.consuming.subscription import Subscription
 from odradek.client.aio.fetching.fetcher import Fetcher
 from odradek.client.aio.group import (
     ClassicMembership,
+    CommitsInTurn,
     ConsumerProtocolMembership,
     Membership,
     RebalanceListener,
@@ -102,6 +103,7 @@ class Consumer(AsyncClosing):
         self._cluster = ClusterClient(self._settings, kind=kind, clock=clock, rng=rng)
         self._positions = Positions(stores_itself=self._settings.flag("enable.auto.offset.store"))
         self._max_records = self._settings.number("max.poll.records")
+        self._commits_in_turn = CommitsInTurn()
         self._subscription = Subscription(self._cluster, self._new_membership)
         self._fetcher = Fetcher(
             self._cluster,
@@ -531,6 +533,7 @@ class Consumer(AsyncClosing):
             self._commits.before_revoking,
             self._fetcher.news.set,
             lambda: self._reading.is_going_on,
+            self._commits_in_turn,
         )
         if self._is_classic:
             return ClassicMembership(*parts, assignors=self._assignors)

@@ -32,6 +32,7 @@ from odradek.client.core.sharing.acknowledgements import (
     SharePartition,
 )
 from odradek.client.core.sharing.acquired import AcquiredRange, read_acquired
+from odradek.client.core.sharing.given import GivenRecords, Source
 from odradek.client.errors import (
     ClientClosed,
     KafkaError,
@@ -55,17 +56,10 @@ AcknowledgementCallback = Callable[
 ]
 
 
-class _Source(NamedTuple):
-    """The source of a record, to which its acknowledgement goes."""
-
-    node_id: int
-    partition: SharePartition
-
-
 class _Batch(NamedTuple):
     """Records of one source that have not been given out."""
 
-    source: _Source
+    source: Source
     records: deque[ConsumerRecord]
 
 
@@ -126,17 +120,16 @@ class ShareConsumer(AsyncClosing):
         )
         self._is_closed = False
         tell_of_forks(self, ShareConsumer._on_forked)
-        self._error: KafkaError | None = None
+        # For the reader, one a read: nothing is asked for while some wait, that would come again.
+        self._errors: deque[KafkaError] = deque()
         self._brokers: dict[int, BrokerShares] = {}
         # By broker the task that asks it, and its failures in a row.
         self._asking: dict[int, asyncio.Task[None]] = {}
         self._failures: dict[int, int] = {}
         self._looking: asyncio.Task[None] | None = None
         self._here: deque[_Batch] = deque()
-        # Records without a final acknowledgement, and acknowledgements still to be sent.
-        self._given: dict[tuple[TopicPartition, int], _Source] = {}
-        self._renewed: set[tuple[TopicPartition, int]] = set()
-        self._said: dict[int, Said] = {}
+        self._given = GivenRecords()
+        self._said: dict[int, Said] = {}  # acknowledgements still to be sent
         self._linger: asyncio.TimerHandle | None = None
         self._unanswered = 0
         self._commits: list[dict[TopicPartition, KafkaError | None]] = []
@@ -219,7 +212,7 @@ class ShareConsumer(AsyncClosing):
                 BadRecord: a record cannot be read; it has been released or rejected. KafkaError:
                 reading cannot continue as it is.
         """
-        if self._is_explicit and self._given.keys() - self._renewed:
+        if self._is_explicit and self._given.are_unanswered:
             raise UsageError(
                 "not all records of the last read were acknowledged", ErrorCode.INVALID_RECORD_STATE
             )
@@ -272,13 +265,13 @@ class ShareConsumer(AsyncClosing):
             UsageError: acknowledgement is implicit, or the record is not this consumer's to answer.
         """
         self._check_explicit()
-        key = TopicPartition(record.topic, record.partition), record.offset
-        if key not in self._given:
+        if not self._given.has(record):
+            where = TopicPartition(record.topic, record.partition)
             raise UsageError(
-                f"{key[0]} at offset {record.offset} was not given out, or is answered",
+                f"{where} at offset {record.offset} was not given out, or is answered",
                 ErrorCode.INVALID_RECORD_STATE,
             )
-        self._say(key, AcknowledgeType(type))
+        self._say(record, AcknowledgeType(type))
 
     @asynccontextmanager
     async def process(self, record: ConsumerRecord) -> AsyncIterator[ConsumerRecord]:
@@ -304,8 +297,7 @@ class ShareConsumer(AsyncClosing):
             )
 
     def _acknowledge_unless_done(self, record: ConsumerRecord, type: AcknowledgeType) -> None:
-        key = TopicPartition(record.topic, record.partition), record.offset
-        if key in self._given:
+        if self._given.has(record):
             self.acknowledge(record, type)
 
     async def commit(
@@ -365,11 +357,11 @@ class ShareConsumer(AsyncClosing):
                     self._news.clear()
                     self._run_callbacks()
                     self._membership.poll()
-                    self._pump()
+                    if not self._errors:
+                        self._pump()
                     await asyncio.sleep(0)  # a caller that only polls lets the loop receive
-                    error, self._error = self._error, None
-                    if error is not None:
-                        raise error
+                    if self._errors:
+                        raise self._errors.popleft()
                     if self._here or not timeout_ms:
                         return
                     await self._news.wait()
@@ -392,16 +384,16 @@ class ShareConsumer(AsyncClosing):
         record = records.popleft()
         if not records:
             self._here.popleft()
-        self._given[source.partition.where, record.offset] = source
+        self._given.add(record, source)
         return record
 
     def _put_back(self, found: Records) -> None:
         """Takes back records that no caller got: the next read returns them."""
         for record in reversed([each for records in found.values() for each in records]):
-            where = TopicPartition(record.topic, record.partition)
-            source = self._given.pop((where, record.offset), None)
+            source = self._given.take_back(record)
             if source is not None:
                 self._here.appendleft(_Batch(source, deque([record])))
+        self._release_unwanted()
 
     def _release_unwanted(self) -> None:
         """Leaves records of topics that are not subscribed to any more to others."""
@@ -415,19 +407,13 @@ class ShareConsumer(AsyncClosing):
 
     def _accept_given(self) -> None:
         if not self._is_explicit:
-            for key in list(self._given):
-                self._say(key, AcknowledgeType.ACCEPT)
+            for record in self._given.records():
+                self._say(record, AcknowledgeType.ACCEPT)
 
-    def _say(self, key: tuple[TopicPartition, int], type: AcknowledgeType) -> None:
-        source = self._given[key]
-        if type is AcknowledgeType.RENEW:
-            self._renewed.add(key)
-        else:
-            self._renewed.discard(key)
-            del self._given[key]
-        self._say_of(source, {key[1]: type})
+    def _say(self, record: ConsumerRecord, type: AcknowledgeType) -> None:
+        self._say_of(self._given.acknowledged(record, type), {record.offset: type})
 
-    def _say_of(self, source: _Source, types: Acknowledgements) -> None:
+    def _say_of(self, source: Source, types: Acknowledgements) -> None:
         if types:
             said = self._said.setdefault(source.node_id, {})
             said.setdefault(source.partition, {}).update(types)
@@ -493,7 +479,7 @@ class ShareConsumer(AsyncClosing):
         except Exception as error:
             # The reader gets the error, or it would wait for ever.
             _LOGGER.exception("a share fetch failed")
-            self._error = KafkaError(f"the consumer failed: {error!r}")
+            self._errors.append(KafkaError(f"the consumer failed: {error!r}"))
         else:
             self._failures.pop(broker.node_id, None)
 
@@ -502,7 +488,7 @@ class ShareConsumer(AsyncClosing):
     ) -> None:
         self._cluster.doubt({each.where.topic for each in wanted})
         if not error.retriable:
-            self._error = error
+            self._errors.append(error)
             self._news.set()
         failures = self._failures.get(node_id, 0)
         self._failures[node_id] = failures + 1
@@ -520,7 +506,7 @@ class ShareConsumer(AsyncClosing):
             error = error_for(code, part.error_message or str(partition.where))
             self._cluster.doubt([partition.where.topic])
             if not (error.retriable or isinstance(error, StaleMetadata)):
-                self._error = error
+                self._tell_reader(error, partition.where.topic)
         ranges = [
             AcquiredRange(each.first_offset, each.last_offset, each.delivery_count)
             for each in part.acquired_records
@@ -530,12 +516,17 @@ class ShareConsumer(AsyncClosing):
         found = read_acquired(
             partition.where, data, ranges, *self._deserializers, check_crcs=check_crcs
         )
-        source = _Source(node_id, partition)
+        source = Source(node_id, partition)
         self._say_of(source, found.answers)
-        self._error = self._error or found.error
+        if found.error is not None:
+            self._tell_reader(found.error, partition.where.topic)
         if found.records:
             self._here.append(_Batch(source, deque(found.records)))
             self._release_unwanted()  # the subscription may be another by now
+
+    def _tell_reader(self, error: KafkaError, topic: str) -> None:
+        if topic in self._topics:  # it may not be read any more
+            self._errors.append(error)
 
     def _wanted(self) -> dict[int, frozenset[SharePartition]]:
         """The partitions that this member is to read, by their leaders."""
@@ -546,6 +537,8 @@ class ShareConsumer(AsyncClosing):
             if topic is None:
                 self._cluster.doubt(self._topics)
                 continue
+            if topic.name not in self._topics:
+                continue  # each attempt counts, and would be for others: the assignment is outdated
             for index in indexes:
                 where = TopicPartition(topic.name, index)
                 leader = metadata.leader_of(where)
@@ -565,10 +558,10 @@ class ShareConsumer(AsyncClosing):
     async def _look(self, topics: set[str]) -> None:
         try:
             answer = await self._cluster.refresh(topics)
-            answer.raise_refused(topics)
+            answer.raise_refused(topics & self._topics)
         except KafkaError as error:
             if not error.retriable:
-                self._error = error
+                self._errors.append(error)
 
     def _looked(self, _: asyncio.Task[None]) -> None:
         self._looking = None

@@ -58,9 +58,13 @@ FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR, API_VERSIONS = 1, 2, 3, 10, 18
 OFFSET_FOR_LEADER_EPOCH = 23
 # Nobody here does these: a test may say what becomes of them.
 PRODUCE, CREATE_TOPICS = 0, 19
-BENT_APIS = frozenset(
-    {PRODUCE, CREATE_TOPICS, 15, 20, 22, 25, 26, 30, 31, 32, 34, 37, 42, 43, 49, 55, 60, 65, 76}
-)
+SHARE_FETCH, SHARE_ACKNOWLEDGE = 78, 79
+BENT_APIS = frozenset({15, 20, 22, 25, 26, 30, 31, 32, 34, 37, 42, 43, 49, 55, 60, 65, 76}) | {
+    PRODUCE,
+    CREATE_TOPICS,
+    SHARE_FETCH,
+    SHARE_ACKNOWLEDGE,
+}
 FLEXIBLE_FROM = {api.key: api.flexible_from for api in API_TABLE.values()}
 OFFSET_COMMIT = 8
 GROUP_APIS = frozenset({OFFSET_COMMIT, 9, 11, 12, 13, 14, 28, 68})

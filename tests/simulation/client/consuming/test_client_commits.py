@@ -11,9 +11,7 @@ import pytest
 from tests.simulation.client.consuming import client_groups
 from tests.simulation.client.consuming.client_groups import (
     FETCH,
-    GROUP,
     LIST_OFFSETS,
-    METADATA,
     TOPIC,
 )
 from tests.simulation.client.test_client_cluster import (
@@ -30,7 +28,7 @@ from odradek.client import Consumer
 from odradek.client.aio.group import ConsumerProtocolMembership
 from odradek.client.apis import OFFSET_COMMIT
 from odradek.client.core.consuming.positions import PartitionPosition, Positions
-from odradek.client.errors import CommitFailed, KafkaError, NoOffsetForPartition, OffsetOutOfRange
+from odradek.client.errors import KafkaError, NoOffsetForPartition, OffsetOutOfRange
 from odradek.errors import ErrorCode
 from odradek.model import TopicPartition
 from odradek.protocol.header import RequestHeader
@@ -67,10 +65,6 @@ def _large_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_groups, "RECORDS_A_FETCH", 100 * COUNT)
 
 
-def committed(stage: Stage, partition: TopicPartition = ONE) -> int:
-    return stage.brokers.world.committed(GROUP).get(partition, 0)
-
-
 @reads
 @works
 def test_auto_commit_does_not_wait_until_all_that_was_fetched_is_given_out(
@@ -89,11 +83,11 @@ def test_auto_commit_does_not_wait_until_all_that_was_fetched_is_given_out(
             for number in range(1, 200):
                 await READS[read](consumer)
                 await work()
-                seen.add(committed(stage))
-                assert committed(stage) <= number, "of what was given out before the last read"
+                seen.add(stage.committed(ONE))
+                assert stage.committed(ONE) <= number, "of what was given out before the last read"
             # Every 20 records, and one that is under way.
             assert len(seen) >= 8
-            assert committed(stage) >= 160
+            assert stage.committed(ONE) >= 160
 
     play(scenario)
 
@@ -136,7 +130,7 @@ def test_auto_commit_is_made_while_a_read_waits(read: str) -> None:
                 await READS[read](consumer)
             reading = asyncio.create_task(READS["getone"](consumer))
             await asyncio.sleep(2)
-            assert committed(stage) == 3
+            assert stage.committed(ONE) == 3
             assert not reading.done()
             stage.brokers.ends[0] = 4
             await reading
@@ -246,7 +240,7 @@ def test_what_was_assigned_by_hand_is_committed_at_its_end(
             if not stores_itself:
                 consumer.store_offsets(offsets={ONE: 5})
             await ENDS[end](consumer)
-            assert committed(stage) == (7 if stores_itself else 5)
+            assert stage.committed(ONE) == (7 if stores_itself else 5)
 
     play(scenario)
 
@@ -393,63 +387,5 @@ def test_what_a_member_is_to_have_is_not_compared_for_each_record() -> None:
             for _ in range(50):
                 await consumer.getone()
             assert 1 <= Counted.comparisons < 10
-
-    play(scenario)
-
-
-async def goes_on(consumer: Consumer) -> None:
-    """Reads and commits, for ever."""
-    consumer.subscribe([TOPIC])
-    while True:
-        await consumer.getmany(timeout_ms=100)
-        await consumer.commit()
-
-
-def test_a_commit_that_waits_for_metadata_does_not_outlast_a_rebalance() -> None:
-    """Fails when a commit that began in the old epoch is sent in the new one, with partitions that
-    are gone: what their new owner has committed goes back. A classic member joins only when the
-    metadata has come."""
-    patient = {"request_timeout_ms": 60_000, "default_api_timeout_ms": 60_000}
-    held: list[Callable[[], None]] = []
-
-    async def scenario(stage: Stage) -> None:
-        def holds(
-            connection: Connection, header: RequestHeader, frame: bytes, answer: Answer
-        ) -> bool:
-            is_held = header.api_key == METADATA and header.client_id == "reader"
-            if is_held:
-                held.append(lambda: stage.brokers.serve(connection, frame, answer))
-            return is_held
-
-        others = [stage.member("consumer", enable_auto_commit=False) for _ in range(3)]
-        reader = stage.member("consumer", client_id="reader", enable_auto_commit=False, **patient)
-        going = [asyncio.create_task(goes_on(others[0]))]
-        reader.subscribe([TOPIC])
-        while len(reader.assignment()) != 2:
-            await reader.getmany(timeout_ms=100)
-        for partition in reader.assignment():
-            reader.seek(partition, 3)
-        before = reader.assignment()
-        told: list[KafkaError | None] = []
-        reader._cluster.doubt([TOPIC])
-        with stage.bent(holds):
-            reader.commit_async(callback=lambda _, error: told.append(error))
-            going += [asyncio.create_task(goes_on(each)) for each in others[1:]]
-            while len(reader.assignment()) != 1:
-                await reader.getmany(timeout_ms=100)
-            [gone] = before - reader.assignment()
-            while committed(stage, gone) != 20:
-                await reader.getmany(timeout_ms=100)
-        for release in held:
-            release()
-        while not told:
-            await reader.getmany(timeout_ms=100)
-        assert isinstance(told[0], CommitFailed)
-        assert committed(stage, gone) == 20
-        for each in going:
-            each.cancel()
-        await asyncio.gather(*going, return_exceptions=True)
-        for consumer in (*others, reader):
-            await consumer.close()
 
     play(scenario)

@@ -16,6 +16,7 @@ from tests.simulation.client.producing.client_producers import (
     ADD_PARTITIONS,
     DELIVERY_TIMEOUT_MS,
     END_TXN,
+    FIND_COORDINATOR,
     FLEXIBLE_FROM,
     INIT_PRODUCER_ID,
     METADATA,
@@ -28,6 +29,7 @@ from tests.simulation.client.producing.test_client_sequences import Stage, play
 from tests.simulation.virtual import Connection
 
 from odradek.client import CommittedOffset, GroupMetadata, Producer
+from odradek.client.core.cluster import TRANSACTION
 from odradek.client.errors import (
     ClientClosed,
     FencedError,
@@ -577,6 +579,65 @@ def test_a_partition_is_not_added_behind_the_end_of_its_transaction() -> None:
             await asyncio.sleep(2)
             assert not stage.transactions["x"].is_open
             producer.begin_transaction()
+            await producer.send_and_wait("t", b"b", partition=0)
+            await producer.commit_transaction()
+        assert stage.committed() == [b"b"]
+
+    on_stage(scenario)
+
+
+async def ends_while_a_partition_is_added(
+    stage: Coordinator, producer: Producer, late_s: float
+) -> None:
+    """Aborts a transaction while the sender asks for its coordinator, to add a partition; so much
+    later it has the answer."""
+    await producer.partitions_for("t")
+    for broker in (2, 3):
+        await producer._cluster.connection(broker)
+    producer.begin_transaction()
+    await send_offsets(producer, 7)
+    stage.asked.clear()
+    stage.late_s[FIND_COORDINATOR] = late_s
+    stage.metadata_code = ErrorCode.INVALID_REQUEST
+    producer._cluster.forget_coordinator("x", TRANSACTION)
+    producer._cluster.doubt(["t"])
+    delivery = await producer.send("t", b"a", partition=0)
+    with pytest.raises(KafkaError):
+        await delivery
+    stage.metadata_code = ErrorCode.NONE
+    await stage.is_asked(FIND_COORDINATOR)
+    stage.late_s[FIND_COORDINATOR] = 0
+    await producer.abort_transaction()
+
+
+async def of_three_brokers(stage: Coordinator, **settings: object) -> Producer:
+    """A producer to which the first broker is neither leader nor coordinator, and may be late."""
+    stage.coordinator, stage.logs["t", 0].leader = 3, 2
+    patient = {"request_timeout_ms": 60_000, "delivery_timeout_ms": 120_000}
+    return await stage.ready(**patient, **settings)
+
+
+def test_a_partition_is_not_added_behind_an_end_that_found_the_coordinator_first() -> None:
+    async def scenario(stage: Coordinator) -> None:
+        async with await of_three_brokers(stage) as producer:
+            await ends_while_a_partition_is_added(stage, producer, 2)
+            await asyncio.sleep(4)
+            assert not stage.transactions["x"].is_open
+            producer.begin_transaction()
+            await producer.send_and_wait("t", b"b", partition=0)
+            await producer.commit_transaction()
+        assert stage.committed() == [b"b"]
+
+    on_stage(scenario)
+
+
+def test_a_partition_that_is_not_added_in_time_does_not_fail_the_next_transaction() -> None:
+    async def scenario(stage: Coordinator) -> None:
+        async with await of_three_brokers(stage, max_block_ms=3_000) as producer:
+            await ends_while_a_partition_is_added(stage, producer, 10)
+            producer.begin_transaction()
+            await send_offsets(producer, 8)
+            await asyncio.sleep(5)
             await producer.send_and_wait("t", b"b", partition=0)
             await producer.commit_transaction()
         assert stage.committed() == [b"b"]

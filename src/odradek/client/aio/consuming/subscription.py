@@ -260,10 +260,8 @@ class Subscription:
                 self._left()
 
     def _left(self) -> None:
-        if self.is_member:
-            self._membership = None  # else its commits under way and later ones keep their order
         self.is_member = False
-        self._pattern = self._leaving = None
+        self._membership = self._pattern = self._leaving = None
         self.topics = frozenset()
 
 

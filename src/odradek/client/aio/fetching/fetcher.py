@@ -152,8 +152,9 @@ class Fetcher:
         unplaced = [each for each in self._positions.unplaced() if each not in self._placing]
         if unplaced:
             self._placing.update(unplaced)
-            placing = self._start(self._places.place(unplaced))
-            placing.add_done_callback(lambda _: self._placing.difference_update(unplaced))
+            self._start(
+                self._places.place(unplaced), lambda _: self._placing.difference_update(unplaced)
+            )
         if self._refreshing is None and (outdated := self._outdated()):
             self._refreshing = self._start(self._refresh(outdated))
         for node_id, fetched in unvalidated.items():
@@ -264,7 +265,8 @@ class Fetcher:
 
     async def _refresh(self, topics: set[str]) -> None:
         answer = await self._cluster.refresh(topics)
-        answer.raise_refused(topics)
+        # Nobody is told of topics that are not read any more.
+        answer.raise_refused(topics & {each.topic for each in self._positions.assigned})
 
     def _doubt(self, partitions: Iterable[TopicPartition]) -> None:
         """Marks the leaders and nearest replicas of these partitions as doubtful: their broker does

@@ -4,6 +4,7 @@ checks that the current leader still has the records read before."""
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
+from uuid import UUID
 
 from odradek.client.aio.cluster import ClusterClient
 from odradek.client.aio.offsets import ask_epoch_ends, list_offsets
@@ -67,6 +68,7 @@ class Placing:
                     continue
                 if state.position is None and state.reset is None:
                     state.seek(committed.offset, committed.leader_epoch)
+                    state.topic_id = self._id_of(topics, partition)
         unknown = {
             each: self._state(each) for each in self._positions.unplaced() if each in unplaced
         }
@@ -117,14 +119,16 @@ class Placing:
                 # Nor is this the end for one who has gone to the end again: it may be another.
                 is_asked = is_here and state.seeks == seeks[partition]
                 is_asked &= not self._is_recreated(topics, partition)
+                if not is_asked:
+                    continue  # not even told of an error: the partition may be another's
                 if isinstance(answer, KafkaError):
                     failures.append(answer)
-                elif is_asked:
-                    if answer.offset >= 0:
-                        state.seek(answer.offset, answer.leader_epoch)
-                        state.validated_epoch = self._leader_epoch(partition)
-                    else:
-                        state.seek_by(-1)  # no record is that young: the end
+                elif answer.offset >= 0:
+                    state.seek(answer.offset, answer.leader_epoch)
+                    state.validated_epoch = self._leader_epoch(partition)
+                    state.topic_id = self._id_of(topics, partition)
+                else:
+                    state.seek_by(-1)  # no record is that young: the end
             self._on_placed(
                 each for each, answer in answers.items() if not isinstance(answer, KafkaError)
             )
@@ -139,6 +143,11 @@ class Placing:
         topic = partition.topic
         return self._cluster.metadata.has_other(topic, before.topic_id(topic))
 
+    def _id_of(self, before: ClusterMetadata, partition: TopicPartition) -> UUID | None:
+        """The topic that a position is in: none of another that comes before it is fetched from."""
+        topic = partition.topic
+        return before.topic_id(topic) or self._cluster.metadata.topic_id(topic)
+
     def _leader_epoch(self, partition: TopicPartition) -> int:
         known = self._cluster.metadata.partition(partition)
         return NO_LEADER_EPOCH if known is None else known.leader_epoch
@@ -151,8 +160,9 @@ class Placing:
         for partition, answer in answers.items():
             state = self._positions.get(partition)
             fetched = asked[partition]
-            if state is None or state.fetch_offset != fetched.offset:
-                continue  # a partition that was moved by `seek` meanwhile is asked for again
+            # One that was moved by `seek` meanwhile is asked for again, if an epoch came with it.
+            if state is None or fetched[:2] != (state.fetch_offset, state.fetch_leader_epoch):
+                continue
             if isinstance(answer, KafkaError):
                 self._on_error(partition, state, answer)
             elif answer is None or (answer.leader_epoch >= 0 and fetched.offset <= answer.offset):

@@ -6,11 +6,12 @@ and can be committed.
 """
 
 from odradek.client.aio.group.classic import ClassicMembership
-from odradek.client.aio.group.membership import Membership, RebalanceListener
+from odradek.client.aio.group.membership import CommitsInTurn, Membership, RebalanceListener
 from odradek.client.aio.group.modern import ConsumerProtocolMembership
 
 __all__ = [
     "ClassicMembership",
+    "CommitsInTurn",
     "ConsumerProtocolMembership",
     "Membership",
     "RebalanceListener",

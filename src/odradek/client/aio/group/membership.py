@@ -6,7 +6,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from odradek.client.aio.cluster import ClusterClient
@@ -104,6 +104,25 @@ class Interest(Protocol):
         ...
 
 
+class _Held(NamedTuple):
+    """The partitions of a commit as a member had them when it was asked for, and in what it was a
+    member then."""
+
+    states: Mapping[TopicPartition, PartitionPosition | None]
+    generation_id: int
+    former: GroupMetadata | None
+
+
+class CommitsInTurn:
+    """The commits of a consumer that are under way. They go in the order of their calls, even if
+    some are cancelled, and whatever is subscribed to meanwhile: a repeated one must not overtake
+    the next."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.under_way: dict[asyncio.Task[None], Mapping[TopicPartition, CommittedOffset]] = {}
+
+
 class Membership:
     """A member of a group. `wakes` is called when `poll` has something to do; `is_read` returns
     whether a read is waiting for records."""
@@ -117,6 +136,7 @@ class Membership:
         before_revoking: Callable[[], Awaitable[None]],
         wakes: Callable[[], None],
         is_read: Callable[[], bool],
+        commits: CommitsInTurn,
     ) -> None:
         settings = cluster.settings
         self._cluster = cluster
@@ -126,14 +146,11 @@ class Membership:
         self._before_revoking = before_revoking
         self._wakes = wakes
         self._is_read = is_read
+        self._commits = commits
         # The coordinator has removed this member; the reader does not know yet.
         self._was_lost = False
         # Its identity before it was removed, or left; None before.
         self._former: GroupMetadata | None = None
-        # Commits go in the order of their calls, even if some are cancelled: a repeated one must
-        # not overtake the next.
-        self._in_turn = asyncio.Lock()
-        self._committing: dict[asyncio.Task[None], Mapping[TopicPartition, CommittedOffset]] = {}
         self.has_joined = False
         self.group_id = settings.text("group.id")
         self.instance_id = settings.text("group.instance.id") or None
@@ -208,18 +225,19 @@ class Membership:
             each: state.topic_id for each, state in held.items() if state and state.topic_id
         }
         task = asyncio.create_task(
-            self._commit_in_turn(offsets, held, topic_ids, self.metadata.generation_id)
+            self._commit_in_turn(
+                offsets, _Held(held, self.metadata.generation_id, self._former), topic_ids
+            )
         )
-        self._committing[task] = offsets
-        task.add_done_callback(self._committing.pop)
+        self._commits.under_way[task] = offsets
+        task.add_done_callback(self._commits.under_way.pop)
         return task
 
     async def _commit_in_turn(
         self,
         offsets: Mapping[TopicPartition, CommittedOffset],
-        held: Mapping[TopicPartition, PartitionPosition | None],
+        held: _Held,
         topic_ids: Mapping[TopicPartition, UUID],
-        generation_id: int,
     ) -> None:
         limit = self._cluster.time_limit()
 
@@ -227,7 +245,7 @@ class Membership:
             while True:
                 wanted = await self._of_their_topics(offsets, topic_ids)
                 # As late as the identity is read: what waits may outlast a rebalance.
-                self._check_may_commit(held, generation_id)
+                self._check_may_commit(held)
                 identity = self.metadata
                 try:
                     if wanted:
@@ -242,14 +260,14 @@ class Membership:
 
         try:
             async with asyncio.timeout(limit.left_ms / 1000):
-                await self._in_turn.acquire()
+                await self._commits.turn.acquire()
         except TimeoutError:
             text = f"commits before this one were not answered within {limit}"
             raise RequestTimedOut(text) from None
         try:
             await self._cluster.retrying(attempt, limit)
         finally:
-            self._in_turn.release()
+            self._commits.turn.release()
 
     async def _of_their_topics(
         self,
@@ -268,13 +286,14 @@ class Membership:
             if not metadata.has_other(each.topic, topic_ids.get(each))
         }
 
-    def _check_may_commit(
-        self, held: Mapping[TopicPartition, PartitionPosition | None], generation_id: int
-    ) -> None:
-        is_member = not self._was_lost and self.metadata.generation_id >= 0
-        has_kept = self.metadata.generation_id == generation_id or all(
+    def _check_may_commit(self, held: _Held) -> None:
+        generation_id = self.metadata.generation_id
+        is_member = not self._was_lost and generation_id >= 0
+        # A group that was deleted begins to count its generations anew.
+        is_same = generation_id == held.generation_id and self._former is held.former
+        has_kept = is_same or all(
             state is not None and self._positions.get(partition) is state
-            for partition, state in held.items()
+            for partition, state in held.states.items()
         )
         # Without a generation it would count as the commit of somebody outside of the group.
         if self.has_joined and not (is_member and has_kept):
@@ -367,7 +386,7 @@ class Membership:
     ) -> dict[TopicPartition, CommittedOffset]:
         about_to = [
             task
-            for task, offsets in self._committing.items()
+            for task, offsets in self._commits.under_way.items()
             if not offsets.keys().isdisjoint(partitions)
         ]
         if about_to:

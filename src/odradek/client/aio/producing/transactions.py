@@ -20,7 +20,7 @@ from odradek.client.apis import (
     ClientApi,
 )
 from odradek.client.core.admin_types import CommittedOffset
-from odradek.client.core.cluster import GROUP, TRANSACTION, Message
+from odradek.client.core.cluster import GROUP, TRANSACTION, Message, Values
 from odradek.client.core.groups.commits import commit_errors, commits_by_topic
 from odradek.client.core.groups.group_metadata import GroupMetadata
 from odradek.client.core.metadata import by_topic
@@ -31,6 +31,7 @@ from odradek.client.errors import (
     CoordinatorError,
     KafkaError,
     NetworkError,
+    TransactionAborted,
     TransactionError,
     error_for,
     raise_for,
@@ -176,17 +177,20 @@ class TransactionManager:
             return
         limit, number = self.time_limit(), self.life.number
         await self._open(limit)
-        values = {
-            **self._identity("v3_and_below_"),
-            "v3_and_below_topics": [
-                {"name": name, "partitions": sorted(indexes)}
-                for name, indexes in by_topic(sorted(fresh)).items()
-            ],
-        }
+
+        def values() -> dict[str, object]:
+            # Behind the end of the transaction it would open another.
+            if not self.life.takes_records(number):
+                raise TransactionAborted("the transaction had ended before it had the partitions")
+            return {
+                **self._identity("v3_and_below_"),
+                "v3_and_below_topics": [
+                    {"name": name, "partitions": sorted(indexes)}
+                    for name, indexes in by_topic(sorted(fresh)).items()
+                ],
+            }
 
         async def attempt() -> None:
-            if not self.life.takes_records(number):
-                return  # behind the end of the transaction it would open another
             answer = await self._ask_coordinator(ADD_PARTITIONS_TO_TXN, values)
             errors: dict[TopicPartition, KafkaError | None]
             errors = {each: unanswered(each) for each in fresh}
@@ -203,7 +207,12 @@ class TransactionManager:
             ):
                 raise error
 
-        await self._call(attempt, limit)
+        try:
+            await self._cluster.retrying(attempt, limit)
+        except KafkaError as error:
+            if self.life.is_over(number):
+                return  # the next one does not fail for it
+            raise self._failure(error) from error
         if self.life.takes_records(number):
             self._partitions |= fresh
 
@@ -327,7 +336,7 @@ class TransactionManager:
         self.failed(error)
         return self.life.error or error
 
-    async def _ask_coordinator(self, api: ClientApi, values: Mapping[str, object]) -> Message:
+    async def _ask_coordinator(self, api: ClientApi, values: Values) -> Message:
         assert self.transactional_id is not None, "only transactions have a coordinator"
         node_id = await self._cluster.coordinator_id(self.transactional_id, TRANSACTION)
         try:

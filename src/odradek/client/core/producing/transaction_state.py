@@ -112,6 +112,11 @@ class TransactionLife:
         taking = (TransactionState.IN_TRANSACTION, TransactionState.SETTLING)
         return number == self.number and self.state in taking
 
+    def is_over(self, number: int) -> bool:
+        """Whether the transaction of that number is being ended, or was."""
+        ending = (TransactionState.COMMITTING, TransactionState.ABORTING, TransactionState.READY)
+        return number != self.number or self.state in ending
+
     def check_sending(self, number: int, *, was_begun: bool = False) -> None:
         """Whether records and offsets of the transaction of that number may be sent now. Calls that
         began before its commit are still accepted.
