@@ -32,8 +32,9 @@ class GivenRecords:
 
     def add(self, record: ConsumerRecord, source: Source) -> None:
         """Adds a record that is given out; an earlier one of its offset is nobody's any more."""
-        self._renewed.discard(_key(record))
-        self._given[_key(record)] = record, source
+        key = _key(record)
+        self._renewed.discard(key)
+        self._given[key] = record, source
 
     def has(self, record: ConsumerRecord) -> bool:
         """Whether a record, or one that it is a copy of, may be acknowledged."""
@@ -46,15 +47,15 @@ class GivenRecords:
         if type is AcknowledgeType.RENEW:
             self._renewed.add(key)
             return self._given[key][1]
-        return self._remove(record)
+        return self._remove(key)
 
     def take_back(self, record: ConsumerRecord) -> Source | None:
         """Takes back a record that no caller got; None if that is not possible any more."""
-        return self._remove(record) if self.has(record) else None
+        return self._remove(_key(record)) if self.has(record) else None
 
-    def _remove(self, record: ConsumerRecord) -> Source:
-        self._renewed.discard(_key(record))
-        return self._given.pop(_key(record))[1]
+    def _remove(self, key: tuple[TopicPartition, int]) -> Source:
+        self._renewed.discard(key)
+        return self._given.pop(key)[1]
 
 
 def _key(record: ConsumerRecord) -> tuple[TopicPartition, int]:
