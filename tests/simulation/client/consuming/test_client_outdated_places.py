@@ -39,8 +39,8 @@ from odradek.protocol.header import RequestHeader
 
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_a_place_is_of_the_topic_that_it_was_found_in(is_committed: bool) -> None:
-    """Nothing was fetched there yet: the partition is paused. So many records of the next topic of
-    that name would be passed over."""
+    """The partition is paused, and nothing was fetched there yet. So many records of the next topic
+    of that name would be passed over."""
 
     async def scenario(stage: Stage) -> None:
         stage.brokers.starts[0] = 5
