@@ -27,6 +27,16 @@ class Mutation(NamedTuple):
     package: str = "odradek"
     tests: Sequence[str] = ()
 
+    def path(self, sources: Path) -> Path:
+        """The source."""
+        return sources / self.package / self.source
+
+    def broken(self, sources: Path) -> str:
+        """The text of the source with what stands there instead."""
+        text = self.path(sources).read_text(encoding="utf-8")
+        assert text.count(self.before) == 1, f"{self.before!r} has to follow {self.source}"
+        return text.replace(self.before, self.after)
+
 
 def copy_sources(directory: Path) -> Path:
     """A copy of the packages, without their compiled modules, that may be broken."""
@@ -71,6 +81,11 @@ class Mutants:
         self._tests = tests or list(nearest)
         self._settings = settings
 
+    def assert_follow(self) -> None:
+        """Fails when a mutation has nothing to break in the sources any more."""
+        for each in self._mutations.values():
+            each.broken(ROOT / "src")
+
     def hold(self, name: str, directory: Path) -> None:
         """Fails when the tests do not notice the mutation, or fail without one."""
         sources = copy_sources(directory)
@@ -84,10 +99,7 @@ class Mutants:
         assert done.returncode == 0, done.stdout
 
     def _assert_noticed(self, sources: Path, mutation: Mutation) -> None:
-        source = sources / mutation.package / mutation.source
-        text = source.read_text(encoding="utf-8")
-        assert text.count(mutation.before) == 1, "the mutation has to follow the source"
-        source.write_text(text.replace(mutation.before, mutation.after), encoding="utf-8")
+        mutation.path(sources).write_text(mutation.broken(sources), encoding="utf-8")
         done = run_tests(sources, mutation.tests or self._tests, **self._settings)
         assert done.returncode == 1, done.stdout
         assert "FAILED" in done.stdout

@@ -124,8 +124,15 @@ MUTATIONS = {
     ),
     "a join counts when it has its turn": Mutation(
         "coordinator/group_coordinator.py",
-        "        self._on_arrival(request.group_id, request.member_id)\n        self._begin(",
-        "        self._begin(",
+        "        self._on_arrival(request.group_id, request.member_id)\n"
+        "        self._begin(request.group_id, begin,",
+        "        self._begin(request.group_id, begin,",
+    ),
+    "a sync counts when it has its turn": Mutation(
+        "coordinator/group_coordinator.py",
+        "        self._on_arrival(request.group_id, request.member_id)\n"
+        "        self._begin(request.group_id, lambda members: members.sync(",
+        "        self._begin(request.group_id, lambda members: members.sync(",
     ),
     "a join of a classic group counts when it has its turn": Mutation(
         "coordinator/group_shard.py",
