@@ -16,6 +16,7 @@ from tests.simulation.client.consuming.client_groups import (
 )
 from tests.simulation.client.consuming.test_client_outdated import (
     ALONE,
+    OFFSET_FETCH,
     ONE,
     Held,
     reads_on,
@@ -23,6 +24,7 @@ from tests.simulation.client.consuming.test_client_outdated import (
 )
 from tests.simulation.client.test_client_cluster import (
     ALL,
+    GROUP,
     KNOWN_BROKERS,
     Answer,
     Stage,
@@ -89,6 +91,13 @@ NO_OFFSET = {
     "timestamp": -1,
     "offset": -1,
 }
+NOTHING_COMMITTED = {
+    "partition_index": 1,
+    "error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    "committed_offset": -1,
+}
+OF_TOPIC = [{"name": TOPIC, "partitions": [NOTHING_COMMITTED]}]
+OF_GROUP = {"group_id": GROUP, "topics": OF_TOPIC}
 
 
 @pytest.mark.parametrize(
@@ -96,6 +105,11 @@ NO_OFFSET = {
     [
         (SECRET, METADATA, {"brokers": KNOWN_BROKERS, "topics": [NO_TOPIC]}),
         (ALL[1], LIST_OFFSETS, {"topics": [{"name": TOPIC, "partitions": [NO_OFFSET]}]}),
+        (
+            ALL[1],
+            OFFSET_FETCH,
+            {"groups": [{"group_id": GROUP, "topics": OF_TOPIC}], "topics": OF_TOPIC},
+        ),
     ],
 )
 def test_nobody_is_told_of_a_partition_that_is_not_assigned_any_more(

@@ -58,7 +58,13 @@ class Placing:
         fresh = {each: state for each, state in states.items() if state.reset is None}
         if fresh and self._committed is not None:
             topics = self._cluster.metadata
-            found = await self._committed(list(fresh))
+            try:
+                found = await self._committed(list(fresh))
+            except KafkaError as error:
+                are_here = all(self._positions.get(each) is fresh[each] for each in fresh)
+                if error.retriable or are_here:
+                    raise
+                return  # it may be of one that is not assigned any more: the others ask again
             # Those of recreated topics are asked for again.
             fresh = {each: fresh[each] for each in fresh if not self._is_recreated(topics, each)}
             for partition, committed in found.items():
