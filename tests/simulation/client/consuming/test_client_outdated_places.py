@@ -140,3 +140,33 @@ def test_nobody_is_told_of_a_partition_that_is_not_assigned_any_more(
                 assert await read(consumer, 20) == {ONE: [*range(20)]}
 
     play(scenario)
+
+
+def test_nobody_is_told_late_of_a_partition_that_is_not_assigned_any_more() -> None:
+    """Its broker has answered while it was assigned, and another broker answers afterwards."""
+
+    async def scenario(stage: Stage) -> None:
+        refused = answering(LIST_OFFSETS, {"topics": [{"name": TOPIC, "partitions": [NO_OFFSET]}]})
+        late: list[Callable[[], object]] = []
+
+        def bend(
+            connection: Connection, header: RequestHeader, frame: bytes, answer: Answer
+        ) -> bool:
+            if header.api_key != LIST_OFFSETS or len(late) == 2:
+                return False
+            late.append(lambda: refused(connection, header, frame, answer))
+            return True
+
+        async with stage.consumer(**ALONE) as consumer:
+            await consumer.end_offsets(ALL)
+            with stage.bent(bend):
+                consumer.assign([ALL[1], ALL[2]])
+                while len(late) < 2:
+                    await asyncio.sleep(0.01)
+                for each in late:
+                    each()
+                    await asyncio.sleep(0.01)
+                    consumer.assign([ONE])
+                assert await read(consumer, 20) == {ONE: [*range(20)]}
+
+    play(scenario)
