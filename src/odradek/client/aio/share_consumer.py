@@ -33,8 +33,8 @@ from odradek.client.core.sharing.acknowledgements import (
 )
 from odradek.client.core.sharing.acquired import AcquiredRange, read_acquired
 from odradek.client.core.sharing.given import GivenRecords, Source
+from odradek.client.core.sharing.untold import UntoldErrors
 from odradek.client.errors import (
-    BadRecord,
     ClientClosed,
     KafkaError,
     RequestTimedOut,
@@ -62,13 +62,6 @@ class _Batch(NamedTuple):
 
     source: Source
     records: deque[ConsumerRecord]
-
-
-class _Untold(NamedTuple):
-    """An error that waits for the reader; of a topic, if it has a name."""
-
-    topic: str
-    error: KafkaError
 
 
 class ShareConsumer(AsyncClosing):
@@ -128,8 +121,8 @@ class ShareConsumer(AsyncClosing):
         )
         self._is_closed = False
         tell_of_forks(self, ShareConsumer._on_forked)
-        # For the reader, one a read: nothing is asked for while some wait, that would come again.
-        self._untold: deque[_Untold] = deque()
+        # Nothing is asked for while some wait: they would come again.
+        self._untold = UntoldErrors()
         self._brokers: dict[int, BrokerShares] = {}
         # By broker the task that asks it, and its failures in a row.
         self._asking: dict[int, asyncio.Task[None]] = {}
@@ -206,11 +199,8 @@ class ShareConsumer(AsyncClosing):
 
     def _read(self, topics: frozenset[str]) -> None:
         self._topics = topics
-        self._untold = deque([each for each in self._untold if self._concerns(each)])
+        self._untold.reads(topics)
         self._release_unwanted()
-
-    def _concerns(self, untold: _Untold) -> bool:
-        return not untold.topic or untold.topic in self._topics
 
     def subscription(self) -> frozenset[str]:
         """The topics that are subscribed to."""
@@ -377,7 +367,7 @@ class ShareConsumer(AsyncClosing):
                     if self._here:
                         return  # before any error: their locks run
                     if self._untold:
-                        raise self._untold.popleft().error
+                        raise self._untold.take()
                     if not timeout_ms:
                         return
                     await self._news.wait()
@@ -495,7 +485,7 @@ class ShareConsumer(AsyncClosing):
         except Exception as error:
             # The reader gets the error, or it would wait for ever.
             _LOGGER.exception("a share fetch failed")
-            self._tell_reader(KafkaError(f"the consumer failed: {error!r}"))
+            self._untold.add(KafkaError(f"the consumer failed: {error!r}"))
         else:
             self._failures.pop(broker.node_id, None)
 
@@ -504,7 +494,7 @@ class ShareConsumer(AsyncClosing):
     ) -> None:
         self._cluster.doubt({each.where.topic for each in wanted})
         if not error.retriable:
-            self._tell_reader(error)
+            self._untold.add(error)
             self._news.set()
         failures = self._failures.get(node_id, 0)
         self._failures[node_id] = failures + 1
@@ -522,7 +512,7 @@ class ShareConsumer(AsyncClosing):
             error = error_for(code, part.error_message or str(partition.where))
             self._cluster.doubt([partition.where.topic])
             if not (error.retriable or isinstance(error, StaleMetadata)):
-                self._tell_reader(error, partition.where.topic)
+                self._untold.add(error, partition.where.topic)
         ranges = [
             AcquiredRange(each.first_offset, each.last_offset, each.delivery_count)
             for each in part.acquired_records
@@ -535,20 +525,10 @@ class ShareConsumer(AsyncClosing):
         source = Source(node_id, partition)
         self._say_of(source, found.answers)
         if found.error is not None:
-            self._tell_reader(found.error, partition.where.topic)
+            self._untold.add(found.error, partition.where.topic)
         if found.records:
             self._here.append(_Batch(source, deque(found.records)))
             self._release_unwanted()  # the subscription may be another by now
-
-    def _tell_reader(self, error: KafkaError, topic: str = "") -> None:
-        """Leaves an error for the reader, unless its topic is not read any more. What is wrong with
-        a topic, or the group, is told once, however many partitions, or brokers, say so."""
-        untold = _Untold(topic, error)
-        is_news = isinstance(error, BadRecord) or all(
-            (each.topic, each.error.code) != (topic, error.code) for each in self._untold
-        )
-        if is_news and self._concerns(untold):
-            self._untold.append(untold)
 
     def _wanted(self) -> dict[int, frozenset[SharePartition]]:
         """The partitions that this member is to read, by their leaders."""
@@ -582,13 +562,13 @@ class ShareConsumer(AsyncClosing):
             answer = await self._cluster.refresh(topics)
         except KafkaError as error:
             if not error.retriable:
-                self._tell_reader(error)
+                self._untold.add(error)
             return
         for topic in sorted(topics):
             try:
                 answer.raise_refused([topic])
             except KafkaError as error:
-                self._tell_reader(error, topic)
+                self._untold.add(error, topic)
 
     def _looked(self, _: asyncio.Task[None]) -> None:
         self._looking = None
