@@ -170,3 +170,33 @@ def test_nobody_is_told_late_of_a_partition_that_is_not_assigned_any_more() -> N
                 assert await read(consumer, 20) == {ONE: [*range(20)]}
 
     play(scenario)
+
+
+def test_who_comes_back_does_not_wait_for_a_broker_that_was_asked_with_it_before() -> None:
+    """That broker is silent; the one of the partition has refused the earlier question."""
+
+    async def scenario(stage: Stage) -> None:
+        refused = answering(LIST_OFFSETS, {"topics": [{"name": TOPIC, "partitions": [NO_OFFSET]}]})
+        asked: list[Callable[[], object]] = []
+
+        def bend(
+            connection: Connection, header: RequestHeader, frame: bytes, answer: Answer
+        ) -> bool:
+            if header.api_key != LIST_OFFSETS or len(asked) == 2:
+                return False
+            asked.append(lambda: refused(connection, header, frame, answer))
+            return True
+
+        async with stage.consumer(**ALONE) as consumer:
+            await consumer.end_offsets(ALL)
+            with stage.bent(bend):
+                consumer.assign([ALL[1], ALL[2]])
+                while len(asked) < 2:
+                    await asyncio.sleep(0.01)
+                consumer.assign([])
+                consumer.assign([ALL[1]])
+                asked[0]()
+                async with asyncio.timeout(30):
+                    assert await read(consumer, 20) == {ALL[1]: [*range(20)]}
+
+    play(scenario)

@@ -142,7 +142,9 @@ class Placing:
                 else:
                     state.seek_by(-1)  # no record is that young: the end
             self._on_placed(
-                each for each, answer in answers.items() if not isinstance(answer, KafkaError)
+                each
+                for each, answer in answers.items()
+                if not isinstance(answer, KafkaError) or not is_asked(each)
             )
 
         await list_offsets(self._cluster, questions, level, tell)
