@@ -188,12 +188,15 @@ def test_an_error_does_not_hide_another(are_of_brokers: bool) -> None:
             ) as consumer:
                 await asks(stage, consumer, 3 if are_of_brokers else 1)
                 await asyncio.sleep(1)
-                told = []
-                for _ in range(2):
-                    with pytest.raises(KafkaError) as raised:
-                        await consumer.getmany(timeout_ms=1_000)
-                    told.append(raised.value)
-                assert await consumer.getmany(timeout_ms=1_000)
+                told: list[KafkaError] = []
+                records = []
+                for _ in range(3):
+                    try:
+                        records.append(await consumer.getmany(timeout_ms=1_000))
+                    except KafkaError as error:
+                        told.append(error)
+                assert len(told) == 2
+                assert all(records)
         assert ErrorCode.TOPIC_AUTHORIZATION_FAILED in {each.code for each in told}
         if are_of_brokers:
             assert ErrorCode.INVALID_REQUEST in {each.code for each in told}
@@ -243,5 +246,41 @@ def test_a_record_of_a_deleted_topic_is_not_acknowledged_as_one_of_the_next() ->
                 await consumer.commit()
                 topic_id = stage.brokers.topic_id
                 assert sharing.acknowledged[-1] == (topic_id, 0, 0, AcknowledgeType.REJECT)
+
+    play(scenario)
+
+
+def test_errors_do_not_keep_records_until_others_may_have_them() -> None:
+    """The locks of fetched records run, and a program may pause after each error."""
+
+    async def scenario(stage: Stage) -> None:
+        sharing = Sharing(stage)
+        sharing.codes = dict.fromkeys(range(1, PARTITIONS), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        with stage.bent(sharing.bend):
+            async with sharer(stage) as consumer:
+                await asks(stage, consumer, 3)
+                await asyncio.sleep(1)
+                assert await consumer.getmany(timeout_ms=1_000)
+                with pytest.raises(KafkaError):
+                    await consumer.getmany(timeout_ms=1_000)
+                # Of each topic once: the others are not asked for meanwhile.
+                assert await consumer.getmany(timeout_ms=1_000)
+
+    play(scenario)
+
+
+def test_what_waits_to_be_told_is_dropped_with_its_topic() -> None:
+    async def scenario(stage: Stage) -> None:
+        sharing = Sharing(stage)
+        sharing.assigned = [0, 1]
+        sharing.codes = {0: ErrorCode.TOPIC_AUTHORIZATION_FAILED, 1: ErrorCode.INVALID_REQUEST}
+        with stage.bent(sharing.bend):
+            async with sharer(stage) as consumer:
+                await asks(stage, consumer, 2)
+                await asyncio.sleep(1)
+                with pytest.raises(KafkaError):
+                    await consumer.getmany(timeout_ms=1_000)
+                consumer.subscribe(["others"])
+                assert not await consumer.getmany(timeout_ms=1_000)
 
     play(scenario)

@@ -205,7 +205,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         if task.cancelled():
             # By a program that cancels all tasks. If its loop goes on, so does the login.
             self._renew_at_s = asyncio.get_running_loop().time()
-            asyncio.get_running_loop().call_later(_RENEWS_ANEW_S, self._renew_if_due)
+            asyncio.get_running_loop().call_later(_RENEWS_ANEW_S, self._renew_anew)
             return
         error = task.exception()
         if error is not None:
@@ -213,6 +213,10 @@ class AsyncConnection(asyncio.BufferedProtocol):
         else:
             self._core.renew_login(task.result())
             self._flush()
+
+    def _renew_anew(self) -> None:
+        self._renew_if_due()
+        self._flush()  # the terms may be at hand by now
 
     def _note_session(self) -> None:
         lifetime_ms = self._core.take_session_lifetime_ms()

@@ -33,6 +33,7 @@ from odradek.client.core.sharing.acknowledgements import (
 )
 from odradek.client.core.sharing.acquired import AcquiredRange, read_acquired
 from odradek.client.core.sharing.given import GivenRecords, Source
+from odradek.client.core.sharing.untold import UntoldErrors
 from odradek.client.errors import (
     ClientClosed,
     KafkaError,
@@ -120,8 +121,8 @@ class ShareConsumer(AsyncClosing):
         )
         self._is_closed = False
         tell_of_forks(self, ShareConsumer._on_forked)
-        # For the reader, one a read: nothing is asked for while some wait, that would come again.
-        self._errors: deque[KafkaError] = deque()
+        # Nothing is asked for while some wait: they would come again.
+        self._untold = UntoldErrors()
         self._brokers: dict[int, BrokerShares] = {}
         # By broker the task that asks it, and its failures in a row.
         self._asking: dict[int, asyncio.Task[None]] = {}
@@ -187,16 +188,19 @@ class ShareConsumer(AsyncClosing):
         wanted = frozenset(each_once(topics))
         if not wanted:
             raise UsageError("no topic is named", ErrorCode.INVALID_REQUEST)
-        self._topics = wanted
-        self._release_unwanted()
+        self._read(wanted)
         self._membership.subscribe(wanted)
 
     async def unsubscribe(self) -> None:
         """Stops reading, and leaves the group; returned records can still be acknowledged."""
-        self._topics = frozenset()
-        self._release_unwanted()
+        self._read(frozenset())
         self._send()
         await self._membership.leave()
+
+    def _read(self, topics: frozenset[str]) -> None:
+        self._topics = topics
+        self._untold.reads(topics)
+        self._release_unwanted()
 
     def subscription(self) -> frozenset[str]:
         """The topics that are subscribed to."""
@@ -357,12 +361,14 @@ class ShareConsumer(AsyncClosing):
                     self._news.clear()
                     self._run_callbacks()
                     self._membership.poll()
-                    if not self._errors:
+                    if not self._untold:
                         self._pump()
                     await asyncio.sleep(0)  # a caller that only polls lets the loop receive
-                    if self._errors:
-                        raise self._errors.popleft()
-                    if self._here or not timeout_ms:
+                    if self._here:
+                        return  # before any error: their locks run
+                    if self._untold:
+                        raise self._untold.take()
+                    if not timeout_ms:
                         return
                     await self._news.wait()
         except TimeoutError:
@@ -479,7 +485,7 @@ class ShareConsumer(AsyncClosing):
         except Exception as error:
             # The reader gets the error, or it would wait for ever.
             _LOGGER.exception("a share fetch failed")
-            self._errors.append(KafkaError(f"the consumer failed: {error!r}"))
+            self._untold.add(KafkaError(f"the consumer failed: {error!r}"))
         else:
             self._failures.pop(broker.node_id, None)
 
@@ -488,7 +494,7 @@ class ShareConsumer(AsyncClosing):
     ) -> None:
         self._cluster.doubt({each.where.topic for each in wanted})
         if not error.retriable:
-            self._errors.append(error)
+            self._untold.add(error)
             self._news.set()
         failures = self._failures.get(node_id, 0)
         self._failures[node_id] = failures + 1
@@ -506,7 +512,7 @@ class ShareConsumer(AsyncClosing):
             error = error_for(code, part.error_message or str(partition.where))
             self._cluster.doubt([partition.where.topic])
             if not (error.retriable or isinstance(error, StaleMetadata)):
-                self._tell_reader(error, partition.where.topic)
+                self._untold.add(error, partition.where.topic)
         ranges = [
             AcquiredRange(each.first_offset, each.last_offset, each.delivery_count)
             for each in part.acquired_records
@@ -519,14 +525,10 @@ class ShareConsumer(AsyncClosing):
         source = Source(node_id, partition)
         self._say_of(source, found.answers)
         if found.error is not None:
-            self._tell_reader(found.error, partition.where.topic)
+            self._untold.add(found.error, partition.where.topic)
         if found.records:
             self._here.append(_Batch(source, deque(found.records)))
             self._release_unwanted()  # the subscription may be another by now
-
-    def _tell_reader(self, error: KafkaError, topic: str) -> None:
-        if topic in self._topics:  # it may not be read any more
-            self._errors.append(error)
 
     def _wanted(self) -> dict[int, frozenset[SharePartition]]:
         """The partitions that this member is to read, by their leaders."""
@@ -558,10 +560,15 @@ class ShareConsumer(AsyncClosing):
     async def _look(self, topics: set[str]) -> None:
         try:
             answer = await self._cluster.refresh(topics)
-            answer.raise_refused(topics & self._topics)
         except KafkaError as error:
             if not error.retriable:
-                self._errors.append(error)
+                self._untold.add(error)
+            return
+        for topic in sorted(topics):
+            try:
+                answer.raise_refused([topic])
+            except KafkaError as error:
+                self._untold.add(error, topic)
 
     def _looked(self, _: asyncio.Task[None]) -> None:
         self._looking = None

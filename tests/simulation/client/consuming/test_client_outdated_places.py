@@ -16,6 +16,7 @@ from tests.simulation.client.consuming.client_groups import (
 )
 from tests.simulation.client.consuming.test_client_outdated import (
     ALONE,
+    OFFSET_FETCH,
     ONE,
     Held,
     reads_on,
@@ -23,6 +24,7 @@ from tests.simulation.client.consuming.test_client_outdated import (
 )
 from tests.simulation.client.test_client_cluster import (
     ALL,
+    GROUP,
     KNOWN_BROKERS,
     Answer,
     Stage,
@@ -89,6 +91,13 @@ NO_OFFSET = {
     "timestamp": -1,
     "offset": -1,
 }
+NOTHING_COMMITTED = {
+    "partition_index": 1,
+    "error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    "committed_offset": -1,
+}
+OF_TOPIC = [{"name": TOPIC, "partitions": [NOTHING_COMMITTED]}]
+OF_GROUP = {"group_id": GROUP, "topics": OF_TOPIC}
 
 
 @pytest.mark.parametrize(
@@ -96,6 +105,11 @@ NO_OFFSET = {
     [
         (SECRET, METADATA, {"brokers": KNOWN_BROKERS, "topics": [NO_TOPIC]}),
         (ALL[1], LIST_OFFSETS, {"topics": [{"name": TOPIC, "partitions": [NO_OFFSET]}]}),
+        (
+            ALL[1],
+            OFFSET_FETCH,
+            {"groups": [{"group_id": GROUP, "topics": OF_TOPIC}], "topics": OF_TOPIC},
+        ),
     ],
 )
 def test_nobody_is_told_of_a_partition_that_is_not_assigned_any_more(
@@ -124,5 +138,65 @@ def test_nobody_is_told_of_a_partition_that_is_not_assigned_any_more(
                 consumer.assign([ONE])
                 late[0]()
                 assert await read(consumer, 20) == {ONE: [*range(20)]}
+
+    play(scenario)
+
+
+def test_nobody_is_told_late_of_a_partition_that_is_not_assigned_any_more() -> None:
+    """Its broker has answered while it was assigned, and another broker answers afterwards."""
+
+    async def scenario(stage: Stage) -> None:
+        refused = answering(LIST_OFFSETS, {"topics": [{"name": TOPIC, "partitions": [NO_OFFSET]}]})
+        late: list[Callable[[], object]] = []
+
+        def bend(
+            connection: Connection, header: RequestHeader, frame: bytes, answer: Answer
+        ) -> bool:
+            if header.api_key != LIST_OFFSETS or len(late) == 2:
+                return False
+            late.append(lambda: refused(connection, header, frame, answer))
+            return True
+
+        async with stage.consumer(**ALONE) as consumer:
+            await consumer.end_offsets(ALL)
+            with stage.bent(bend):
+                consumer.assign([ALL[1], ALL[2]])
+                while len(late) < 2:
+                    await asyncio.sleep(0.01)
+                for each in late:
+                    each()
+                    await asyncio.sleep(0.01)
+                    consumer.assign([ONE])
+                assert await read(consumer, 20) == {ONE: [*range(20)]}
+
+    play(scenario)
+
+
+def test_who_comes_back_does_not_wait_for_a_broker_that_was_asked_with_it_before() -> None:
+    """That broker is silent; the one of the partition has refused the earlier question."""
+
+    async def scenario(stage: Stage) -> None:
+        refused = answering(LIST_OFFSETS, {"topics": [{"name": TOPIC, "partitions": [NO_OFFSET]}]})
+        asked: list[Callable[[], object]] = []
+
+        def bend(
+            connection: Connection, header: RequestHeader, frame: bytes, answer: Answer
+        ) -> bool:
+            if header.api_key != LIST_OFFSETS or len(asked) == 2:
+                return False
+            asked.append(lambda: refused(connection, header, frame, answer))
+            return True
+
+        async with stage.consumer(**ALONE) as consumer:
+            await consumer.end_offsets(ALL)
+            with stage.bent(bend):
+                consumer.assign([ALL[1], ALL[2]])
+                while len(asked) < 2:
+                    await asyncio.sleep(0.01)
+                consumer.assign([])
+                consumer.assign([ALL[1]])
+                asked[0]()
+                async with asyncio.timeout(30):
+                    assert await read(consumer, 20) == {ALL[1]: [*range(20)]}
 
     play(scenario)

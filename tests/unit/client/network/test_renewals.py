@@ -5,6 +5,7 @@ import asyncio
 from concurrent.futures import Future
 from typing import Any
 
+import pytest
 from tests.simulation.virtual import VirtualLoop
 from tests.unit.client.network.test_unanswered import Wire
 
@@ -24,17 +25,20 @@ class SlowSource:
 
     def __init__(self) -> None:
         self.asked: list[Future[LoginTerms]] = []
+        self.held: LoginTerms | None = None
 
     def at_hand(self) -> LoginTerms | None:
-        return None
+        return self.held
 
     def fetch(self) -> Future[LoginTerms]:
         self.asked.append(Future())
         return self.asked[-1]
 
 
-def test_a_renewal_that_is_cancelled_begins_anew() -> None:
-    """By a program that cancels all tasks of its loop, and goes on. Requests wait for it."""
+@pytest.mark.parametrize("comes_meanwhile", [False, True])
+def test_a_renewal_that_is_cancelled_begins_anew(comes_meanwhile: bool) -> None:
+    """By a program that cancels all tasks of its loop, and goes on. Requests wait for it, also if
+    another connection has brought the terms meanwhile."""
 
     async def scenario() -> None:
         login, source = Login(PLAIN, "alice", "secret", None), SlowSource()
@@ -49,10 +53,12 @@ def test_a_renewal_that_is_cancelled_begins_anew() -> None:
         await asyncio.sleep(0)
         assert connection._renewal is not None
         connection._renewal.cancel()
+        source.held = login if comes_meanwhile else None
         await asyncio.sleep(1)
-        assert len(source.asked) == 2
-        source.asked[1].set_result(login)
-        await asyncio.sleep(1)
+        if not comes_meanwhile:
+            assert len(source.asked) == 2
+            source.asked[1].set_result(login)
+            await asyncio.sleep(1)
         wire.carry()
         await answered
         connection.close()

@@ -58,7 +58,13 @@ class Placing:
         fresh = {each: state for each, state in states.items() if state.reset is None}
         if fresh and self._committed is not None:
             topics = self._cluster.metadata
-            found = await self._committed(list(fresh))
+            try:
+                found = await self._committed(list(fresh))
+            except KafkaError as error:
+                are_here = all(self._positions.get(each) is fresh[each] for each in fresh)
+                if error.retriable or are_here:
+                    raise
+                return  # it may be of one that is not assigned any more: the others ask again
             # Those of recreated topics are asked for again.
             fresh = {each: fresh[each] for each in fresh if not self._is_recreated(topics, each)}
             for partition, committed in found.items():
@@ -107,22 +113,28 @@ class Placing:
         settings = self._cluster.settings
         is_committed_only = settings.text("isolation.level").lower() == "read_committed"
         level = READ_COMMITTED if is_committed_only else READ_UNCOMMITTED
-        failures: list[KafkaError] = []
+        failures: dict[TopicPartition, KafkaError] = {}
         topics = self._cluster.metadata
         seeks = {each: state.seeks for each, state in states.items()}
+
+        def is_asked(partition: TopicPartition) -> bool:
+            state = states[partition]
+            # One that came back meanwhile begins with what the group has committed by now.
+            is_here = self._positions.get(partition) is state
+            # Nor is this the end for one who has gone to the end again: it may be another.
+            return (
+                is_here
+                and state.seeks == seeks[partition]
+                and not self._is_recreated(topics, partition)
+            )
 
         def tell(answers: Answers) -> None:
             for partition, answer in answers.items():
                 state = states[partition]
-                # One that came back meanwhile begins with what the group has committed by now.
-                is_here = self._positions.get(partition) is state
-                # Nor is this the end for one who has gone to the end again: it may be another.
-                is_asked = is_here and state.seeks == seeks[partition]
-                is_asked &= not self._is_recreated(topics, partition)
-                if not is_asked:
-                    continue  # not even told of an error: the partition may be another's
                 if isinstance(answer, KafkaError):
-                    failures.append(answer)
+                    failures[partition] = answer
+                elif not is_asked(partition):
+                    continue
                 elif answer.offset >= 0:
                     state.seek(answer.offset, answer.leader_epoch)
                     state.validated_epoch = self._leader_epoch(partition)
@@ -130,12 +142,16 @@ class Placing:
                 else:
                     state.seek_by(-1)  # no record is that young: the end
             self._on_placed(
-                each for each, answer in answers.items() if not isinstance(answer, KafkaError)
+                each
+                for each, answer in answers.items()
+                if not isinstance(answer, KafkaError) or not is_asked(each)
             )
 
         await list_offsets(self._cluster, questions, level, tell)
-        if failures:
-            raise next((each for each in failures if not each.retriable), failures[0])
+        # Nobody is told of the others: the partition may be another's.
+        told = [error for each, error in failures.items() if is_asked(each)]
+        if told:
+            raise next((each for each in told if not each.retriable), told[0])
 
     def _is_recreated(self, before: ClusterMetadata, partition: TopicPartition) -> bool:
         """Whether the topic of a partition is another by now: an offset of the one that was asked
